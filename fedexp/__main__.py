@@ -1,10 +1,10 @@
-"""The ``fedexp`` command's first moment: a line on the screen before anything slow is imported."""
+"""Start of the ``fedexp`` command: prints a line before anything slow is imported."""
 
 import sys
 from importlib.metadata import version
 
 _SILENT = {"-h", "-c", "-i", "-sc", "--help", "--hydra-help", "--cfg", "--info", "--version"}
-"""The flags whose output is all that is asked for."""
+"""With one of these flags, the command prints only the flag's output."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The round loop."""
+"""The loop over the rounds of a run."""
 
 import logging
 from collections import deque
@@ -85,7 +85,7 @@ class Federation:
             rounds: T, the number of rounds.
             done: number of rounds already trained; their results are in the server and the store.
             stops_after: called with each round's number after the round; returns whether training
-                ends there. It may save a checkpoint, after a call of ``log_pending``.
+                ends there. Before it saves a checkpoint, it must call ``log_pending``.
 
         Returns:
             The number of the last round.
@@ -107,7 +107,7 @@ class Federation:
         return _record(self.start_round(round))
 
     def start_round(self, round: int) -> Pending:
-        """Run one round; with ``evaluation.overlap`` the evaluation may end after the return."""
+        """Run one round; with ``evaluation.overlap`` the evaluation may go on after the return."""
         message = self.server.send(round)
         self.measures.begin_round(message)
         self.store.begin_round()
@@ -122,9 +122,9 @@ class Federation:
         return self.evaluate(self.server.broadcast(round))
 
     def select(self, message: Message, request: Request) -> Selected:
-        """Choose the cohort, or the clients of a request for fewer.
+        """Choose the cohort, or the smaller number of clients that ``request`` asks for.
 
-        A sampler may ask some clients for values first; it gets their answers before it chooses.
+        A sampler may first ask some clients for values, and then choose by the answers.
         Clients may drop out, or be too slow for a simulated deadline.
         """
         exchange, faults = self.measures.exchange, self.engine.resources.faults
@@ -147,7 +147,7 @@ class Federation:
         return Selected(cohort, self.placement.bring(starting))
 
     def accepted(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """Yield each update that the quarantine accepts; attackers may change updates before."""
+        """Let attackers change updates, then yield each update that the quarantine accepts."""
         exchange, faults = self.measures.exchange, self.engine.resources.faults
         self.quarantine.begin_round()
         arrivals = exchange.count_arrivals(self.placement.timed(updates))
@@ -156,7 +156,7 @@ class Federation:
                 yield update
 
     def advance_clock(self) -> None:
-        """Advance the simulated time by the round; nothing without simulated devices."""
+        """Add the round's duration to the simulated time; without simulated devices, do nothing."""
         exchange = self.measures.exchange
         exchange.time = self.coordination.advance(exchange)
         exchange.coordination = self.coordination.metrics()

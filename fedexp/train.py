@@ -48,8 +48,8 @@ def main() -> None:
 def job(cfg: DictConfig) -> float:
     """Run one job. Returns the ``objective``, the value that Hydra's sweepers optimise.
 
-    If a job of a sweep fails, it logs the error and returns NaN. The other jobs go on, and the
-    sweep ends with exit code 1.
+    If a job of a sweep fails, this function logs the error and returns NaN. The other jobs go on,
+    and the sweep ends with exit code 1.
     """
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
@@ -80,7 +80,7 @@ def _run_job(
     choices: Mapping[str, str | None],
     sweep: str | None = None,
 ) -> float:
-    """Run the job, print its report and return its objective; a finished run is not run again."""
+    """Run the job unless its run is finished; print the report and return the objective."""
     from fedexp.config.schema import validate
 
     config = validate(to_dict(cfg, overrides))  # finds most errors before PyTorch is imported

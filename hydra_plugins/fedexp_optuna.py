@@ -49,7 +49,7 @@ class StudySweeper(Sweeper):
 
     def __init__(self, params: Mapping[str, Any] | None, **options: Any) -> None:
         self._params = params or {}
-        if OmegaConf.is_config(options.get("sampler")):  # Hydra 1.4 leaves it to the sweeper
+        if OmegaConf.is_config(options.get("sampler")):  # Hydra 1.4 does not instantiate it
             options["sampler"] = instantiate(options["sampler"])
         self._options = options
 
@@ -118,7 +118,7 @@ class StudySweeper(Sweeper):
         return headlines(build_measures(nodes)).get(objective) == "lower"
 
     def _study(self, direction: str) -> Any:
-        """The sweeper of hydra-optuna-sweeper."""
+        """Make the sweeper of hydra-optuna-sweeper, which runs the study."""
         logging.getLogger("alembic").setLevel(logging.WARNING)  # logs each plugin's name
         from hydra_plugins.hydra_optuna_sweeper._impl import OptunaSweeperImpl
 
@@ -141,7 +141,7 @@ class _TrialLauncher(Launcher):
 
     Attributes:
         succeeded: the number of trials with a result.
-        runs_one_by_one: whether it runs one job at a time.
+        runs_one_by_one: whether the launcher runs one job at a time.
     """
 
     def __init__(self, launcher: Launcher) -> None:
@@ -157,7 +157,7 @@ class _TrialLauncher(Launcher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Run some trials. Raises _StoppedError if the sweep stops: trials may be incomplete."""
+        """Run some trials. Raises _StoppedError if the sweep stops, as trials may be incomplete."""
         if reason := reason_to_stop_sweep():
             raise _StoppedError(reason)
         results = self._launcher.launch(job_overrides, initial_job_idx)

@@ -17,7 +17,7 @@ from fedexp.runtime.limits import how_to_go_on
 
 try:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import BaseSubmititLauncher
-except ImportError:  # without the extra its options do not exist, and these classes are not used
+except ImportError:  # without the extra ``slurm`` these classes are not used
     BaseSubmititLauncher = object
 
 _RESUME = "resume=auto"
@@ -48,12 +48,12 @@ class _QueueLauncher(BaseSubmititLauncher):  # type: ignore[misc]
 
 
 class SlurmLauncher(_QueueLauncher):
-    """An array job of SLURM."""
+    """Runs a sweep as an array job of SLURM."""
 
     _EXECUTOR = "slurm"
 
 
 class LocalLauncher(_QueueLauncher):
-    """Processes of this machine with SLURM's files and signals, to try a sweep before SLURM."""
+    """Imitates SLURM with processes of this machine, to try a sweep before using SLURM."""
 
     _EXECUTOR = "local"

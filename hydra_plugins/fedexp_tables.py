@@ -79,7 +79,7 @@ class TableSweeper(Sweeper):
             self._check(self._tuning.one_trial_each(jobs) if self._tuning else jobs)
         except (InputError, HydraException):
             with suppress(OSError):
-                folder.rmdir()  # on purpose fails if the folder has files
+                folder.rmdir()  # fails on purpose if the folder has files
             raise
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
@@ -98,7 +98,7 @@ class TableSweeper(Sweeper):
     def _launch(
         self, jobs: Sequence[Sequence[str]], folder: Path, first: int = 0
     ) -> list[Sequence[JobReturn]]:
-        """Launch the jobs until all are done or the sweep has to stop; print the jobs not run.
+        """Launch the jobs until all are done or the sweep must stop; print jobs that never ran.
 
         ``first`` is the number of the first job.
         """

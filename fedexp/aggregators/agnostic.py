@@ -37,14 +37,15 @@ class Agnostic(ReportsStartLoss, Average):
 
         lambda <- the nearest point of the simplex to lambda + lr g.
 
-    g is the paper's stochastic gradient for a uniformly drawn cohort of K clients. g_k is
-    (N / K) F_k for a client of the cohort and 0 for any other client. If all clients take part in
-    each round, g is the exact gradient.
+    The simplex is the set of all vectors with entries >= 0 and sum 1. g is the paper's stochastic
+    gradient for a uniformly drawn cohort of K clients. g_k is (N / K) F_k for a client of the
+    cohort and 0 for any other client. If all clients take part in each round, g is the exact
+    gradient.
 
-    Three things are as in later implementations, not as in the paper. A client's step is local
-    training, not one gradient. The weights lambda_k of a cohort are divided by their sum. The
-    result is the last model, not the mean of the models of all rounds. If lambda_k is 0 for every
-    client of the cohort, the model does not change.
+    Like later implementations, this class differs from the paper in three points. A client's step
+    is local training, not one gradient. The weights lambda_k of a cohort are divided by their sum.
+    The result is the last model, not the mean of the models of all rounds. If lambda_k is 0 for
+    every client of the cohort, the model does not change.
 
     Metric: ``aggregator/largest_weight``, the largest lambda_k after the round.
 
@@ -74,7 +75,7 @@ class Agnostic(ReportsStartLoss, Average):
         return update.draws * self.mixture[update.client].item()
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Update lambda."""
+        """Move lambda along the gradient g, and project it onto the simplex."""
         scale = self.lr * len(self.eligible) / sum(update.draws for update in updates)
         moved = self.mixture.clone()
         for update in updates:
@@ -88,7 +89,7 @@ class Agnostic(ReportsStartLoss, Average):
         return {"aggregator/largest_weight": self.mixture.max().item()}
 
     def server_state(self) -> dict[str, Any]:
-        """lambda, [number of clients]."""
+        """The weights lambda of all clients, [number of clients]."""
         return {"mixture": self.mixture}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

@@ -20,8 +20,9 @@ LARGE_CLIENTS_TWICE = {
 class Average(Aggregator):
     """The weighted average of the clients' models (FedAvg).
 
-    w = sum_k a_k w_k / sum_k a_k, where a_k is the number of samples n_k of client k (McMahan et
-    al., AISTATS 2017, Alg. 1) or 1. A subclass may have other a_k.
+    w = sum_k a_k w_k / sum_k a_k, where w_k are the weights of client k. The factor a_k is the
+    client's number of samples n_k (McMahan et al., AISTATS 2017, Alg. 1) or 1. A subclass may use
+    other factors.
 
     Float buffers (BatchNorm statistics) are averaged like weights. Integer buffers are copied from
     the client with the most samples. If several clients have the most, the client with the lowest
@@ -49,7 +50,7 @@ class Average(Aggregator):
         self.add_weighted(own, self.factor(own))
 
     def factor(self, update: PartUpdate) -> float:
-        """a_k times how often the client was drawn for the cohort."""
+        """The update's weight: a_k times how often the client was drawn for the cohort."""
         return update.draws * (update.num_samples if self.weighting == "samples" else 1)
 
     def add_weighted(self, update: PartUpdate, factor: float) -> None:
@@ -101,5 +102,5 @@ class Average(Aggregator):
 
 
 def of_aggregator(update: Update | PartUpdate) -> PartUpdate:
-    """The update with the extras of the aggregator only; its client half has sent them."""
+    """The update with only those extras that the aggregator's client half has sent."""
     return update.to("aggregator") if isinstance(update, Update) else update

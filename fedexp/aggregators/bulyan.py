@@ -50,7 +50,7 @@ class Bulyan(Coordinatewise):
             )
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
-        """The mean around the median of the selected updates."""
+        """For each coordinate, the mean of the selected updates' values closest to the median."""
         drawn = [replace(u, draws=1) for u in updates for _ in range(u.draws)]
         assumed = min(rounded_down(self.byzantine, len(drawn)), _largest(len(drawn)))
         chosen = selected(squared_distances(drawn, current), assumed)
@@ -65,12 +65,12 @@ class Bulyan(Coordinatewise):
 def selected(squares: Tensor, byzantine_clients: int) -> list[int]:
     """Select K - 2f updates and return their indices in increasing order.
 
-    The first is the update with the lowest Krum score, the next has the lowest score among the
+    The first selected update has the lowest Krum score. The next one has the lowest score among the
     remaining updates, and so on.
 
     Args:
-        squares: [K, K] squared distances.
-        byzantine_clients: f.
+        squares: [K, K] squared distances between the K updates.
+        byzantine_clients: f, the assumed number of Byzantine clients.
     """
     rest, chosen = list(range(len(squares))), list[int]()
     for _ in range(len(squares) - 2 * byzantine_clients):
@@ -80,5 +80,5 @@ def selected(squares: Tensor, byzantine_clients: int) -> list[int]:
 
 
 def _largest(cohort: int) -> int:
-    """The largest f >= 0 with 4f + 3 <= K, or 0 if K < 3."""
+    """For a cohort of K clients, the largest f >= 0 with 4f + 3 <= K; 0 if K < 3."""
     return max(0, (cohort - 3) // 4)

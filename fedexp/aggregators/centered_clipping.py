@@ -14,13 +14,13 @@ class CenteredClipping(GlobalStep):
     """The mean of the clients' steps, clipped around the last global step.
 
     v is the global step, and s_k is client k's step from the global weights. In each round v starts
-    from the last round's v; in the first round it starts from 0. Then it moves several times, with
-    a clipping radius tau (Karimireddy et al., ICML 2021, Alg. 2):
+    from the last round's v; in the first round it starts from 0. Then v moves several times, with a
+    clipping radius tau (Karimireddy et al., ICML 2021, Alg. 2):
 
         v <- v + mean_k (s_k - v) min(1, tau / ||s_k - v||).
 
-    The paper clips the clients' momenta; here clients send steps, because they do not take part in
-    every round.
+    The paper clips the clients' momenta. Here the clients' steps are clipped, because a client does
+    not take part in every round.
 
     Args:
         radius: tau, the largest norm of s_k - v after clipping.
@@ -35,7 +35,7 @@ class CenteredClipping(GlobalStep):
         self._center: Tensors = {}
 
     def global_step(self, steps: Tensors) -> Tensors:
-        """v after ``iterations`` moves."""
+        """The global step v after ``iterations`` moves."""
         center = {
             n: self._center[n].to(x) if n in self._center else torch.zeros_like(x[0])
             for n, x in steps.items()
@@ -50,7 +50,7 @@ class CenteredClipping(GlobalStep):
         return center
 
     def server_state(self) -> dict[str, Any]:
-        """v."""
+        """The global step v, from which the next round starts."""
         return {"center": self._center}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

@@ -18,9 +18,10 @@ from fedexp.core.reducible import Contribution
 class NormClipped(Average):
     """Averages the clients' steps after scaling long steps down (Sun et al., 2019, Section 5).
 
-    The step of client k is w_k - w^t, one vector of all float weights, including buffers. If its
-    norm is larger than ``norm``, it is scaled down to ``norm``. With ``weighting=samples`` a
-    client's influence still grows with the number of samples that it reports.
+    The step of client k is w_k - w^t, its trained weights minus the global weights. It is one
+    vector of all float weights, including buffers. If its norm is larger than ``norm``, it is
+    scaled down to ``norm``. With ``weighting=samples`` a client's influence still grows with the
+    number of samples that it reports.
 
     Args:
         weighting: a client's weight in the average: ``samples`` or ``uniform``.
@@ -58,7 +59,7 @@ class NormClipped(Average):
         self._norms = list(chain(*norms))
 
     def merge(self, current: Tensors) -> Tensors:
-        """The average of the scaled steps."""
+        """The current weights plus the average of the scaled steps."""
         self._last_norms, self._norms = self._norms, []
         return super().merge(current)
 
@@ -81,7 +82,7 @@ def clipping_metrics(norms: list[float], bound: float) -> dict[str, float]:
 
 
 def steps(weights: Tensors, current: Tensors) -> Tensors:
-    """The step of a client: name of a float weight -> w_k - w^t, in float64."""
+    """A client's step: name of a float weight -> trained minus current weight, in float64."""
     return {
         name: weights[name].double() - before
         for name, before in current.items()
@@ -90,5 +91,5 @@ def steps(weights: Tensors, current: Tensors) -> Tensors:
 
 
 def norm_of(step: Tensors) -> float:
-    """The L2 norm of all tensors as one vector, or 0 if nothing is shared (no tensors)."""
+    """The L2 norm of all tensors as one vector; 0 if there are no tensors."""
     return float(torch.stack([value.norm() for value in step.values()]).norm()) if step else 0.0

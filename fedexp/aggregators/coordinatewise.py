@@ -19,7 +19,7 @@ class Coordinatewise(Gathered):
     """
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
-        """The statistic of every coordinate."""
+        """The next weights: the statistic of every coordinate."""
         middle = middle_by_size(updates)
         return {
             name: self._combined(updates, name)
@@ -29,7 +29,7 @@ class Coordinatewise(Gathered):
         }
 
     def statistic(self, values: Tensor) -> Tensor:
-        """The statistic [...] of ``values`` [K, ...], sorted along the first dimension."""
+        """The statistic [...] of the clients' ``values`` [K, ...], sorted along dimension 0."""
         raise NotImplementedError
 
     def _combined(self, updates: Sequence[PartUpdate], name: str) -> Tensor:
@@ -50,8 +50,8 @@ class TrimmedMean(Coordinatewise):
     """The coordinate-wise trimmed mean (Yin et al., Definition 2).
 
     Args:
-        trim: beta, the share of values to leave out at each end. The number of values is rounded
-            down. beta must be at least the share of Byzantine clients in the cohort.
+        trim: beta, the share of values to leave out at each end. The number of values to leave out
+            is rounded down. beta must be at least the share of Byzantine clients in the cohort.
     """
 
     def __init__(self, trim: Annotated[float, Field(ge=0, lt=0.5)]) -> None:
@@ -66,7 +66,7 @@ class TrimmedMean(Coordinatewise):
 
 
 def mean_around_median(values: Tensor, count: int) -> Tensor:
-    """The mean [...] of the ``count`` values closest to the median of values [K, ...].
+    """The mean [...] of the ``count`` values closest to the median of ``values`` [K, ...].
 
     The values are sorted along the first dimension. For an even K the median is the lower of the
     two middle values. If two values are equally close, the smaller is chosen first.

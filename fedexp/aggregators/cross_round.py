@@ -31,8 +31,9 @@ class Totals:
 
     Attributes:
         count: the number of models.
-        loss: the sum of their losses F.
-        square: the sum of the squared norms of their steps w_n - w^t, over parameters only.
+        loss: the sum of the models' training losses F.
+        square: the sum of the squared norms of the models' steps w_n - w^t from the global weights
+            w^t, over parameters only.
         steps: name of a float weight -> the sum of the models' steps w_n - w^t, float64.
     """
 
@@ -57,11 +58,12 @@ def best_combination(
     is here the step from the global weights: its squares are smaller, and less precision is lost.
 
     Args:
-        inner: [M + 1, M + 1] inner products of the steps of the M candidates. The last row and
-            column belong to the sum of steps over the models already selected.
-        losses: F of each candidate.
-        members: for each client the indices of its candidates, newest first. Among combinations
-            with the same objective, the first one in this order is chosen.
+        inner: [M + 1, M + 1] inner products of the steps of the M candidates: all stored models of
+            the batch's clients. The last row and column belong to the sum of steps over the models
+            already selected.
+        losses: the loss F of each candidate.
+        members: for each client of the batch, the indices of its candidates, newest first. Among
+            combinations with the same objective, the first one in this order is chosen.
         totals: sums over the models already selected.
         smoothness: L.
 
@@ -84,11 +86,11 @@ class CrossRound(Gathered):
     The server stores the last K models of each client and selects one of them. The global model is
     the mean of all selected models. In each round the cohort is divided at random into batches of
     clients. For one batch after another, ``best_combination`` selects a model of each client in the
-    batch. It takes into account the models that are already selected: those of clients outside the
-    cohort and those of earlier batches. F of a model is the mean cross-entropy in the last local
-    epoch of its training. Float buffers are averaged too, but do not count in the objective.
-    Integer buffers are copied from the newest selected model. If several models are equally new,
-    the model of the client with the lowest number is used.
+    batch. It takes into account the models that are already selected, for clients outside the
+    cohort and for clients of earlier batches. The loss F of a model is the mean cross-entropy in
+    the last local epoch of its training. Float buffers are averaged too, but do not count in the
+    objective. Integer buffers are copied from the newest selected model. If several models are
+    equally new, the model of the client with the lowest number is used.
 
     If a client's update is lost, its selected model stays the same. A client that is drawn twice
     counts once. Rounds without any update do not count as warm-up.
@@ -117,11 +119,11 @@ class CrossRound(Gathered):
         self.memory, self.batches = memory, batches
         self.smoothness, self.warmup, self.weighting = smoothness, warmup, weighting
         self._round = 0
-        self._losses: dict[int, dict[int, float]] = {}  # client -> round of a model -> its F
+        self._losses: dict[int, dict[int, float]] = {}  # client -> round -> F of the model
         self._selected: dict[int, int] = {}  # client -> round of its selected model
 
     def setup(self, setting: Setting) -> None:
-        """Make the store. Raises InputError if a batch has too many combinations."""
+        """Create the store of models. Raises InputError if a batch has too many combinations."""
         self._seed = setting.seed
         self._parameters = setting.shared & setting.parameter_shapes.keys()
         self.store = self._models = setting.make_store("aggregator")
@@ -135,7 +137,7 @@ class CrossRound(Gathered):
             )
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """F: the mean cross-entropy over the steps of the last local epoch."""
+        """The loss F: the mean cross-entropy over the steps of the last local epoch."""
         return {"loss": client.cross_entropy}
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
@@ -180,7 +182,7 @@ class CrossRound(Gathered):
         )
 
     def _remember(self, update: PartUpdate) -> None:
-        """Store a client's new model. If it has too many models then, delete its oldest."""
+        """Store a client's new model. If more than K are stored then, delete the oldest."""
         client = update.client
         losses = self._losses.setdefault(client, {})
         losses[self._round] = update.extras["loss"].item()

@@ -1,4 +1,4 @@
-"""FedDisco: a client whose classes are far from the target distribution weighs less."""
+"""FedDisco: a client weighs less if its class distribution is far from the target distribution."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -20,10 +20,11 @@ Distance = Literal["kl", "l2"]
 def discrepancy(counts: Tensor, target: Tensor, distance: Distance) -> Tensor:
     """The distance of a client's class distribution D from the target T, a float64 scalar.
 
-    With ``kl`` the distance is sum_c D_c log(D_c / T_c), with ``l2`` it is ||D - T||.
+    With ``kl`` the distance is sum_c D_c log(D_c / T_c) over the classes c. With ``l2`` it is
+    ||D - T||.
 
     Args:
-        counts: [C] the client's samples of each class.
+        counts: [C] the number of the client's samples of each of the C classes.
         target: T [C], positive for each class that the client holds.
         distance: ``kl`` or ``l2``.
     """
@@ -37,15 +38,15 @@ def discrepancy(counts: Tensor, target: Tensor, distance: Distance) -> Tensor:
 def disco_weights(
     sizes: Tensor, discrepancies: Tensor, draws: Tensor, a: float, b: float, relative: bool
 ) -> Tensor:
-    """The weights p_k of a cohort as in ``Disco``, float64 [K], with the sum 1.
+    """The weights p_k of a cohort's K clients, as in ``Disco``: float64 [K], with the sum 1.
 
     Args:
-        sizes: [K] training samples of each client.
+        sizes: [K] the number of training samples of each client.
         discrepancies: [K] the discrepancies d_k.
         draws: [K] how often each client was drawn. A client that was drawn twice gets twice the
             weight.
-        a: weight of the discrepancy against the size.
-        b: added to each client's weight before the ReLU.
+        a: the factor of the discrepancy d_k. With a larger a, the size counts less.
+        b: a constant that is added to each client's weight before the ReLU.
         relative: whether to divide the d_k by their sum.
     """
     shares = sizes / (draws * sizes).sum()
@@ -57,32 +58,32 @@ def disco_weights(
 
 
 class Disco(Gathered):
-    """The average of the clients' models, weighted by size and by discrepancy of the classes.
+    """The average of the clients' models, weighted by their sizes and class distributions.
 
-    Client k's weight in the average is p_k = ReLU(n_k - a d_k + b), divided by the sum over the
-    cohort (FedDisco; Ye et al., ICML 2023). n_k is its share of the cohort's samples. d_k is the
-    ``discrepancy`` of its class distribution from the target distribution. The client computes d_k
-    itself: it sends one number to the server, and no class counts. If the ReLU is 0 for all
-    clients, they are weighted by their number of samples. Float buffers are averaged with p_k, too.
-    Integer buffers are copied from the client with the most samples. If several clients have the
-    most, the client with the lowest number is chosen.
+    Client k's weight in the average is p_k = ReLU(n_k - a d_k + b), divided by the sum of these
+    weights over the cohort (FedDisco; Ye et al., ICML 2023). n_k is the client's share of the
+    cohort's samples. d_k is the ``discrepancy`` of the client's class distribution from the target
+    distribution. The client computes d_k itself: it sends one number to the server, and no class
+    counts. If the ReLU is 0 for all clients, they are weighted by their number of samples. Float
+    buffers are averaged with p_k, too. Integer buffers are copied from the client with the most
+    samples. If several clients have the most, the client with the lowest number is chosen.
 
     Metric: ``aggregator/left_out``, the share of the cohort's clients with p_k = 0.
 
     Args:
         distance: ``kl`` or ``l2``.
-        target: the target distribution. In ``uniform`` all classes have the same share.
+        target: the target distribution. With ``uniform`` all classes have the same share.
             ``population`` is the class distribution of all training data: the server must know it
             and sends it to the clients.
-        a: weight of the discrepancy against the size.
-        b: added to each client's weight before the ReLU.
+        a: the factor of the discrepancy d_k. With a larger a, the size counts less.
+        b: a constant that is added to each client's weight before the ReLU.
         relative: whether the d_k of a cohort are divided by their sum. The authors' code does this
             with ``kl``, and the authors' a and b fit this scale. If false, d_k is used as in the
             paper's formula.
     """
 
     takes_tokens = False
-    # A weighted mean of the cohort, unlike the other rules of this kind: not NOT_THE_MEAN.
+    # Unlike other subclasses of Gathered, this one returns a weighted mean: no NOT_THE_MEAN.
     traits = frozenset({TAKES_STALE})
     discourages = LARGE_CLIENTS_TWICE
     _target: Tensor
@@ -102,7 +103,7 @@ class Disco(Gathered):
         self._left_out = 0.0
 
     def setup(self, setting: Setting) -> None:
-        """Find the target. Raises InputError if the population's class counts are unknown."""
+        """Compute the target T. Raises InputError if the population's class counts are unknown."""
         self._target = torch.full((setting.num_classes,), 1 / setting.num_classes)
         if self.target == "population":
             counts = setting.all_class_counts("aggregator.target=population").sum(dim=0)
@@ -117,7 +118,7 @@ class Disco(Gathered):
         self._target = message.extras.get("target", self._target)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """d_k, a float32 scalar."""
+        """The client's discrepancy d_k, a float32 scalar."""
         counts = client.data.class_counts
         own = discrepancy(counts, self._target.to(counts.device), self.distance)
         return {"discrepancy": own.float()}

@@ -1,4 +1,4 @@
-"""FedAS's average: a client's weight is the trace of its Fisher information."""
+"""FedAS's average: a client's weight is the trace of its model's Fisher information."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from fedexp.core.part import Memory, Setting
 from fedexp.regularizers.fisher import diagonal_fisher
 
 _NUMBERS = 2**25
-"""Size limit of the gradients that are computed at a time: 128 MiB of float32 numbers."""
+"""Largest number of gradient entries that are computed at a time: 128 MiB in float32."""
 
 
 class FisherWeighted(Average):
     """The average of the clients' models, weighted by the trace of their Fisher information.
 
-    w = sum_k tr(F_k) w_k / sum_k tr(F_k) (FedAS; Yang et al., CVPR 2024). F_k is the Fisher
-    information of client k's trained model on its data, with the labels of the data. It is the mean
-    of g g' over the samples (x, y), where g is the gradient of log p(y | x) with respect to all
-    trained parameters, including private ones. So tr(F_k) is the mean of ||g||^2. The model is in
-    eval mode; the data are not augmented.
+    The next global weights are w = sum_k tr(F_k) w_k / sum_k tr(F_k), with client k's trained
+    weights w_k (FedAS; Yang et al., CVPR 2024). F_k is the Fisher information of client k's trained
+    model on the client's data. F_k is the mean of g g^T over the samples x with their labels y,
+    where g is the gradient of log p(y | x) with respect to all trained parameters, including
+    private ones. So tr(F_k) is the mean of ||g||^2. The model is in eval mode, and the data are not
+    augmented.
 
-    A client sends its trace, one number. A trace of 0 is replaced by the smallest positive number.
+    A client sends one number, tr(F_k). If tr(F_k) is 0, the client sends the smallest positive
+    number.
 
     Args:
-        gradients: ``sample`` computes tr(F_k) as above. ``batch`` follows the released code: it
-            takes the gradient of the mean loss of each batch in the first local epoch, and adds the
-            squared norms of these gradients. The sum grows with the number of batches, and is
-            smaller if the gradients of the samples in a batch disagree.
+        gradients: ``sample`` computes tr(F_k) as above. ``batch`` follows the released code: for
+            each batch of the first local epoch it computes the gradient of the mean loss, and it
+            adds the squared norms of these gradients. The sum grows with the number of batches. It
+            is smaller if the samples of a batch have different gradients.
         batch_size: samples in a batch, if ``gradients`` is ``batch``.
     """
 
@@ -54,7 +56,7 @@ class FisherWeighted(Average):
         self._chunk = max(1, min(1000, _NUMBERS // max(1, numbers)))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Let the layers support gradients of single samples.
+        """Prepare the layers for computing the gradients of single samples.
 
         This is done before training, because it may change the rounding of a layer's results.
         """
@@ -63,7 +65,7 @@ class FisherWeighted(Average):
                 prepare()
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """tr(F_k), a scalar."""
+        """The trace tr(F_k) of the client's Fisher information, a scalar."""
         weights = {name: client.weights[name].detach() for name in self._names}
         if self.gradients == "batch":
             batches = client.data.local_batches(client.round, self.batch_size)
@@ -75,7 +77,7 @@ class FisherWeighted(Average):
         return {"fisher_trace": trace.clamp(min=torch.finfo(trace.dtype).tiny)}
 
     def factor(self, update: PartUpdate) -> float:
-        """tr(F_k) times how often the client was drawn for the cohort."""
+        """The update's weight: tr(F_k) times how often the client was drawn for the cohort."""
         return update.draws * update.extras["fisher_trace"].item()
 
 
@@ -85,8 +87,8 @@ def squared_gradient(client: Client, weights: Tensors, inputs: Tensor, labels: T
     Args:
         client: the client whose model is used.
         weights: the parameters of this model.
-        inputs: [B, ...].
-        labels: [B].
+        inputs: [B, ...], the B samples of the batch.
+        labels: [B], the classes of the samples.
     """
 
     def loss(weights: Tensors) -> Tensor:

@@ -25,7 +25,7 @@ class FLTrust(GlobalStep):
     cross-entropy. g_0 is the resulting step, and g_k is the step of client k. The client's trust
     score is max(0, cos(g_k, g_0)). After each g_k is rescaled to the norm of g_0, the global step
     is lr * sum_k score_k g_k / sum_k score_k (Algorithm 2). If all scores are 0, the parameters do
-    not change. g_0 and g_k consist of the trained parameters. Float buffers are averaged with the
+    not change. g_0 and g_k contain only the trained parameters. Float buffers are averaged with the
     trust scores as weights.
 
     Approximations: when the server trains, BatchNorm uses the global statistics and dropout is not
@@ -40,7 +40,7 @@ class FLTrust(GlobalStep):
         balanced: whether the root dataset has equally many samples of each class. If false, it is
             drawn uniformly.
         epochs: passes over the root dataset in a round.
-        batch_size: samples in a step.
+        batch_size: the number of root samples in a training step of the server.
         grad_clip: largest gradient norm of a step, or None for no clipping.
         lr: alpha, the global learning rate.
     """
@@ -111,7 +111,7 @@ class FLTrust(GlobalStep):
         return {"aggregator/trusted": self._trusted}
 
     def server_state(self) -> dict[str, Any]:
-        """The number of rounds with an update."""
+        """The number of rounds in which at least one update arrived."""
         return {"round": self._round}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from fedexp.core.sockets import Aggregator
 
 
 class Gathered(Aggregator):
-    """Keeps the cohort's updates until the end of the round. It needs memory for K models."""
+    """Keeps the K clients' updates until the end of the round: needs memory for K models."""
 
     traits = frozenset({NOT_THE_MEAN})
 
@@ -41,9 +41,9 @@ class Gathered(Aggregator):
 
 
 def middle_by_size(updates: Sequence[PartUpdate]) -> PartUpdate:
-    """The update with the median number of samples; for an even K the lower of the middle two.
+    """The update with the median number of samples; of two middle ones, the one with fewer.
 
-    So a client cannot get chosen by reporting a huge number of samples.
+    With the median, no client can get chosen by reporting a huge number of samples.
     """
     by_size = sorted(updates, key=lambda update: update.num_samples)
     return by_size[(len(by_size) - 1) // 2]

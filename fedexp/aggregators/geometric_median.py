@@ -8,16 +8,17 @@ from fedexp.core.messages import Tensors
 
 
 class GeometricMedian(GlobalStep):
-    """The smoothed Weiszfeld algorithm (Pillutla et al., IEEE TSP 2022, Algorithm 2).
+    """The geometric median, by smoothed Weiszfeld (Pillutla et al., IEEE TSP 2022, Algorithm 2).
 
-    The algorithm starts from the mean of the clients' weights. It moves towards the geometric
-    median, the point with the smallest mean distance to the clients' weights. The paper weights
-    clients by samples, but a Byzantine client could report too many samples. So all clients have
-    the same weight here.
+    The Weiszfeld algorithm starts from the mean of the clients' weights. It moves towards the
+    geometric median, the point with the smallest mean distance to the clients' weights. The paper
+    weights clients by samples, but a Byzantine client could report too many samples. So all clients
+    have the same weight here.
 
     Args:
-        iterations: iterations of the algorithm in each round.
-        smoothing: nu, the smallest distance of a client. A smaller distance is replaced by nu.
+        iterations: the number of iterations of the algorithm in each round.
+        smoothing: nu. If a client's distance from the median is smaller than nu, it is replaced by
+            nu.
     """
 
     def __init__(self, iterations: PositiveInt, smoothing: PositiveFloat) -> None:

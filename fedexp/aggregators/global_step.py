@@ -1,4 +1,4 @@
-"""The base of rules that compute the global step from the clients' steps as whole vectors."""
+"""The base of aggregators that compute the global step from the clients' whole step vectors."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from fedexp.core.messages import PartUpdate, Tensors
 
 
 class GlobalStep(Gathered):
-    """Adds a global step to the current weights. A subclass computes it in ``global_step``.
+    """Adds a global step to the current weights. A subclass computes this step in ``global_step``.
 
     All clients have the same weight; a client that was drawn twice counts twice. Integer buffers
     are copied from the client with the median number of samples.
@@ -44,6 +44,6 @@ class GlobalStep(Gathered):
 
 
 def distances(points: Tensors, center: Tensors) -> Tensor:
-    """[K] L2 distances of the points (name -> [K, ...]) from ``center`` (name -> [...])."""
+    """The L2 distances [K] of K points (name -> [K, ...]) from ``center`` (name -> [...])."""
     gaps = [(x - center[name]).reshape(len(x), -1) for name, x in points.items()]
     return torch.stack([gap.square().sum(dim=1).cpu() for gap in gaps]).sum(dim=0).sqrt()

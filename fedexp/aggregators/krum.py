@@ -23,7 +23,8 @@ class Krum(Gathered):
 
     Args:
         byzantine: f / K, the assumed share of Byzantine clients; f is rounded down.
-        keep: m. With m = 1 the rule is Krum, with a larger m it is multi-Krum. If None, m = K - f.
+        keep: m, the number of updates to average. With m = 1 the rule is Krum, with a larger m it
+            is multi-Krum. If None, m = K - f.
     """
 
     def __init__(
@@ -51,11 +52,11 @@ def krum_scores(squares: Tensor, byzantine_clients: int) -> Tensor:
 
 
 def squared_distances(updates: Sequence[PartUpdate], current: Tensors) -> Tensor:
-    """[K, K] float64 squared distances between the updates' float weights."""
+    """The squared distances between the updates' float weights, float64 [K, K]."""
     inner = torch.zeros(len(updates), len(updates), dtype=torch.float64)
     for name, before in current.items():
         if before.is_floating_point():
-            # Steps are smaller than weights: the subtraction below loses less precision.
+            # Steps are smaller than weights, so the subtraction below loses less precision.
             steps = torch.stack([(u.weights[name].double() - before).flatten() for u in updates])
             inner += (steps @ steps.T).cpu()
     squares = inner.diagonal()

@@ -20,11 +20,12 @@ from fedexp.core.unit_distance import optimizer_of, unit_distance
 
 
 class Normalized(ServerStep):
-    """Averages the clients' steps after dividing each by its gradients' weights (FedNova).
+    """Averages the clients' steps after dividing each by its sum of gradient weights (FedNova).
 
     The method is from Wang et al., NeurIPS 2020, Section 4. In tau_i local steps with the learning
-    rate eta, client i moves by a weighted sum of its gradients, w_i - w = -eta G_i a_i. The columns
-    of G_i are the gradients, and the vector a_i has their weights. The server's update is
+    rate eta, client i moves from the global weights w to w_i by a weighted sum of its gradients:
+    w_i - w = -eta G_i a_i. The columns of G_i are the gradients, and the vector a_i has their
+    weights. The server's update is
 
         w <- w + tau_eff sum_i p_i (w_i - w) / ||a_i||_1.
 
@@ -33,12 +34,12 @@ class Normalized(ServerStep):
 
         tau_i                                                   for plain SGD,
         (tau_i - rho (1 - rho^tau_i) / (1 - rho)) / (1 - rho)   for SGD with momentum rho,
-        (1 - (1 - eta mu)^tau_i) / (eta mu)                     for FedProx with plain SGD,
+        (1 - (1 - eta mu)^tau_i) / (eta mu)                     for FedProx with plain SGD.
 
-    and in general the distance that a constant gradient of 1 moves a parameter at learning rate 1.
-    With optimizers other than SGD the code uses tau_i. A client may take more steps because it has
-    more data or does not straggle; the division prevents that it then gets a larger weight. If all
-    clients take the same number of plain SGD steps, the method is FedAvg.
+    In general, ||a_i||_1 is the distance that a constant gradient of 1 moves a parameter at
+    learning rate 1. With optimizers other than SGD, ||a_i||_1 is replaced by tau_i. A client takes
+    more steps if it has more data or is faster. The division prevents that such a client gets a
+    larger weight. If all clients take the same number of plain SGD steps, the method is FedAvg.
 
     Weight decay counts as a part of the gradients. The steps of all phases of local training count,
     as in SCAFFOLD.
@@ -46,8 +47,8 @@ class Normalized(ServerStep):
     Traffic: each update also has tau_i and ||a_i||_1.
 
     Args:
-        weighting: with ``samples``, as in the paper, p_i is proportional to n_i. With ``uniform``
-            all p_i are equal.
+        weighting: with ``samples``, as in the paper, p_i is proportional to the number of samples
+            n_i. With ``uniform`` all p_i are equal.
         effective: with ``steps``, as in the paper, tau_eff is the mean of tau_i. With ``norms`` it
             is the mean of ||a_i||_1, as in the released code with momentum. The server then moves
             as far as in FedAvg.
@@ -93,5 +94,5 @@ class Normalized(ServerStep):
         return self.factor(update) * reported.item()
 
     def step_size(self, total: float, step: Tensors) -> float:
-        """tau_eff."""
+        """tau_eff, the factor of the average step."""
         return total / self.total

@@ -29,18 +29,18 @@ _REPORTS_NOTHING = {
     "personalization": "none",
     "sampler": "random",
 }
-"""Socket -> the option of this socket to use instead: it sends nothing to the server."""
+"""Socket -> an option of this socket that sends nothing to the server."""
 
 
 class Private(Aggregator):
     """Averages the clients' clipped steps and adds Gaussian noise, for differential privacy.
 
-    The next weights are w^t + (sum_k clip(w_k - w^t) + N(0, (z S)^2 I)) / K, where z is the noise
-    multiplier (McMahan et al., ICLR 2018, Alg. 1). clip scales a step down to norm S or less. Each
-    client of the cohort has weight 1, so that one client changes the sum by at most S in norm. K is
-    the size of the drawn cohort (the paper's fixed denominator): a lost update counts as a step
-    of 0. The method protects each client's whole data against everyone who sees the global models.
-    The server must be trusted.
+    The next weights are w^t + (sum_k clip(w_k - w^t) + N(0, (z S)^2 I)) / K, with the current
+    weights w^t, client k's trained weights w_k and the noise multiplier z (McMahan et al., ICLR
+    2018, Alg. 1). clip scales a step down to norm S or less. Each client of the cohort has weight
+    1, so that one client changes the sum by at most S in norm. K is the size of the drawn cohort
+    (the paper's fixed denominator): a lost update counts as a step of 0. The method protects each
+    client's whole data against everyone who sees the global models. The server must be trusted.
 
     ``privacy/epsilon`` is an approximation. Its formula assumes that each of the N clients with
     data takes part independently with probability q = K / N (Poisson sampling); the proof does not
@@ -87,7 +87,7 @@ class Private(Aggregator):
         self._last_norms: list[float] = []
 
     def setup(self, setting: Setting) -> None:
-        """Compute q. Raises InputError if buffers would be sent or delta is too large."""
+        """Compute q = K / N. Raises InputError if buffers would be sent or delta is too large."""
         if buffers := sorted(setting.shared - setting.parameter_shapes.keys()):
             raise InputError(
                 f"aggregator=private: the model has buffers ({buffers[0]}) that noise would break; "
@@ -113,7 +113,7 @@ class Private(Aggregator):
         )
 
     def add(self, update: Update, current: Tensors) -> None:
-        """Add one clipped step. Raises InputError if the update has more than weights."""
+        """Add one clipped step to the sums. Raises InputError if the update has extras."""
         if update.extras:
             sockets = sorted(update.extras)
             instead = " ".join(f"{name}={_REPORTS_NOTHING[name]}" for name in sockets)

@@ -18,21 +18,21 @@ class QFair(ReportsStartLoss, ServerStep):
     """q-FedAvg (Li et al., ICLR 2020, Alg. 2): minimises sum_k p_k F_k^(q+1) / (q+1).
 
     F_k is the mean cross-entropy of the received model over the client's training data, in eval
-    mode, before local training. L says how fast the gradient changes (``lipschitz``). With the step
-    D_k = w_k - w, Alg. 2 is
+    mode, before local training. L (``lipschitz``) says how fast the gradient changes. With the
+    received weights w, the trained weights w_k and the step D_k = w_k - w, Alg. 2 is
 
         Delta_k = -L F_k^q D_k,
         h_k = q F_k^(q-1) L^2 ||D_k||^2 + L F_k^q,
         w <- w - sum_k Delta_k / sum_k h_k.
 
-    The same update is w + eta_g D: D is the average of the steps weighted by F_k^q, and
+    This update equals w + eta_g D: D is the average of the steps weighted by F_k^q, and
 
         eta_g = sum_k F_k^q / (sum_k F_k^q + q L sum_k F_k^(q-1) ||D_k||^2) <= 1.
 
-    With q = 0 the result equals that of FedAvg with uniform weights, to the bit. The weights
-    p_k = n_k / n come from the sampler: the paper draws client k with probability p_k
-    (``sampler=weighted``), and p_k does not appear in the update. Only parameters take the step;
-    buffers are averaged with the weights F_k^q.
+    With q = 0 the result equals that of FedAvg with uniform weights, to the bit. p_k is client k's
+    share of all samples. It does not appear in the update, because the paper's sampler draws client
+    k with probability p_k (``sampler=weighted``). Only parameters take the step; buffers are
+    averaged with the weights F_k^q.
 
     A client sends F_k. If ``lipschitz`` is None, it also sends its learning rate.
 
@@ -41,9 +41,9 @@ class QFair(ReportsStartLoss, ServerStep):
     Args:
         q: 0 gives all clients the same weight; with a larger q, large losses count more.
         lipschitz: L, how fast the gradient changes. If None, L = 1 / learning rate of the round, as
-            in the paper. The paper has no momentum; with momentum, local steps are longer than this
-            L assumes. Many local steps make ||D_k|| large and eta_g small. Then a smaller L trains
-            faster.
+            in the paper. This assumes SGD without momentum, as in the paper; momentum makes local
+            steps longer. Many local steps make ||D_k|| large and eta_g small. Then a smaller L
+            trains faster.
     """
 
     def __init__(self, q: NonNegativeFloat, lipschitz: PositiveFloat | None) -> None:
@@ -51,27 +51,27 @@ class QFair(ReportsStartLoss, ServerStep):
         self.q, self.lipschitz = q, lipschitz
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """F_k, and the learning rate if the server needs it."""
+        """The loss F_k, and the learning rate if ``lipschitz`` is None."""
         sent = super().report(client, memory)
         if self.lipschitz is None:
             sent["learning_rate"] = sent["loss"].new_tensor(client.learning_rate)
         return sent
 
     def factor(self, update: PartUpdate) -> float:
-        """F_k^q times how often the client was drawn for the cohort."""
+        """The update's weight: F_k^q times how often the client was drawn for the cohort."""
         return update.draws * math.pow(_loss(update), self.q)
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
-        """q L F_k^(q-1) ||D_k||^2 times how often the client was drawn for the cohort."""
+        """q L F_k^(q-1) ||D_k||^2 times how often the client was drawn: its term in eta_g."""
         lipschitz = self.lipschitz or 1 / update.extras["learning_rate"].item()
         factor = update.draws * self.q * lipschitz * math.pow(_loss(update), self.q - 1)
         return factor * self.square(update, current)
 
     def step_size(self, total: float, step: Tensors) -> float:
-        """eta_g, at most 1."""
+        """The step size eta_g, at most 1."""
         return self.total / (self.total + total)
 
 
 def _loss(update: PartUpdate) -> float:
-    """F_k plus ``_EPS``."""
+    """The client's loss F_k plus ``_EPS``."""
     return float(update.extras["loss"].item() + _EPS)

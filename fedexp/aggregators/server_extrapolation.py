@@ -25,7 +25,8 @@ class ServerExtrapolation(ServerStep):
     Metric: ``aggregator/step_size``, eta_g.
 
     Args:
-        weighting: with ``samples`` p_i is proportional to n_i; with ``uniform`` all p_i are equal.
+        weighting: with ``samples`` p_i is proportional to the number of samples n_i; with
+            ``uniform`` all p_i are equal.
         epsilon: keeps eta_g finite if the steps cancel. The authors' released code uses M epsilon
             instead of epsilon, and multiplies epsilon by 0.998^2 in each round.
     """
@@ -35,9 +36,9 @@ class ServerExtrapolation(ServerStep):
         self.epsilon = epsilon
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
-        """a_i ||D_i||^2, where a_i is n_i or 1, so that p_i = a_i / sum_i a_i."""
+        """The client's term a_i ||D_i||^2, where a_i is n_i or 1, so that p_i = a_i / sum_i a_i."""
         return self.factor(update) * self.square(update, current)
 
     def step_size(self, total: float, step: Tensors) -> float:
-        """eta_g, at least 1."""
+        """The step size eta_g, at least 1."""
         return max(1.0, total / self.total / (2 * (norm_of(step) ** 2 + self.epsilon)))

@@ -1,4 +1,4 @@
-"""Server optimizers: momentum or adaptive steps of the server along the average step."""
+"""Server optimizers: the server applies momentum or an adaptive optimizer to the average step."""
 
 from typing import Annotated, Any, Literal
 
@@ -18,10 +18,10 @@ Moments = dict[str, Tensor]
 class ServerOptimizer(Average):
     """The base of server optimizers: the average step delta is used like a negative gradient.
 
-    The update is w <- w + lr step(delta), with delta = average - w (Reddi et al., ICLR 2021,
-    Alg. 2). Only parameters take the step; buffers are averaged. A subclass defines ``step``. If
-    the new weights or moments are not finite, the server refuses the result, and the moments stay
-    as they were. (With an infinite moment a weight would never move again.)
+    The update of the global weights w is w <- w + lr step(delta), with delta = average - w (Reddi
+    et al., ICLR 2021, Alg. 2). Only parameters take the step; buffers are averaged. A subclass
+    defines ``step``. If the new weights or moments are not finite, the server refuses the result,
+    and the moments stay as they were. (With an infinite moment a weight would never move again.)
     """
 
     traits = frozenset({NOT_THE_MEAN, TAKES_STALE})
@@ -53,11 +53,11 @@ class ServerOptimizer(Average):
         return merged
 
     def step(self, name: str, delta: Tensor) -> Tensor:
-        """Compute the server's step for one parameter, not yet multiplied by the learning rate."""
+        """Compute the server's step for one parameter, before the learning rate is applied."""
         raise NotImplementedError
 
     def server_state(self) -> dict[str, Any]:
-        """The moments."""
+        """The moments: kind of moment -> name of a parameter -> tensor."""
         return {"momentum": self.momentum}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ class ServerOptimizer(Average):
 
 
 class Momentum(ServerOptimizer):
-    """FedAvgM (Hsu et al., 2019): m <- beta1 m + delta, w <- w + lr m."""
+    """FedAvgM (Hsu et al., 2019): m <- beta1 m + delta, w <- w + lr m, delta the average step."""
 
     def step(self, name: str, delta: Tensor) -> Tensor:
         """Update and return the momentum m."""
@@ -78,7 +78,7 @@ class Momentum(ServerOptimizer):
 class Adaptive(ServerOptimizer):
     """The base of adaptive server optimizers (FedOpt).
 
-    The momentum is m <- beta1 m + (1 - beta1) delta, and the update is
+    With the average step delta, the momentum is m <- beta1 m + (1 - beta1) delta. The update is
     w <- w + lr m / (sqrt(v) + tau). The second moment v starts from tau^2. A subclass defines in
     ``second_moment`` how delta^2 changes v.
     """
@@ -96,7 +96,7 @@ class Adaptive(ServerOptimizer):
         self.variance: Moments = {}
 
     def step(self, name: str, delta: Tensor) -> Tensor:
-        """m / (sqrt(v) + tau), without bias correction, as in the paper."""
+        """Update m and v; return m / (sqrt(v) + tau), without bias correction, as in the paper."""
         m = self.momentum.get(name, torch.zeros_like(delta)).to(delta.device)
         v = self.variance.get(name, torch.full_like(delta, self.tau**2)).to(delta.device)
         self.momentum[name] = self.beta1 * m + (1 - self.beta1) * delta
@@ -108,7 +108,7 @@ class Adaptive(ServerOptimizer):
         raise NotImplementedError
 
     def server_state(self) -> dict[str, Any]:
-        """The moments."""
+        """The moments: kind of moment -> name of a parameter -> tensor."""
         return super().server_state() | {"variance": self.variance}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The base of rules whose server step is the average step times a step size eta_g."""
+"""The base of aggregators whose server step is the average step times a step size eta_g."""
 
 import math
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from fedexp.core.reducible import Contribution
 class ServerStep(Average):
     """Moves the global weights by the average step of the clients times a step size eta_g.
 
-    The update is w <- w + eta_g D with the average step D = sum_k a_k D_k / sum_k a_k. D_k is the
-    step of client k from w. A subclass computes one number for each client in ``summand``, and
-    eta_g from the sum of these numbers in ``step_size``. It may replace D_k in ``add``. With
-    eta_g = 1 the result equals that of ``Average`` to the bit. Only parameters have steps; buffers
-    are averaged.
+    The update of the global weights w is w <- w + eta_g D with the average step
+    D = sum_k a_k D_k / sum_k a_k. D_k is the step of client k from w. A subclass computes one
+    number for each client in ``summand``. In ``step_size`` it computes eta_g from the sum of these
+    numbers. In ``add`` it may replace D_k. With eta_g = 1 the result equals that of ``Average`` to
+    the bit. Only parameters have steps; buffers are averaged.
 
     Metric: ``aggregator/step_size``, eta_g.
 
@@ -59,7 +59,7 @@ class ServerStep(Average):
         self._summands.append(self.summand(of_aggregator(update), current))
 
     def contribution(self) -> Contribution:
-        """The sums of the average, and the clients' summands."""
+        """The sums for the average, and the clients' summands."""
         average = super().contribution()
         return replace(average, items=(average.items, self._summands))
 
@@ -93,5 +93,5 @@ class ServerStep(Average):
         return {name: value for name, value in weights.items() if name in self.parameters}
 
     def square(self, update: PartUpdate, current: Tensors) -> float:
-        """||D_k||^2."""
+        """The squared norm ||D_k||^2 of the client's step."""
         return norm_of(steps(update.weights, self.only_parameters(current))) ** 2

@@ -1,4 +1,4 @@
-"""The client half of rules that weight clients by the received model's loss."""
+"""The client half of aggregators that weight clients by the loss of the received model."""
 
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, Tensors

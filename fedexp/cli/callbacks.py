@@ -81,7 +81,7 @@ class SweepTable(Callback):
 
 
 class FinishRoundOnInterrupt(Callback):
-    """With ``hydra/launcher=joblib``, lets each job save its round after a Ctrl-C."""
+    """Lets each job save its round after a Ctrl-C, with ``hydra/launcher=joblib``."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra in the parent, before the first job."""

@@ -33,7 +33,7 @@ _HYDRA_FLAGS = ("cfg", "help", "info", "multirun", "package", "resolve", "run", 
 
 
 def config_folder() -> str:
-    """The folder of the config tree: in the package if it is installed, in a clone beside it."""
+    """The folder of the config tree: inside the installed package, or in a clone beside it."""
     package = Path(__file__).resolve().parents[1]
     candidates = [package / "conf", package.parent / "conf"]
     return str(next(path for path in candidates if (path / "config.yaml").is_file()))
@@ -66,7 +66,7 @@ def _sweep_flag_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _check_dashes(arguments: Sequence[str]) -> None:
-    """Raise InputError if a key is written like a flag; Hydra would print all of its flags."""
+    """Raise InputError if a key is written like a flag; Hydra would print a list of all flags."""
     for argument in arguments:
         found = re.fullmatch(r"--([\w./@]+)(=.*)?", argument)
         if found and not any(flag.startswith(found[1]) for flag in _HYDRA_FLAGS):

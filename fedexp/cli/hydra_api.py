@@ -12,10 +12,10 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
 _IS_OLD = hydra.__version__.startswith("1.3.")
-_HAS_OLD_NAMES = omegaconf.__version__.startswith("2.3.")  # other register_resolver
+_HAS_OLD_NAMES = omegaconf.__version__.startswith("2.3.")  # register_resolver has another name
 _BASE = {"version_base": "1.3"} if _IS_OLD else {}
 _EXECUTED = ("fedexp.*", "hydra_plugins.*", "logging.*", "colorlog.*", "optuna.*")
-"""Names of what the node ``hydra`` may call in Hydra 1.4: callbacks, log handlers, samplers."""
+"""Python names that the config node ``hydra`` may call in Hydra 1.4, such as callbacks."""
 
 
 def command(config_folder: str) -> Callable[[Callable[[DictConfig], Any]], Callable[[], None]]:
@@ -46,8 +46,8 @@ def runs_one_by_one(launcher: Launcher) -> bool:
 def job_config(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str]) -> DictConfig:
     """The config of one job of a sweep, composed from the sweep's config and the job's overrides.
 
-    The result is that of Hydra 1.3. Hydra 1.4 itself would refuse a job whose config has another
-    sweeper than the sweep, such as a cell of a table or a trial of a search.
+    The result is the same as in Hydra 1.3. Hydra 1.4 itself would refuse a job whose sweeper
+    differs from the sweeper of the sweep, such as a cell of a table or a trial of a search.
     """
     typed: Any = OmegaConf.to_container(sweep.hydra.overrides.hydra)
     name = sweep.hydra.job.config_name
@@ -57,7 +57,7 @@ def job_config(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str]
 
 
 def for_launchers(context: HydraContext) -> HydraContext:
-    """The context for a launcher, with a loader that composes jobs by ``job_config``."""
+    """Copy Hydra's context for a launcher; its loader composes jobs by ``job_config``."""
     return replace(context, config_loader=cast(ConfigLoader, _JobLoader(context.config_loader)))
 
 
@@ -71,6 +71,6 @@ class _JobLoader:
         return job_config(self._loader, master, overrides)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_loader":  # unpickling asks for it before it is set
+        if name == "_loader":  # unpickling asks for _loader before it is set
             raise AttributeError(name)
         return getattr(self._loader, name)

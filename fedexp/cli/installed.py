@@ -17,7 +17,7 @@ from pathlib import Path
 
 GROUP = "fedexp.conf"
 OWN = ("hydra", "main", "schema", "command-line")
-"""Hydra's names of the sources that are not installed packages."""
+"""Names of Hydra's config sources that are not installed packages."""
 
 
 def config_folders() -> Iterator[tuple[str, Path]]:
@@ -39,7 +39,7 @@ def config_folders() -> Iterator[tuple[str, Path]]:
 def _folder(point: EntryPoint) -> Path | None:
     """The folder ``conf`` of the package for the text ``package:conf``; None if it is missing.
 
-    The package is found but not imported, so that a slow import delays no command.
+    The package is not imported, so that a slow import delays no command.
     """
     try:
         spec = find_spec(point.module)

@@ -14,7 +14,7 @@ _LIBRARIES = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", 
 """Beginnings of the file names of Python's library and of installed packages."""
 
 _Call = tuple[FrameType, int]
-"""A frame and the line that it has reached."""
+"""A frame of the call stack, and the line number that the frame has reached."""
 
 
 def shorten(error: BaseException) -> BaseException:

@@ -45,7 +45,7 @@ def _systems(words: Sequence[str]) -> tuple[list[Path], dict[str, dict[str, Any]
     """Divide the words into folders and devices.
 
     Returns:
-        The folders, and option -> the ``system`` of a config with it.
+        The folders, and each option of ``system`` -> the config node ``system`` with this option.
 
     Raises:
         InputError: there is no folder, no ``system=``, or an override of another key.
@@ -67,7 +67,7 @@ def _systems(words: Sequence[str]) -> tuple[list[Path], dict[str, dict[str, Any]
 def _replayed(
     paths: Sequence[Path], systems: dict[str, dict[str, Any]], targets: Sequence[float]
 ) -> tuple[list[Run], list[str]]:
-    """Each run on each system's devices, and a line for each run that cannot be replayed.
+    """A copy of each run for each system, and a line for each run that cannot be replayed.
 
     Raises InputError if no run can be replayed.
     """
@@ -94,7 +94,7 @@ def _on(
     history: list[dict[str, float]],
     targets: Sequence[float],
 ) -> Run:
-    """The run with these devices and metrics."""
+    """Copy the run, with ``system`` as its devices and ``history`` as its metrics."""
     others = tuple(each for each in run.overrides if not each.startswith("system"))
     return replace(
         run,

@@ -96,7 +96,7 @@ def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
 def choose_sweep_folder(
     root: str, new: str, resume: str | None, overrides: Sequence[str], of_hydra: Sequence[str]
 ) -> str:
-    """Choose the folder of a sweep: with ``resume=auto`` the newest sweep with these overrides."""
+    """Choose a sweep's folder; ``resume=auto`` takes the newest sweep with these overrides."""
     if resume not in (None, run_folder.AUTO):
         return str(Path(resume).expanduser())
     if resume is not None:
@@ -225,7 +225,7 @@ def _valid_config(cfg: DictConfig) -> Any:
 
 
 def _identifying(overrides: Sequence[str], of_hydra: Sequence[str]) -> list[str]:
-    """The overrides that identify a sweep, in order, because job numbers depend on the order."""
+    """The overrides that identify a sweep, in their order, on which the job numbers depend."""
     jobs = [each for each in of_hydra if each.lstrip("+").startswith(_JOBS)]
     kept = (o for o in overrides if not may_change(override_key(o)))
     return [*kept, *jobs]

@@ -93,7 +93,7 @@ def _meant(unknown: str, known: Sequence[str], groups: Sequence[str]) -> str | N
     if same:
         return same[0]
     similar = get_close_matches(unknown, [*known, *groups], n=1)
-    if similar and ("." in similar[0] or "." not in unknown):  # else only a group is similar
+    if similar and ("." in similar[0] or "." not in unknown):  # not a group for a dotted key
         return similar[0]
     last = {key.rpartition(".")[2]: key for key in reversed(by_depth)}
     close = get_close_matches(name, list(last), n=1, cutoff=0.8)
@@ -116,7 +116,7 @@ def _keys_in_use(overrides: Sequence[str], folder: Path) -> list[str]:
 
 
 def _choices(overrides: Sequence[str], folder: Path) -> Iterator[tuple[str, str]]:
-    """(group, option) of each override that chooses an option; of swept options, the first one."""
+    """(group, option) of each override that chooses an option; the first option of a sweep."""
     for typed in overrides:
         group, equals, option = typed.partition("=")
         is_group = equals and (folder / group.lstrip("+")).is_dir() and not group.startswith("-")
@@ -125,7 +125,7 @@ def _choices(overrides: Sequence[str], folder: Path) -> Iterator[tuple[str, str]
 
 
 def _strays(choices: Mapping[str, str], config: Any, folder: Path) -> set[str]:
-    """Keys below a group that only a preset sets, while the group's chosen option lacks them."""
+    """Keys of a group that a preset sets, but that the group's chosen option does not have."""
     common: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
     strays: set[str] = set()
     for group, option in choices.items():
@@ -133,7 +133,7 @@ def _strays(choices: Mapping[str, str], config: Any, folder: Path) -> set[str]:
         if not path.is_file() or not isinstance(config.get(group), Mapping):
             continue
         own: Any = OmegaConf.to_container(OmegaConf.load(path))
-        if "defaults" in own:  # it takes keys of another option
+        if "defaults" in own:  # the option also takes keys of another option
             continue
         known = {*_flatten(own, (group,)), *_flatten(common.get(group, {}), (group,))}
         strays |= {key for key in _flatten(config[group], (group,)) if key not in known}
@@ -141,7 +141,7 @@ def _strays(choices: Mapping[str, str], config: Any, folder: Path) -> set[str]:
 
 
 def keys_of_files(folder: Path) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Every key as typed on the command line, with the (group, option) of its file."""
+    """Yield each key as typed on the command line, and the (group, option) of the key's file."""
     for path in folder.glob("**/*.yaml"):
         group = path.parent.relative_to(folder).parts
         if group[:1] == ("hydra",):

@@ -43,7 +43,7 @@ def check_in_jobs(arguments: Sequence[str], folder: Path) -> list[str]:
 def minutes(config: DictConfig) -> float | None:
     """The time limit of a sweep, ``limits.minutes``; None if the sweep has no limit.
 
-    The result is also None if the value is not a positive number, since each job rejects it.
+    The result is also None if the value is not a positive number: each job reports the error.
     """
     found = OmegaConf.select(config, "limits.minutes")
     return float(found) if isinstance(found, int | float) and found > 0 else None
@@ -72,7 +72,7 @@ def sweep_name(folder: Path) -> str:
 
 
 def _has_values(override: Override) -> bool:
-    """Whether the override sweeps several values, unlike a sweep that ``check_in_jobs`` makes."""
+    """Whether the override sweeps several values; sweeps from ``check_in_jobs`` have one value."""
     if not override.is_sweep_override():
         return False
     return not override.is_discrete_sweep() or len(list(override.sweep_iterator())) > 1

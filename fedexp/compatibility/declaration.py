@@ -31,13 +31,20 @@ class Declaration:
 
 
 def declared(key: str, component: object) -> Declaration:
-    """The declaration of a component, from the component's attributes ``traits``, ``needs``, ..."""
+    """Read a component's declaration from its attributes ``traits``, ``needs``, and so on."""
     names = ("traits", "needs", "forbids", "discourages")
     return Declaration(key, **{n: getattr(component, n) for n in names if hasattr(component, n)})
 
 
 def needed(subject: str, trait: str, lacking: str, advice: str) -> dict[str, str]:
-    """Make an entry of ``needs``: the error says that ``lacking`` lacks what ``subject`` needs."""
+    """Make an entry of ``needs``: trait -> the error that is raised if no component has it.
+
+    Args:
+        subject: the component that needs the trait.
+        trait: the trait.
+        lacking: the component that could have the trait but lacks it, such as the dataset.
+        advice: how to change the config.
+    """
     return {trait: f"{subject}: needs {trait}, which {lacking} lacks; {advice}"}
 
 

@@ -21,8 +21,8 @@ from fedexp.config.schema import Config, Engine
 def declared_settings(config: Config) -> Iterator[Declaration]:
     """The declarations of settings that may conflict with other settings, the model or the method.
 
-    Each declaration has one setting's key, its traits, and the traits of other components that the
-    setting needs or forbids.
+    A declaration has the key and the traits of one setting, and the traits of other components that
+    this setting needs or forbids.
     """
     yield from _of_engine(config.engine)
     yield Declaration("fedexp", frozenset({Need.SIMULATION}))

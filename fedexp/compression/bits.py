@@ -1,11 +1,11 @@
-"""Whole numbers of a few bits each, packed into bytes."""
+"""Packs whole numbers of a few bits each into bytes."""
 
 import torch
 from torch import Tensor
 
 
 def width_for(count: int) -> int:
-    """Bits of a number below ``count``: the smallest width that fits, at least 1."""
+    """The smallest number of bits that fits every number below ``count``, at least 1."""
     return max(1, (count - 1).bit_length())
 
 
@@ -29,5 +29,5 @@ def unpack(packed: Tensor, width: int, count: int) -> Tensor:
 
 
 def _shifts(width: int, like: Tensor) -> Tensor:
-    """width - 1, ..., 1, 0, with the type of ``like``."""
+    """The vector width - 1, ..., 1, 0, with the type and device of ``like``."""
     return torch.arange(width - 1, -1, -1, dtype=like.dtype, device=like.device)

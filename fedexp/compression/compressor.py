@@ -7,12 +7,13 @@ from fedexp.core.part import Memory
 
 
 class Compressor:
-    """Encodes tensors; the base class leaves them as they are: ``compression=none``.
+    """Encodes tensors; this base class (``compression=none``) leaves tensors unchanged.
 
     Annotate the constructor's arguments with pydantic types.
 
     Attributes:
-        error_feedback: whether the sender adds what was lost in earlier rounds to the next tensor.
+        error_feedback: whether the sender adds the compression errors of earlier rounds to the next
+            tensor.
     """
 
     error_feedback: bool = False
@@ -30,13 +31,13 @@ class Compressor:
 
         Args:
             value: a float tensor with at least one element.
-            memory: the sender's own tensors for this weight, kept between rounds.
+            memory: the tensors that the sender keeps between rounds for this weight.
             generator: source of random draws, on the CPU.
         """
         return {"value": value}
 
     def decode(self, code: Tensors, like: Tensor, generator: Generator) -> Tensor:
-        """The tensor that the receiver gets.
+        """Turn the code back into a tensor, at the receiver.
 
         Args:
             code: the result of ``encode``.

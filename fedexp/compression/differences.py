@@ -1,4 +1,4 @@
-"""Weights that travel as encoded differences to the weights that the receiver has."""
+"""Sends weights as encoded differences from the weights that the receiver has."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from fedexp.core.part import Memory
 from fedexp.core.randomness import torch_generator
 
 _AS_IT_IS = "weight"
-"""The name of the only tensor of a weight that is not compressed."""
+"""The key of the tensor of a weight that is sent uncompressed."""
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Weights as they travel.
+    """Weights on their way from the sender to the receiver.
 
     Attributes:
         tensors: name of a weight -> the tensors that are sent for it: the code of its difference,
@@ -35,14 +35,15 @@ class Differences:
     """Encodes weights at the sender and decodes them at the receiver.
 
     Only trained parameters are compressed. Buffers, such as the running statistics of BatchNorm,
-    travel as they are, and so does a weight that the receiver has not.
+    are sent uncompressed. A weight that the receiver does not have yet is sent uncompressed, too.
 
     Args:
         compressor: encodes one tensor.
         names: the trained parameters.
         seed: seed of the run.
-        purpose: name of the random draws.
-        feedback: whether the sender's memory adds lost differences to the next ones.
+        purpose: a name for the random draws; draws with different names are independent.
+        feedback: whether the sender keeps the lost part of a difference and adds it to the next
+            one.
     """
 
     def __init__(
@@ -58,13 +59,13 @@ class Differences:
         self._seed, self._purpose = seed, purpose
 
     def encode(self, weights: Tensors, base: Tensors, memory: Memory, *key: int) -> Encoded:
-        """Encode ``weights``.
+        """Encode ``weights`` as differences from ``base``.
 
         Args:
             weights: the sender's weights.
             base: the weights that the receiver has.
-            memory: the sender's own tensors, kept between rounds; the lost differences are added to
-                it.
+            memory: the tensors that the sender keeps between rounds; the lost parts of the
+                differences are stored there.
             key: the numbers of the round and the client, for random draws.
         """
         tensors = {}
@@ -87,13 +88,13 @@ class Differences:
         return weights
 
     def compresses(self, name: str, base: Tensors) -> bool:
-        """Whether the weight travels as an encoded difference to ``base``."""
+        """Whether the weight is sent as an encoded difference from ``base``."""
         return name in self._numbers and name in base and base[name].numel() > 0
 
     def _encode(
         self, name: str, difference: Tensor, memory: Memory, key: tuple[int, ...]
     ) -> Tensors:
-        """Encode one difference, with the differences that were lost before."""
+        """Encode the sum of a difference and the part that was lost before."""
         own = {field: memory[path] for field, path in self._paths(name, memory)}
         lost = own.pop("lost", None)
         value = difference if lost is None else difference + lost
@@ -104,7 +105,7 @@ class Differences:
         return code
 
     def _paths(self, name: str, memory: Memory) -> list[tuple[str, str]]:
-        """(field, name in the memory) of all entries of this weight."""
+        """The pairs (field, name in the memory) for all memory entries of this weight."""
         start = f"{name}/"
         return [(path.removeprefix(start), path) for path in memory if path.startswith(start)]
 

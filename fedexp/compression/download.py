@@ -1,4 +1,4 @@
-"""Compressed downloads: the server sends the difference to the model that all clients have."""
+"""Compressed downloads: the server sends differences from the model that all clients have."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -18,14 +18,16 @@ from fedexp.core.server import Server
 class CompressingServer(Server):
     """A server that broadcasts compressed differences.
 
-    Clients train from a model h^t that all of them can know: h^1 = w^1, and
-    h^t = h^(t-1) + C(w^t - h^(t-1)) for the server's weights w^t. A client's trained weights w_k
-    count as w^t + (w_k - h^t), so the server's weights keep what clients have not got yet. This is
-    error feedback: w^t - h^t is the memory. With FedAvg it is the server's side of DoubleSqueeze
-    (Tang et al., ICML 2019). Without error feedback the server goes on from h^t in place of w^t.
+    In round t, clients train from a model h^t that all of them can compute. w^t are the server's
+    weights and C is the compressor: h^1 = w^1, and h^t = h^(t-1) + C(w^t - h^(t-1)). A client's
+    trained weights w_k count as w^t + (w_k - h^t). So the server's weights keep the part of w^t
+    that clients do not have yet. This is error feedback: w^t - h^t is the memory. With FedAvg it is
+    the server's side of DoubleSqueeze (Tang et al., ICML 2019). Without error feedback the server
+    continues from h^t in place of w^t.
 
-    A client downloads the encoded differences of all rounds since its last download, or h^t itself
-    if that is smaller or its first download. Tensors that are not compressed are downloaded once.
+    A client downloads the encoded differences of all rounds since its last download. If h^t is
+    smaller, or this is the client's first download, the client downloads h^t instead. A tensor that
+    is not compressed is downloaded only in its newest version.
 
     Args:
         weights: the initial shared weights.
@@ -33,7 +35,7 @@ class CompressingServer(Server):
         compressor: encodes one tensor.
         names: the trained parameters.
         seed: seed of the run.
-        clients: N.
+        clients: N, the number of clients.
     """
 
     def __init__(
@@ -53,12 +55,12 @@ class CompressingServer(Server):
         self._held: Tensors = {}  # h^t
         self._lag: Tensors = {}  # w^t - h^t, where it is not zero
         self._memory: Memory = {}
-        self._encoded_bytes = 0  # of the differences of all rounds
-        # [N] encoded bytes of all rounds up to each client's last download; -1: it has none
+        self._encoded_bytes = 0  # bytes of the encoded differences of all rounds
+        # [N] encoded bytes of all rounds up to each client's last download; -1: no download yet
         self._downloaded = torch.full((clients,), -1, dtype=torch.int64)
 
     def send(self, round: int) -> Message:
-        """The message with h^t; call it once in a round."""
+        """The message with h^t; call this function once in a round."""
         message = self.broadcast(round)
         if self._held:
             encoded = self._differences.encode(self.weights, self._held, self._memory, round)
@@ -75,7 +77,7 @@ class CompressingServer(Server):
 
     def sent_to(self, clients: Collection[int]) -> None:
         """Note the clients that got the message of the round."""
-        self._downloaded = self._downloaded.clone()  # the message of the round has the old one
+        self._downloaded = self._downloaded.clone()  # the message still uses the old tensor
         self._downloaded[list(clients)] = self._encoded_bytes
 
     def add(self, update: Update) -> None:
@@ -105,17 +107,17 @@ class CompressingServer(Server):
         self._encoded_bytes, self._downloaded = saved["encoded_bytes"], saved["downloaded"].cpu()
 
     def _plain_bytes(self) -> int:
-        """Bytes of the weights that travel as they are."""
+        """Bytes of the weights that are sent uncompressed."""
         held, compresses = self._held, self._differences.compresses
         return count_bytes({n: w for n, w in held.items() if not compresses(n, held)})
 
     def _bytes_for_each(self) -> Tensor:
-        """[N] bytes of the weights for each client."""
+        """The bytes that each client downloads for the weights, [N]."""
         whole = count_bytes(self._held)
         missed = self._encoded_bytes - self._downloaded + self._plain_bytes()
         return torch.where(self._downloaded < 0, whole, missed.clamp(max=whole))
 
 
 def _with_size(bytes_for_each: Tensor, message: Message, client: int) -> Message:
-    """The message to this client."""
+    """The message with the number of bytes that this client downloads."""
     return replace(message, weights_nbytes=int(bytes_for_each[client]), readdress=None)

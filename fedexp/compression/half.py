@@ -1,4 +1,4 @@
-"""16-bit floating-point numbers."""
+"""Compression to 16-bit floating-point numbers."""
 
 from typing import Literal
 
@@ -13,11 +13,12 @@ from fedexp.core.part import Memory
 class Half(Compressor):
     """Rounds each entry to 16 bits.
 
-    ``float16`` has 11 significant bits and ends at 65504; a larger entry becomes infinite, and the
-    update is refused. ``bfloat16`` has 8 significant bits and the range of float32.
+    ``float16`` has 11 significant bits and the largest value 65504. A larger entry becomes
+    infinite, and the update is refused. ``bfloat16`` has 8 significant bits and the range of
+    float32.
 
     Args:
-        dtype: the type of the entries that travel.
+        dtype: the 16-bit type in which the entries are sent.
         error_feedback: see ``Compressor``.
     """
 

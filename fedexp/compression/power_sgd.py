@@ -10,17 +10,19 @@ from fedexp.core.part import Memory
 
 
 class PowerSGD(Compressor):
-    """One step of power iteration for each matrix M (Vogels et al., NeurIPS 2019, Alg. 1).
+    """Approximates matrices M by power iteration (Vogels et al., NeurIPS 2019, Alg. 1).
 
-    With Q from the last round (at first random) P = M Q, its columns are made orthonormal, and
-    Q = M^T P. The receiver gets P Q^T, a projection of M: ||M - P Q^T|| <= ||M||. In the paper P
-    and Q are averaged over the workers; here each sender compresses by itself. A tensor with more
-    than two dimensions counts as a matrix [first dimension, all others]. A tensor travels as it is
-    if P and Q would not be smaller.
+    Each round makes one step of power iteration. Q starts from the Q of the last round, or in the
+    first round from random numbers. The sender computes P = M Q, makes the columns of P
+    orthonormal, and computes the new Q = M^T P. The receiver gets P Q^T, a projection of M:
+    ||M - P Q^T|| <= ||M||. In the paper P and Q are averaged over the workers; here each sender
+    compresses by itself. A tensor with more than two dimensions counts as a matrix [first
+    dimension, all others]. A tensor is sent uncompressed if P and Q together would not be smaller.
 
     Args:
         rank: r, the number of columns of P and Q.
-        warm_start: whether Q starts from the last round's; if not, from random numbers.
+        warm_start: whether Q starts from the Q of the last round. If false, Q starts from random
+            numbers in each round.
         error_feedback: see ``Compressor``.
     """
 
@@ -28,7 +30,7 @@ class PowerSGD(Compressor):
         self.rank, self.warm_start, self.error_feedback = rank, warm_start, error_feedback
 
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
-        """``p`` [n, r] and ``q`` [m, r], or the ``value``."""
+        """``p`` [n, r] and ``q`` [m, r] for a matrix [n, m], or the uncompressed ``value``."""
         if not self._is_smaller(value):
             return {"value": value}
         matrix = value.flatten(1)
@@ -42,7 +44,7 @@ class PowerSGD(Compressor):
         return {"p": p, "q": q}
 
     def decode(self, code: Tensors, like: Tensor, generator: Generator) -> Tensor:
-        """P Q^T, or the value."""
+        """P Q^T, or the value if it was sent uncompressed."""
         if "value" in code:
             return code["value"]
         return (code["p"] @ code["q"].T).view_as(like)

@@ -1,4 +1,4 @@
-"""QSGD: entries are rounded to a few levels at random, so that the mean is right."""
+"""QSGD: rounds entries at random to a few levels, without changing their expected value."""
 
 from typing import Annotated
 
@@ -18,11 +18,12 @@ Bits = Annotated[int, Field(ge=2, le=16)]
 class QSGD(Compressor):
     """Stochastic rounding to s levels of the norm (Alistarh et al., NeurIPS 2017, Section 3.1).
 
-    An entry x_i becomes ||x|| sign(x_i) l / s. l is one of the whole numbers next to
-    s |x_i| / ||x||, drawn so that its mean is that number. So the mean of C(x) is x, and the mean
-    of ||x - C(x)||^2 is at most min(d / s^2, sqrt(d) / s) ||x||^2 for the d entries that share a
-    norm. Codes have a fixed width here, in place of the paper's Elias code. There is no error
-    feedback: the errors can be larger than x, and would grow from round to round.
+    An entry x_i of a vector x becomes ||x|| sign(x_i) l / s. l is one of the two whole numbers next
+    to s |x_i| / ||x||, drawn at random so that the mean of l is s |x_i| / ||x||. So the mean of the
+    result C(x) is x, and the mean of ||x - C(x)||^2 is at most min(d / s^2, sqrt(d) / s) ||x||^2.
+    Here x has the d entries of one bucket, which share the norm ||x||. Codes have a fixed width
+    here, in place of the paper's Elias code. There is no error feedback: the errors can be larger
+    than x, and would grow from round to round.
 
     Args:
         bits: bits of an entry: its sign and one of s = 2^(bits - 1) - 1 levels above zero.
@@ -34,7 +35,7 @@ class QSGD(Compressor):
         self._levels = 2 ** (bits - 1) - 1
 
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
-        """``norms`` of the buckets, and ``codes`` sign(x_i) l + s, packed."""
+        """The ``norms`` of the buckets, and the packed ``codes`` sign(x_i) l + s."""
         rows = self._in_buckets(value.flatten())
         norms = rows.norm(dim=1)
         exact = (rows.abs() / norms.unsqueeze(1) * self._levels).nan_to_num(nan=0.0)
@@ -50,6 +51,6 @@ class QSGD(Compressor):
         return (rows * code["norms"].unsqueeze(1)).flatten()[: like.numel()].view_as(like)
 
     def _in_buckets(self, flat: Tensor) -> Tensor:
-        """[buckets, entries of a bucket]; the last bucket is filled up with zeros."""
+        """Reshape to [buckets, entries of a bucket]; the last bucket is filled up with zeros."""
         size = min(self.bucket or len(flat), len(flat))
         return pad(flat, (0, -len(flat) % size)).view(-1, size)

@@ -11,12 +11,12 @@ from fedexp.errors import InputError
 
 
 class RandK(Compressor):
-    """k random entries of each tensor (Stich et al., NeurIPS 2018).
+    """Sends k random entries of each tensor (Stich et al., NeurIPS 2018).
 
     Server and client draw the places from the run's seed, the round and the client's number, so
-    that only the values travel. With ``unbiased`` they are multiplied by d / k: the mean of C(x) is
-    x, and the mean of ||x - C(x)||^2 is (d/k - 1) ||x||^2. Without, the mean of ||x - C(x)||^2 is
-    (1 - k/d) ||x||^2.
+    only the values are sent. With ``unbiased`` the values of a tensor x are multiplied by d / k.
+    Then the mean of the result C(x) is x, and the mean of ||x - C(x)||^2 is (d/k - 1) ||x||^2.
+    Without ``unbiased``, the mean of ||x - C(x)||^2 is (1 - k/d) ||x||^2.
 
     Args:
         share: k / d, for a tensor of d entries. k is rounded, and at least 1.
@@ -28,7 +28,7 @@ class RandK(Compressor):
         self.share, self.unbiased, self.error_feedback = share, unbiased, error_feedback
 
     def check(self, key: str) -> None:
-        """Refuse error feedback of unbiased values, with which errors would grow."""
+        """Raise InputError for error feedback with ``unbiased``: the errors would grow."""
         if self.unbiased and self.error_feedback:
             raise InputError(
                 f"{key}.error_feedback=true: the errors of unbiased values are larger than the "
@@ -36,17 +36,17 @@ class RandK(Compressor):
             )
 
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
-        """``values`` [k]."""
+        """The ``values`` [k] of the entries to send."""
         flat = value.flatten()
         values = flat[self._places(value, generator)]
         return {"values": values * (len(flat) / len(values)) if self.unbiased else values}
 
     def decode(self, code: Tensors, like: Tensor, generator: Generator) -> Tensor:
-        """Zeros, and the entries that were sent."""
+        """The entries that were sent, at their places in a tensor of zeros."""
         return scattered(code["values"], self._places(like, generator), like)
 
     def _places(self, like: Tensor, generator: Generator) -> Tensor:
-        """The flat indices [k] of the entries."""
+        """The flat indices [k] of the entries to send."""
         entries = like.numel()
         drawn = torch.randperm(entries, generator=generator)[: kept(entries, self.share)]
         return drawn.to(like.device)

@@ -15,13 +15,14 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class TopK(Compressor):
-    """The k entries of largest magnitude of each tensor (Stich et al., NeurIPS 2018).
+    """Sends the k largest-magnitude entries of each tensor (Stich et al., NeurIPS 2018).
 
-    The others count as zero: ||x - C(x)||^2 <= (1 - k/d) ||x||^2 for a tensor of d entries. An
-    entry costs its value and its index, ceil(log2 d) bits.
+    All other entries of a tensor x count as zero. The result C(x) satisfies
+    ||x - C(x)||^2 <= (1 - k/d) ||x||^2 if x has d entries. Each entry is sent as its value and its
+    index; an index takes ceil(log2 d) bits.
 
     Args:
-        share: k / d. k is rounded, and at least 1.
+        share: k / d, for a tensor of d entries. k is rounded, and at least 1.
         error_feedback: see ``Compressor``.
     """
 
@@ -29,13 +30,13 @@ class TopK(Compressor):
         self.share, self.error_feedback = share, error_feedback
 
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
-        """``values`` [k], and their ``indices`` in ascending order, packed."""
+        """The ``values`` [k], and their packed ``indices`` in ascending order."""
         flat = value.flatten()
         largest = flat.abs().topk(kept(len(flat), self.share)).indices.sort().values
         return {"values": flat[largest], "indices": pack(largest, width_for(len(flat)))}
 
     def decode(self, code: Tensors, like: Tensor, generator: Generator) -> Tensor:
-        """Zeros, and the entries that were sent."""
+        """The entries that were sent, at their places in a tensor of zeros."""
         values, width = code["values"], width_for(like.numel())
         return scattered(values, unpack(code["indices"], width, len(values)), like)
 

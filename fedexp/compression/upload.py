@@ -1,4 +1,4 @@
-"""Compressed uploads: a client sends the encoded difference to the weights it started from."""
+"""Compressed uploads: a client sends the encoded difference from its start weights."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -9,11 +9,11 @@ from fedexp.core.messages import Message, Update
 from fedexp.core.part import Memory
 
 MEMORY = "compression"
-"""The name of a client's memory: the lost differences, and the tensors of the compressor."""
+"""The name of a client's memory with the lost differences and the compressor's tensors."""
 
 
 class CompressedUpload:
-    """The way of an update from a client to the server.
+    """Encodes a client's update, and decodes it as the server does.
 
     Args:
         compressor: encodes one tensor.

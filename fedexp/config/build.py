@@ -45,12 +45,12 @@ def build(
     """Check a ``_target_`` node against the target's signature, and call the target.
 
     Args:
-        key: the node's place in the config, for messages ("partition").
+        key: the node's place in the config, such as "partition", for error messages.
         node: ``_target_`` and its arguments.
         kind: the class of the result; see ``locate_kind``.
         supplied: names of arguments that the caller will pass later; if there are any, the result
             is a ``functools.partial`` of the target.
-        types: argument -> type that replaces the target's own annotation.
+        types: argument -> the type to check against, in place of the target's annotation.
     """
     node = dict(node)
     target = locate_kind(key, node.pop("_target_", None), kind)
@@ -75,7 +75,7 @@ def locate_kind(key: str, name: Any, kind: type) -> Callable[..., Any]:
 
 
 def _makes(target: Callable[..., Any], kind: type) -> bool:
-    """Whether the target is a subclass of ``kind``, or its return annotation is."""
+    """Whether the target is a subclass of ``kind``, or a function annotated to return one."""
     if inspect.isclass(target):
         return issubclass(target, kind)
     try:
@@ -99,7 +99,7 @@ def _public_name(kind: type) -> str:
 
 
 def locate(key: str, name: Any) -> Callable[..., Any]:
-    """The class or function with this dotted name."""
+    """Import the class or function with this dotted name; errors name the config ``key``."""
     module, _, attribute = str(name).rpartition(".")
     if not module:
         raise InputError(f"{key}._target_={name}: must be written MODULE.NAME")
@@ -112,7 +112,7 @@ def locate(key: str, name: Any) -> Callable[..., Any]:
 
 
 def _where_python_looks(module: str, error: Exception) -> str:
-    """Advice about a missing module that may lie in the current folder.
+    """The end of an import error: advice if the module may lie in the current folder, else "".
 
     ``python -m`` imports from the current folder; a command installed by pip does not.
     """
@@ -133,7 +133,7 @@ def _arguments(
     supplied: Sequence[str],
     types: Mapping[str, Any] = MappingProxyType({}),
 ) -> type[BaseModel]:
-    """A model with one field for each argument of ``target`` that a config may set."""
+    """A pydantic model with one field for each argument of ``target`` that a config may set."""
     source = target.__init__ if inspect.isclass(target) else target
     try:
         hints = typing.get_type_hints(source, include_extras=True)
@@ -152,7 +152,7 @@ def _arguments(
 
 
 def check(model: type[_Model], values: dict[str, Any], prefix: str) -> _Model:
-    """Check ``values`` and make a ``model``. Raises InputError, which names ``prefix`` and key."""
+    """Check ``values`` and make a ``model`` of them. An InputError names ``prefix`` and the key."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -160,7 +160,10 @@ def check(model: type[_Model], values: dict[str, Any], prefix: str) -> _Model:
 
 
 def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> str:
-    """The error line for one problem, if possible an unknown key: it may explain a missing key."""
+    """The error line for one of the problems.
+
+    An unknown key comes first, because it may be a mistyped name of a missing key.
+    """
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, InputError):  # raised by a validator for a node inside this node
@@ -186,7 +189,7 @@ def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> st
 
 
 def _fields(model: Any, place: Sequence[int | str]) -> Iterable[str]:
-    """The keys of the group of keys at this place of a config; the group may be in a dict."""
+    """The valid keys of the group at this place of a config; the place may lead through dicts."""
     for step in place:
         is_dict = not hasattr(model, "model_fields")
         model = typing.get_args(model)[-1] if is_dict else model.model_fields[str(step)].annotation

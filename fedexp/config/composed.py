@@ -1,7 +1,7 @@
 """The config that Hydra composed, as plain dictionaries.
 
-A preset may set a key that the option on the command line does not have. Its value is then dropped:
-for example, ``algorithm=scaffold`` may set ``optimizer.momentum``, and ``optimizer=adam`` has no
+A preset may set a key that the option on the command line lacks. Such a key is dropped: for
+example, ``algorithm=scaffold`` may set ``optimizer.momentum``, and ``optimizer=adam`` has no
 momentum. A key from the command line is never dropped, so a mistyped key is still an error.
 """
 
@@ -18,7 +18,7 @@ from fedexp.errors import InputError
 
 
 def to_dict(cfg: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
-    """The config as nested dictionaries; preset values without a matching key are dropped.
+    """The config as nested dictionaries, without the presets' keys that the options lack.
 
     Args:
         cfg: the composed config.
@@ -50,7 +50,7 @@ def _give_way(values: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any
 
 
 def _without_strays(group: str, node: Mapping[str, Any], typed: Iterable[str]) -> dict[str, Any]:
-    """The group's node without unknown keys, except keys from the command line."""
+    """The group's node without unknown keys; unknown keys from the command line stay."""
     try:
         known = argument_names(locate(group, node["_target_"])) | common_keys(group)
     except InputError:  # the later check of the whole config raises it again

@@ -23,7 +23,7 @@ from pydantic import (
 from fedexp.config.build import STRICT, Node, check
 from fedexp.errors import InputError
 
-# The upper bounds are far above any experiment. They reject typing errors that would fill the RAM.
+# No experiment comes near these upper bounds. They reject typing errors that would fill the RAM.
 Rounds = Annotated[int, Field(gt=0, le=1_000_000)]
 Population = Annotated[int, Field(gt=0, le=1_000_000)]
 Epochs = Annotated[float, Field(gt=0, le=10_000)]
@@ -33,7 +33,7 @@ Steps = Annotated[int, Field(gt=0, le=1_000_000)]
 def _local_epochs(value: Any) -> float | list[int]:
     """Check ``local.epochs``: one number, or the smallest and largest integer of a range."""
     if type(value) in (int, float) and 0 < value <= 10_000:
-        return value  # type: ignore[no-any-return]  # 1 stays 1, also in saved configs
+        return value  # type: ignore[no-any-return]  # an int stays an int, also in saved configs
     is_range = isinstance(value, list) and [type(each) for each in value] == [int, int]
     if is_range and 0 < value[0] <= value[1] <= 10_000:
         return list(value)
@@ -43,14 +43,14 @@ def _local_epochs(value: Any) -> float | list[int]:
 
 
 def _not_an_option(value: Any) -> Any:
-    """Refuse ``download=OPTION``: ``download`` is a second place for an option of a group."""
+    """Refuse ``download=OPTION``: an option is chosen with ``compression@download=OPTION``."""
     if isinstance(value, str):
         raise ValueError(f"is chosen by compression@download={value}")
     return value
 
 
 def share_of(count: int, share: float) -> int:
-    """``share`` (0 to 1) of ``count``, rounded to a whole number."""
+    """The product of ``count`` and ``share`` (0 to 1), rounded to a whole number."""
     return math.floor(count * share + 0.5)
 
 
@@ -61,7 +61,7 @@ class Group(BaseModel):
 
 
 class Clients(Group):
-    """The population and the cohort."""
+    """The keys ``clients.*``: population, cohort and memory."""
 
     count: Population
     per_round: PositiveInt
@@ -87,7 +87,7 @@ class Clients(Group):
 
 
 class Local(Group):
-    """Local training."""
+    """The keys ``local.*``: settings of the clients' local training."""
 
     epochs: Annotated[int | float | list[int], PlainValidator(_local_epochs)]
     steps: Steps | None
@@ -108,7 +108,7 @@ class Common(BaseModel):
 
 
 class Data(Common):
-    """The keys of every dataset."""
+    """The config keys that all datasets share."""
 
     subset: PositiveInt | None
     validation: Annotated[float, Field(ge=0, lt=1)]
@@ -119,14 +119,14 @@ class Data(Common):
 
 
 class FeatureShift(Group):
-    """How each client's images are transformed; see ``fedexp.data.feature_shift``."""
+    """The transformations of each client's images; see ``fedexp.data.feature_shift``."""
 
     kinds: list[Literal["rotation", "colour", "blur"]]
     strength: Annotated[float, Field(ge=0, le=1)]
 
 
 class Partition(Common):
-    """The keys of every partition."""
+    """The config keys that all partitions share."""
 
     long_tail: Annotated[float, Field(ge=1)] | None
     test_split: Literal["classes", "users"]
@@ -146,7 +146,7 @@ class LoRA(Group):
 
 
 class Model(Common):
-    """The keys of every backbone."""
+    """The config keys that all backbones share."""
 
     init: Init
     start_from: str | None
@@ -155,13 +155,13 @@ class Model(Common):
 
 
 class Optimizer(Common):
-    """The keys of every local optimizer."""
+    """The config keys that all local optimizers share."""
 
     round_decay: Annotated[float, Field(gt=0, le=1)]
 
 
 class System(Common):
-    """The keys of every source of simulated devices."""
+    """The config keys that all sources of simulated devices share."""
 
     deadline: PositiveFloat | None
     late: Literal["drop", "partial"]
@@ -169,7 +169,7 @@ class System(Common):
 
 
 class Engine(Common):
-    """The keys of every engine."""
+    """The config keys that all engines share."""
 
     device: Literal["auto", "cpu", "cuda"]
     devices: Annotated[int, Field(ge=1, le=1024)]  # a larger number is a typing error
@@ -189,14 +189,14 @@ class Engine(Common):
 
 
 class Evaluation(Group):
-    """How measures are computed."""
+    """The keys ``evaluation.*``: how measures are computed."""
 
     batch_size: PositiveInt
     overlap: bool
 
 
 class Checkpoint(Group):
-    """Checkpoints for resuming a run."""
+    """The keys ``checkpoint.*``: how often to save a run, and how many checkpoints to keep."""
 
     every: NonNegativeInt
     keep: NonNegativeInt
@@ -210,7 +210,7 @@ class Limits(Group):
 
 
 class Wandb(Group):
-    """Weights & Biases."""
+    """Settings of the tracker Weights & Biases."""
 
     mode: Literal["offline", "online", "disabled"]
     project: str
@@ -225,7 +225,7 @@ class Wandb(Group):
 
 
 class TrackerOption(Common):
-    """The optional keys of every entry of ``tracking.trackers``."""
+    """An entry of ``tracking.trackers``; the key ``enabled`` is optional."""
 
     enabled: bool = True
 
@@ -277,12 +277,12 @@ class Config(Group):
 
     @property
     def targets(self) -> list[float]:
-        """Target accuracies; the summary has the first round that reached each of them."""
+        """Target accuracies; for each one the summary has the first round that reached it."""
         return list((self.measure.get("global") or {}).get("targets", ()))
 
 
 def common_keys(group: str) -> set[str]:
-    """The keys that every option of a config group has; ``_target_``'s arguments do not count."""
+    """The keys that all options of a config group share, without arguments of ``_target_``."""
     field = Config.model_fields.get(group)
     model = field.annotation if field else None
     if isinstance(model, type) and issubclass(model, Common):
@@ -291,7 +291,7 @@ def common_keys(group: str) -> set[str]:
 
 
 def validate(values: dict[str, Any]) -> Config:
-    """Check the config. Raises InputError, one line with the key, its value and valid values."""
+    """Check the config. The line of an InputError has the key, its value and the valid values."""
     config = check(Config, values, prefix="")
     config.clients.check()
     if config.local.steps is not None and isinstance(config.local.epochs, list):

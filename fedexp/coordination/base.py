@@ -20,7 +20,8 @@ class Coordination:
     """Decides when clients get the global model, and which updates a server step takes.
 
     The base class is ``coordination=synchronous``: a cohort gets the model, and the server steps
-    when its updates are in. A round is a server step in every subclass, too.
+    when all updates of the cohort have arrived. In every subclass, too, a round ends with one
+    server step.
 
     Attributes:
         traits: see ``fedexp.compatibility``.

@@ -31,40 +31,43 @@ from fedexp.system.system import System
 class Buffered(Coordination):
     """K clients are in flight; the server steps when M updates are in its buffer.
 
-    FedBuff (Nguyen et al., AISTATS 2022). At each instant of simulated time first the updates that
-    have ended arrive. When M are in, the server steps at once; further updates of this instant are
-    the first in the next buffer. Then new clients get the current model, so that again K are in
-    flight. A client that is in flight, or has an update in the buffer, is not chosen: a buffer has
-    one update of a client at most. If too few other clients are left, fewer than K are in flight.
-    If nobody is in flight any more, the server steps with fewer than M updates.
+    FedBuff (Nguyen et al., AISTATS 2022). At each instant of simulated time, first the updates of
+    the turns that have ended arrive. When M updates are in the buffer, the server steps at once;
+    further updates of this instant go into the next buffer. Then new clients get the current model
+    until K clients are in flight again. A client that is in flight, or has an update in the buffer,
+    is not chosen. So a buffer has at most one update of each client. If too few other clients are
+    left, fewer than K clients are in flight. If no client is in flight any more, the server steps
+    with fewer than M updates.
 
-    An update that started from w^tau and arrives at w^t is replaced by w^t + s (w_k - w^tau), with
-    the weight s of its staleness t - tau. So with ``aggregator=uniform`` the server's step is
+    A client that starts from the global weights w^tau sends its trained weights w_k. If they arrive
+    when the global weights are w^t, they are replaced by w^t + s (w_k - w^tau). The weight s
+    depends on the staleness t - tau. So with ``aggregator=uniform`` the server's step is
     (1/M) sum_k s_k (w_k - w^tau_k): FedBuff with the server's learning rate 1. With
-    ``aggregator=momentum``, ``aggregator.lr`` is the server's learning rate; its momentum may be 0.
+    ``aggregator=momentum``, ``aggregator.lr`` is the server's learning rate; the momentum may be 0.
     An update that is not stale stays as it is. With equally fast clients and M = K the run equals
     ``coordination=synchronous`` to the bit.
 
-    FedAsync (Xie et al., 2019) steps with every update, M = 1, and mixes models: with
-    ``step_from=current`` the update is w^t + s (w_k - w^t). The aggregator's learning rate is
-    then the paper's alpha.
+    FedAsync (Xie et al., 2019) steps with every update (M = 1) and mixes models. For this,
+    ``step_from=current`` replaces the update by w^t + s (w_k - w^t). The aggregator's learning rate
+    is then the paper's alpha.
 
-    Only the parameters are rebased; buffers stay as sent. Reports of parts are as the client sent
-    them, too: a part with a server half declares that it takes stale updates. An update that is
-    refused counts as one of the M.
+    Only the parameters are changed in this way. Buffers and the extras of parts stay as the client
+    sent them. So a part with a server half must declare that it accepts stale updates. An update
+    that the server refuses counts as one of the M updates.
 
-    The simulator trains a client before the server's next step, and keeps the update until it
-    arrives. So a client's memory and personal model change before the update arrives. A turn's
-    samples are known before its training, which gives the earliest time of arrival. The clients
-    that started are trained together when one of them could be the next to arrive, or at the step.
+    The simulator trains a client before the server's next step, and keeps the update until its time
+    of arrival. So a client's memory and personal model change before the update arrives. The number
+    of samples of a turn is known before its training. It gives the earliest time of arrival. All
+    clients that have started are trained together as soon as one of their updates could be the next
+    to arrive, at the latest at the server's step.
 
     Args:
-        buffer: M, at most K.
-        staleness: s. ``polynomial``: (1 + t - tau)^-``exponent``. ``hinge``: 1 up to ``grace``,
-            then 1 / (``slope`` (t - tau - ``grace``) + 1). ``constant``: 1.
-        exponent: of ``polynomial``.
-        grace: of ``hinge``.
-        slope: of ``hinge``.
+        buffer: M, the number of updates that a server step takes; at most K.
+        staleness: the formula of s. ``polynomial``: (1 + t - tau)^-``exponent``. ``hinge``: 1 up to
+            ``grace``, then 1 / (``slope`` (t - tau - ``grace``) + 1). ``constant``: 1.
+        exponent: the exponent in ``polynomial``.
+        grace: the staleness up to which ``hinge`` gives the weight 1.
+        slope: how fast the weight of ``hinge`` falls after ``grace``.
         step_from: the weights from which a stale client's step counts: the ``received`` ones, w^tau
             (FedBuff), or the ``current`` ones, w^t (FedAsync).
     """
@@ -125,7 +128,7 @@ class Buffered(Coordination):
         self.parameters = frozenset(setting.parameter_shapes)
 
     def weight(self, staleness: int) -> float:
-        """s."""
+        """The weight s of an update with this staleness."""
         if self.staleness == "polynomial":
             return polynomial(staleness, self.exponent)
         return hinge(staleness, self.grace, self.slope) if self.staleness == "hinge" else 1.0
@@ -133,7 +136,7 @@ class Buffered(Coordination):
     def updates(self, exchange: Exchange, select: Select, engine: Engine) -> Iterator[Update]:
         """Move through simulated time until M updates have arrived; yield them.
 
-        The clock stands at the time of the server step when the last one was yielded.
+        When the last update has been yielded, the clock shows the time of the server step.
         """
         self._start, self._landed, self._staleness = self.system.now, [], []
         missing = self.buffer
@@ -196,7 +199,7 @@ class Buffered(Coordination):
                 self.flights.begin(flight)
 
     def _train(self, exchange: Exchange, engine: Engine) -> None:
-        """Train all clients that have departed, together; now it is known when each arrives."""
+        """Train all departed clients together, and compute when each update arrives."""
         departed, self._departed = {each.client: each for each in self._departed}, []
         message = exchange.message
         for update in engine.train(list(departed), message):
@@ -208,11 +211,11 @@ class Buffered(Coordination):
 
     def _seconds(self, client: int, samples: int, download: int, upload: int) -> float:
         """The seconds of a turn."""
-        assert self.system.devices is not None  # by ``needs``
+        assert self.system.devices is not None  # ``needs`` has ensured this
         return float(self.system.devices.seconds([client], [samples], [download], [upload])[0])
 
     def _arrived(self, flight: Flight, update: Update, exchange: Exchange) -> Update:
-        """The update as one of the current round."""
+        """Turn an update into one of the current round."""
         message = exchange.message
         staleness = message.round - flight.round
         self._staleness.append(staleness)

@@ -1,4 +1,4 @@
-"""The clients in flight: those that have the global model and whose update has not arrived."""
+"""The clients in flight: they have the global model, but their updates have not arrived."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Flight:
         client: the number of the client.
         round: the round in which the client started.
         start: the time of the start, in seconds since the start of the run.
-        end: the time at which the update arrives, or the word that the client dropped out.
+        end: the time at which the update arrives, or the notice that the client dropped out.
         base: the global weights that the client started from.
         update: the update; None if the client drops out.
     """
@@ -69,10 +69,10 @@ class Flights:
         self._flights.append(flight)
 
     def land(self, now: float, updates: int) -> list[Flight]:
-        """Take the flights that have ended, with at most this number of updates.
+        """Remove and return the flights that have ended, with at most ``updates`` updates.
 
-        The earlier end comes first, of equal ends the lower client number. The result is in the
-        order of training.
+        Flights that ended earlier are taken first. If several ended at the same time, the lowest
+        client number is taken first. The result is in the order of training.
         """
         ended = [flight for flight in self._flights if flight.end <= now]
         taken = set()

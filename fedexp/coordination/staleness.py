@@ -10,7 +10,7 @@ from fedexp.core.messages import Tensors, Update
 
 
 def polynomial(staleness: int, exponent: float) -> float:
-    """(1 + staleness)^-exponent (Xie et al., 2019; FedBuff has the exponent 1/2)."""
+    """The weight (1 + staleness)^-exponent (Xie et al., 2019; FedBuff has the exponent 1/2)."""
     return float((1 + staleness) ** -exponent)
 
 
@@ -22,13 +22,13 @@ def hinge(staleness: int, grace: int, slope: float) -> float:
 def rebased(
     update: Update, base: Tensors, current: Tensors, weight: float, parameters: frozenset[str]
 ) -> Update:
-    """The update with w^t + weight (w_k - w) in place of w_k: an update of the current round.
+    """Turn a stale update into one of the current round: w^t + weight (w_k - w) replaces w_k.
 
     Buffers, such as BatchNorm's statistics, stay as the client sent them: a variance plus a step
     could be negative.
 
     Args:
-        update: the update, with w_k.
+        update: the stale update, with the client's trained weights w_k.
         base: w, the weights that the client's step counts from.
         current: w^t, the current global weights.
         weight: factor of the step.

@@ -30,12 +30,12 @@ OptimizerFactory = Callable[[Iterable[nn.Parameter], int], Optimizer]
 
 
 class ClientModule(LocalModel):
-    """Backbone, head, loss, regularizer and personalization: the objective of local training.
+    """The model of a client and the objective of its local training.
 
     A process has one such module, the resident module, and trains its clients one after another.
-    For each client the process copies the weights in, ``begin_turn`` sets the client, and the
-    parts' ``begin`` sets their buffers. So the objective is a pure function of (parameters,
-    buffers, batch).
+    For each client the process copies the client's weights into the module, ``begin_turn`` sets the
+    client's data, and the ``begin`` of each part sets the part's buffers. So the objective is a
+    pure function of (parameters, buffers, batch).
 
     Attributes:
         turn: the record of the current client's turn.
@@ -136,7 +136,7 @@ class ClientModule(LocalModel):
         return self.personalization.penalty if self.is_personal else self.regularizer
 
     def on_after_backward(self) -> None:
-        """Replace the gradients if the method uses those at other weights; a Trainer calls this."""
+        """Replace the gradients if ``gradient`` computes them anew; a Trainer calls this hook."""
         if not self.has_plain_gradient:
             self._step_gradient.replace()
 
@@ -189,8 +189,8 @@ class ClientModule(LocalModel):
 
         Args:
             batch: the samples.
-            at: name -> value. The gradient with respect to these parameters is computed at these
-                values. The other parameters have the client's values.
+            at: parameter name -> value. The gradient is taken with respect to these parameters, at
+                these values. All other parameters keep the client's values.
             scale: factor of the loss.
         """
         self.train()
@@ -230,7 +230,7 @@ class ClientModule(LocalModel):
         personal: bool = False,
         round: int | None = None,
     ) -> None:
-        """Start a client's turn, after its weights are loaded and before its parts ``begin``.
+        """Start a client's turn, after its weights are loaded and before the parts' ``begin``.
 
         A backbone with buffers that differ between clients sets them in ``begin_client(client)``.
 
@@ -293,7 +293,7 @@ class ClientModule(LocalModel):
         self.turn.logged.update(values)
 
     def compare(self, name: str, step: Tensors) -> None:
-        """Log under ``name`` the cosine of a step in parameter space with the global step."""
+        """Log under ``name`` the cosine of ``step`` with the round's change of global weights."""
         self.turn.directions[name] = step
 
     def train_on(self, data: LocalData) -> None:
@@ -315,9 +315,10 @@ class ClientModule(LocalModel):
     ) -> tuple[Tensor, Tensor]:
         """Features z [n, d] and labels [n] of this client's training data under its current model.
 
-        If each token has a target, n counts tokens. The model is in eval mode. If ``augment`` is a
-        generator and local training augments, the generator augments the inputs. Otherwise the
-        result is computed once, and all parts that report after training share it.
+        If each token has a target, n counts tokens. The model is in eval mode. If local training
+        augments the inputs and ``augment`` is a generator, this method augments them with random
+        numbers of the generator. Otherwise the result is computed once for all parts that report
+        after training.
         """
         if augment is not None and self.data.is_augmented:
             return self._compute_features(self.data.batches(batch_size, augment))
@@ -327,7 +328,7 @@ class ClientModule(LocalModel):
 
     @torch.no_grad()
     def _compute_features(self, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
-        """z [n, d] and labels [n] of all batches, in eval mode."""
+        """Features z [n, d] and labels [n] of all batches, in eval mode."""
         self.eval()
         rows = (scored_rows(targets, self.backbone(inputs)) for inputs, targets in batches)
         labels, z = zip(*rows, strict=True)

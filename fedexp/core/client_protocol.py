@@ -1,7 +1,7 @@
 """Protocols: the members of a client and of its data that the hooks of a part may use.
 
-Hooks get a ``ClientModule``. The contract of a part names these protocols instead: the module of
-the client imports the module of the parts, so the parts cannot import the client.
+Hooks get a ``ClientModule``, but their annotations name these protocols instead: ``core.client``
+imports ``core.part``, so ``core.part`` cannot import ``core.client``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +16,8 @@ from fedexp.core.messages import Tensors
 Batch = tuple[Tensor, Tensor]
 """Inputs [B, *input_shape] ready for the model, float32 or token ids int64, and targets int64.
 
-The targets are labels [B], or [B, L] if each token of a sequence has one (``core.token_rows``).
+The targets are labels [B]. If each token of a sequence has a target, they are [B, L], where L is
+the length of the sequences (``core.token_rows``).
 """
 
 Functional = Callable[[Tensors, Tensor], Tensor]
@@ -46,8 +47,8 @@ class LocalData(Protocol):
         client: the client's number, 0 to N-1.
         num_samples: n_k, the number of training samples.
         class_counts: [C] training samples of each class.
-        labels: [n_k] int64 class of each training sample; if each token has a target, the target
-            of the last token that is not ignored.
+        labels: [n_k] int64 class of each training sample. If each token has a target, the class of
+            a sequence is the target of its last token that is not ignored.
         is_augmented: whether local training augments its inputs.
     """
 
@@ -86,14 +87,14 @@ class Client(Protocol):
         data: the client's training data.
         round: the round, from 1.
         device: where the model and the data are.
-        backbone: inputs to features z [B, d].
-        head: the classifier, features [B, d] to logits [B, C].
+        backbone: turns inputs into features z [B, d].
+        head: the classifier; turns features [B, d] into logits [B, C].
         is_personal: whether a personal model is trained, not the shared model.
         learning_rate: learning rate of this round's local optimizer.
         steps: gradient steps taken in this round.
         cross_entropy: mean cross-entropy over the steps of the last local epoch, a scalar on the
-            device; known when parts report.
-        frozen_copies: name -> another model that the loss compares with.
+            device; NaN before the parts' ``report``.
+        frozen_copies: name -> a frozen model that the loss compares the trained model with.
     """
 
     @property
@@ -133,7 +134,10 @@ class Client(Protocol):
         """Log these named values; the log shows their means over the clients."""
 
     def compare(self, name: str, step: Tensors) -> None:
-        """Log under ``name`` the cosine of a step in parameter space with the global step."""
+        """Log under ``name`` the cosine of ``step`` with the round's change of global weights.
+
+        ``step`` is parameter name -> change of this parameter.
+        """
 
     def train_on(self, data: LocalData) -> None:
         """Use ``data`` as the training data in this round."""
@@ -156,7 +160,8 @@ class Client(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """Features z [n_k, d] and labels [n_k] of the training data, in eval mode.
 
-        With a generator the inputs are augmented, if local training augments.
+        If ``augment`` is a generator and local training augments the inputs, they are augmented
+        here, too.
         """
 
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:
@@ -171,8 +176,8 @@ class Client(Protocol):
     ) -> tuple[Tensor, Tensors]:
         """The loss on one batch times ``scale``, a scalar, and its gradient (name -> tensor).
 
-        ``at`` is name -> value. The gradient with respect to these parameters is computed at these
-        values. Loss and train mode are as in ``loss_gradient``. The model does not change.
+        ``at`` is parameter name -> value. The gradient is taken with respect to these parameters,
+        at these values. Loss and train mode are as in ``loss_gradient``. The model does not change.
         """
 
     def load(self, weights: Mapping[str, Tensor]) -> None:

@@ -10,11 +10,12 @@ class Description:
     """A dataset's shapes and names.
 
     Attributes:
-        name: for titles and cache keys.
+        name: the dataset's name, for titles and cache keys.
         input_shape: shape of one input: [channels, height, width], [features], or [length] for a
             sequence of tokens.
         classes: the class names, in label order.
-        superclasses: the name of each class's group; empty if the dataset has no groups.
+        superclasses: for each class, the name of its group of classes; empty if the dataset has no
+            groups.
         unseen_classes: the classes of the test split, if they differ from ``classes`` (FC100).
             Predictions then cannot be compared with test labels.
         vocabulary: number of different tokens if inputs are sequences of token ids; otherwise 0.

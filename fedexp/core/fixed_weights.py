@@ -14,7 +14,7 @@ def fixed_parameters(network: nn.Module) -> frozenset[str]:
 
 
 def fixed_layers(network: nn.Module) -> dict[str, nn.Module]:
-    """Name -> layer with fixed buffers, such as the running statistics of a BatchNorm.
+    """Find the layers with fixed buffers, such as a BatchNorm's running statistics: name -> layer.
 
     These layers must stay in eval mode, so that training does not change the buffers.
     """

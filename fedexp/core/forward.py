@@ -43,7 +43,7 @@ def full_precision(tensor: Tensor) -> torch.autocast:
 
 
 def autocast_like(device_type: str) -> Callable[[], torch.autocast]:
-    """A function that makes contexts with the current mixed precision of this device type."""
+    """Return a function that makes contexts with this device type's current mixed precision."""
     enabled = torch.is_autocast_enabled(device_type)
     dtype = torch.get_autocast_dtype(device_type)
     return partial(torch.autocast, device_type, dtype, enabled)
@@ -52,7 +52,7 @@ def autocast_like(device_type: str) -> Callable[[], torch.autocast]:
 def features_and_levels(
     backbone: nn.Module, inputs: Tensor, with_levels: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The backbone's result [B, d], and ``Forward.levels``; no levels unless ``with_levels``."""
+    """The backbone's features [B, d], and ``Forward.levels``: empty unless ``with_levels``."""
     if not with_levels:
         return backbone(inputs), ()
     forward_levels = getattr(backbone, "forward_levels", None)
@@ -77,8 +77,8 @@ class Forward(NamedTuple):
         levels: the features of the backbone's stages, [B, width of the stage] each, float32; empty
             unless the loss sets ``Loss.levels``.
         head: the head that is being trained, for a loss that applies it to other features than z.
-        step: the client's step in this round, from 0, a number or a scalar tensor. Together with a
-            key of the client it seeds random draws (``randomness.uniform``).
+        step: the client's step in this round, from 0, a number or a scalar tensor. Random draws in
+            a step follow from this number and a key of the client (``randomness.uniform``).
         in_last_epoch: whether the step belongs to the client's last epoch in this round, a bool or
             a scalar bool tensor.
     """
@@ -94,7 +94,7 @@ class Forward(NamedTuple):
 
     @property
     def scored(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The arguments of ``cross_entropy``, without gradient."""
+        """The arguments for ``cross_entropy``: logits without gradient, targets and ``real``."""
         return self.logits.detach(), self.targets, self.real
 
     def mean(self, values: Tensor) -> Tensor:

@@ -43,19 +43,22 @@ class FrozenCopy(nn.Module):
         return reference
 
     def train(self, mode: bool = True) -> Self:
-        """Stay in eval mode."""
+        """Stay in eval mode, whatever ``mode`` is."""
         return super().train(False)
 
     @torch.no_grad()
     def set(self, weights: Tensors) -> None:
-        """Copy ``weights`` in, named as in ``ClientModule.weights``; others do not change."""
+        """Copy ``weights`` into this model; weights with other names do not change.
+
+        The names are the names of ``ClientModule.weights``.
+        """
         for name, buffer in self.named_buffers():
             if name in weights:
                 buffer.copy_(weights[name])
 
 
 class FrozenCopies(nn.ModuleDict):
-    """Name -> frozen copy of the model, one for each of ``names``."""
+    """Frozen copies of the model: a dictionary with one copy for each of ``names``."""
 
     def __init__(self, names: Iterable[str], backbone: nn.Module, head: nn.Module) -> None:
         super().__init__({name: FrozenCopy(backbone, head) for name in names})
@@ -64,7 +67,7 @@ class FrozenCopies(nn.ModuleDict):
         return cast(FrozenCopy, super().__getitem__(name))
 
     def forward(self, inputs: Tensor) -> dict[str, Reference]:
-        """Name -> outputs on ``inputs`` [B, ...]."""
+        """The outputs of every copy on ``inputs`` [B, ...]: name of the copy -> outputs."""
         return {name: self[name](inputs) for name in self}
 
     def set(self, weights: Tensors) -> None:
@@ -74,7 +77,7 @@ class FrozenCopies(nn.ModuleDict):
 
 
 def _freeze(module: nn.Module) -> None:
-    """Turn the parameters and buffers of ``module`` itself into non-persistent buffers."""
+    """Turn the tensors of ``module``, without submodules, into non-persistent buffers."""
     for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
         delattr(module, name)
         module.register_buffer(name, parameter.detach(), persistent=False)

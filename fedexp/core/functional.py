@@ -13,13 +13,13 @@ from fedexp.core.sockets import Head
 def functional(client: Client, message: Message) -> Functional:
     """The global model of ``message`` as a function of weights and inputs.
 
-    The model is in eval mode: no dropout, and BatchNorm uses the statistics in the message. Its
-    head is in the state that ``receive`` sets; ``begin`` does not adapt it to a client. Private
-    weights come from ``client``.
+    The model is in eval mode: no dropout, and BatchNorm uses the statistics in the message. The
+    head is in the state that ``receive`` sets; ``begin`` does not adapt the head to a client.
+    Private weights come from ``client``.
 
     Args:
-        client: the resident module; a call does not change it.
-        message: a call uses its value for every shared weight that the call does not pass.
+        client: the resident module; a call of the function does not change it.
+        message: gives the values of all shared weights that a call of the function does not pass.
     """
     received = _received(cast(Head, client.head), message)
     derived = {f"head.{name}": value for name, value in received.items()}
@@ -58,7 +58,7 @@ def call_in_eval_mode(module: nn.Module, weights: Tensors, inputs: Tensor) -> Te
 
 
 def _received(head: Head, message: Message) -> Tensors:
-    """The head's derived buffers after it receives the message; the head itself is restored."""
+    """The values that ``receive`` gives to the head's derived buffers; the head is restored."""
     before = {name: head.get_buffer(name).clone() for name in head.derived}
     head.receive(message.to("head"))
     received = {name: head.get_buffer(name).clone() for name in head.derived}

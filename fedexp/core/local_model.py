@@ -45,7 +45,7 @@ class LocalModel(LightningModule):
 
     def index_weights(self) -> None:
         """Make the index of the weights; call it again after modules are added or replaced."""
-        if not hasattr(self, "_fixed"):  # a phase may freeze parameters later: they are not fixed
+        if not hasattr(self, "_fixed"):  # parameters that a phase freezes later are not fixed
             of_backbone = {f"backbone.{n}" for n in fixed_buffers(self.backbone)}
             self._fixed = fixed_parameters(self) | of_backbone
         self.tensor_index = TensorIndex(self, self._fixed)
@@ -64,12 +64,15 @@ class LocalModel(LightningModule):
 
     @property
     def weights(self) -> Tensors:
-        """Name -> parameter or persistent buffer that is not fixed; shares the module's memory."""
+        """Name -> parameter or persistent buffer, without fixed weights.
+
+        The tensors share the module's memory.
+        """
         return self.tensor_index.weights()
 
     @property
     def stored_parameters(self) -> int:
-        """How many numbers training holds in the model, frozen copies and the parts' buffers."""
+        """The number of elements in the tensors of model, frozen copies and parts' buffers."""
         held = chain(self.tensor_index.everything(), self.tensor_index.fixed())
         return sum(value.numel() for _, value in held)
 
@@ -87,14 +90,14 @@ class LocalModel(LightningModule):
             current[name].copy_(value)
 
     def train(self, mode: bool = True) -> Self:
-        """Train mode, except for layers with fixed buffers."""
+        """Set train mode, except for layers with fixed buffers: these stay in eval mode."""
         super().train(mode)
         for layer in self._fixed_layers:
             layer.training = False
         return self
 
     def begin_phase(self, phase: Phase) -> None:
-        """Train mode, except for the modules that the phase keeps in eval mode."""
+        """Prepare the model for a phase: set train or eval mode and the trained parameters."""
         self.train()
         if phase.eval_mode:
             for name, module in self.named_modules():

@@ -42,9 +42,9 @@ class Message:
         round: the number of the round.
         weights: the global weights.
         extras: the parts' tensors.
-        readdress: (this message, client) -> the message to this client; None: all clients get this
-            message.
-        weights_nbytes: bytes of the weights as they travel, if they are compressed; else None.
+        readdress: a function (this message, client) -> the message to this client. None: all
+            clients get this message.
+        weights_nbytes: bytes of the compressed weights; None if they are not compressed.
     """
 
     round: int
@@ -67,7 +67,7 @@ class Message:
         return sum(self.bytes_to_each(clients).values())
 
     def bytes_to_each(self, clients: Collection[int]) -> dict[int, int]:
-        """Client -> bytes that it downloads."""
+        """The number of bytes that each client downloads: client -> bytes."""
         if self.readdress is None:
             return dict.fromkeys(clients, self.nbytes)
         return {client: self.to_client(client).nbytes for client in clients}
@@ -89,16 +89,17 @@ class Update:
         weights: the shared weights after local training.
         extras: the parts' reports.
         metrics: name -> value: ``loss``, ``cross_entropy``, and the values that parts log.
-        directions: name -> a step in parameter space, to be compared with the global step.
+        directions: name -> a change of the parameters (parameter name -> tensor). The log compares
+            it with the round's change of the global weights.
         steps: gradient steps of local training. If a separate personal model is trained afterwards,
             its steps do not count.
-        samples: training samples computed in these steps; a sample counts once for each step.
+        samples: training samples in the batches of these steps; a sample counts in each batch.
         draws: how often the sampler drew this client. The client trains once; its update counts
             ``draws`` times.
-        is_finite: whether weights, extras and what the client keeps are free of NaN and infinity;
-            engines check it.
+        is_finite: whether weights, extras and the tensors that the client keeps are free of NaN and
+            infinity; engines check it.
         is_late: whether the update misses the simulated deadline; then the server never gets it.
-        weights_nbytes: bytes of the weights as they travel, if they are compressed; else None.
+        weights_nbytes: bytes of the compressed weights; None if they are not compressed.
     """
 
     client: int
@@ -125,7 +126,7 @@ class Update:
         return PartUpdate(self.client, self.num_samples, self.weights, extras, self.draws)
 
     def digest(self, extras: Extras) -> Update:
-        """The update without its weights and directions, kept after aggregation."""
+        """The update to keep after aggregation: without weights and directions."""
         return replace(self, weights={}, directions={}, extras=extras)
 
 
@@ -136,7 +137,7 @@ def count_bytes(*groups: Mapping[str, Tensor]) -> int:
 
 
 def _traffic(sent: Message | Update) -> int:
-    """Bytes of weights and extras as they travel."""
+    """Bytes of weights and extras; compressed weights count with their compressed size."""
     extras = count_bytes(*sent.extras.values())
     weights = sent.weights_nbytes
     return extras + (count_bytes(sent.weights) if weights is None else weights)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 Memory = dict[str, Tensor]
 """One client's persistent tensors for one part: empty at first, kept between rounds.
 
-Replace its tensors, never change them in place: after a turn whose update is not finite, the client
-gets the old tensors back.
+Replace the tensors, but never change them in place: if the update of a turn is not finite, the
+client gets its old tensors back.
 """
 
 TensorStore = MutableMapping[str, Tensors]
@@ -48,7 +48,7 @@ class Setting:
     Attributes:
         seed: seed of the run, for the generators of ``core.randomness``.
         rounds: T, the number of rounds.
-        num_classes: C.
+        num_classes: C, the number of classes.
         feature_dim: d, the width of the backbone's features.
         num_clients: N, the size of the population.
         clients_per_round: K, the size of a cohort.
@@ -60,25 +60,28 @@ class Setting:
         input_shape: shape of one input.
         vocabulary: number of different tokens, if inputs are sequences of token ids; else 0.
         functional: (round, weights) -> the global model of that round as a function, for a server
-            half that runs it. A call may replace some of ``weights``.
-        make_store: name -> an empty mapping for many tensors of a server half, to be its
-            ``Part.store``. The mapping keeps tensors in RAM up to a limit and the rest on disk.
+            half that computes with the model. A call of the function may replace some of
+            ``weights``.
+        make_store: name -> an empty mapping that a server half may use as its ``Part.store``, for
+            many tensors. The mapping keeps tensors in RAM up to a limit and the rest on disk.
         head: round -> the head of that round's global model as a function (weights, features z
-            [B, d]) -> logits [B, C], for a server half that runs it. A call needs all head weights.
-        sizes: [N] training samples of each client. If None, the row sums of ``class_counts``.
+            [B, d]) -> logits [B, C], for a server half that computes with the head. A call of the
+            function needs all head weights.
+        sizes: [N] training samples of each client. If None, they are the row sums of
+            ``class_counts``.
         count_classes: clients [n] -> their class counts [n, C]. If None, ``class_counts`` has them.
-        draw_model: number -> the weights of a further initial model, on the CPU: a new backbone and
-            a new head, with random draws of their own for each number.
-        draw_samples: (purpose, n, whether every class has the same number) -> inputs and targets of
-            n training samples, for a server half with data of its own; see
+        draw_model: number -> the weights of another initial model, on the CPU: a new backbone and
+            a new head. Each number gives different random weights.
+        draw_samples: (purpose, n, whether every class has the same number of samples) -> inputs and
+            targets of n training samples, for a server half that needs data; see
             ``fedexp.data.server_samples``.
         turn_seconds: clients [n] -> [n] float64, the simulated seconds that a turn with all local
-            steps is expected to take; None without simulated devices. The expectation assumes an
-            update as large as the message's weights.
+            steps is expected to take, if the update is as large as the message's weights. None
+            without simulated devices.
         local_optimizer: (parameters, round) -> a fresh local optimizer of this round, for a server
             half that trains as clients do.
-        count_all: () -> ``class_counts`` of clients that are asked only if a part needs them; None:
-            they cannot be asked.
+        count_all: () -> ``class_counts``, by asking the clients. It is called only if a part needs
+            the counts. None: the clients cannot be asked.
         noise_seed: seed of the noise that protects privacy; None: ``seed``. A deployment draws it
             from the operating system, because the clients know ``seed``.
     """
@@ -141,7 +144,7 @@ _SERVER_HALF = ("broadcast", "message_to", "aggregate", "extract", "correct", "s
 
 
 class Part:
-    """A component of a method. Its constructor gets hyper-parameters, ``setup`` the setting.
+    """A component of a method: its constructor gets hyper-parameters, ``setup`` gets the setting.
 
     Annotate the constructor's arguments with pydantic types (``NonNegativeFloat``, ``Literal``...):
     the config is checked against them before any data is read.
@@ -157,10 +160,10 @@ class Part:
         needs: trait -> the error message if no other part has the trait.
         forbids: trait -> the error message if another part has the trait.
         discourages: trait -> the warning if another part has the trait.
-        store: name -> tensors of the server half that do not change after they are stored; None if
-            the part has none. It is for large data of many rounds, which would make
-            ``server_state`` too large: each name has one file that all checkpoints share. A name
-            must be valid in a file name.
+        store: name -> tensors of the server half that never change after they are stored; None if
+            there are none. Large data of many rounds belong here, because they would make
+            ``server_state`` too large: all checkpoints share one file for each name. A name must be
+            valid in a file name.
     """
 
     summed: ClassVar[bool] = False
@@ -185,7 +188,7 @@ class Part:
         return {}
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Client: adapt to this client before its local training. ``client.data`` is its data."""
+        """Client: prepare the part for the local training of ``client`` on ``client.data``."""
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """Client: the tensors to send to the server after local training, besides the weights."""
@@ -206,7 +209,7 @@ class Part:
         return {}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``; the tensors are on the CPU."""
+        """Restore a result of ``server_state``; its tensors are on the CPU."""
 
     # Rarely needed hooks of the client half.
 
@@ -236,14 +239,14 @@ class Part:
         """The message to this client alone; by default the message to all.
 
         Called before training, for each client of the round, and before personal models are tuned;
-        it must not change any state. The result's weights replace the global weights. They may
-        include private weights, which then replace the client's own. The result's extras replace
-        the extras of ``broadcast``.
+        it must not change any state. The result's weights replace the global weights. If they
+        include private weights, these replace the client's private weights. The result's extras
+        replace the extras of ``broadcast``.
         """
         return message
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """Tensors that ``aggregate`` needs from one client's weights, which are then dropped.
+        """Compute tensors for ``aggregate`` from one client's weights, before these are dropped.
 
         The result is merged into the extras of the update that ``aggregate`` gets.
 

@@ -91,8 +91,9 @@ def discrepancy_weights(counts: Tensor) -> Tensor:
     """The weight of each client's prototypes: larger with many samples and balanced classes.
 
     p_k(j) is the share of class j at client k. The client's discrepancy from balance is
-    d_k = sqrt(1/2 sum_j (p_k(j) - 1/C)^2) (FedSC Eq. 10). Its weight e_k is proportional to
-    sigmoid(n_k / sum n - d_k / sum d) (Eq. 11). If every client is balanced, d_k / sum d is 0.
+    d_k = sqrt(1/2 sum_j (p_k(j) - 1/C)^2) (FedSC Eq. 10). The client's weight e_k is proportional
+    to sigmoid(n_k / sum n - d_k / sum d) (Eq. 11), where n_k is its number of samples and the sums
+    are over the clients. If every client is balanced, d_k / sum d is 0.
 
     Args:
         counts: [K, C] samples of each class at each client.
@@ -128,7 +129,11 @@ def consistent_prototypes(relational: Tensor, counts: Tensor) -> tuple[Tensor, T
 
 
 def _pairwise(vectors: Tensor, held: Tensor, metric: Metric) -> Tensor:
-    """Distances [C, K, K] between clients' ``vectors`` [C, K, d]; a vector not ``held`` is zero."""
+    """Distances [C, K, K] between the clients' prototypes of each class.
+
+    ``vectors`` [C, K, d] are the prototypes, and ``held`` [C, K] says whether a client holds a
+    class. If a client does not hold a class, its vector for the class is zero.
+    """
     if metric == "angle":
         center = vectors.sum(dim=1) / held.sum(dim=1, keepdim=True).clamp(min=1)
         phi = F.cosine_similarity(vectors, center.unsqueeze(1), dim=2)
@@ -144,7 +149,7 @@ def _pairwise(vectors: Tensor, held: Tensor, metric: Metric) -> Tensor:
 
 
 def _divergence(vectors: Tensor) -> Tensor:
-    """KL(p_k || p_q) [C, K, K] with p = softmax of ``vectors`` [C, K, d] over d."""
+    """KL(p_k || p_q) [C, K, K] of clients k and q; p is softmax(``vectors`` [C, K, d]) over d."""
     logs = F.log_softmax(vectors.double(), dim=2)
     # One client at a time: all pairs at once would need a tensor [C, K, K, d].
     own = logs.unsqueeze(2).unbind(dim=1)  # K times log p_k [C, 1, d]

@@ -56,9 +56,9 @@ def seeded(seed: int, purpose: str, *parts: int) -> Iterator[None]:
 def uniform(key: Tensor, step: Tensor | int, *shape: int) -> Tensor:
     """Uniform numbers in [0, 1), float32 multiples of 2^-24, a pure function of ``key, step``.
 
-    Use it inside a training step: ``torch.func`` can stack it, and its values are the same on every
-    device and in every engine. A call for more rows returns the same first rows. The generator is
-    SplitMix64 (Steele et al., OOPSLA 2014).
+    Use this function inside a training step: ``torch.func.vmap`` can run it for many clients at
+    once, and its values are the same on every device and in every engine. A call for more rows
+    returns the same first rows. The generator is SplitMix64 (Steele et al., OOPSLA 2014).
 
     Args:
         key: a scalar int64 tensor, such as ``key(...)`` of a client and round.
@@ -71,7 +71,7 @@ def uniform(key: Tensor, step: Tensor | int, *shape: int) -> Tensor:
 
 
 def _mixed(bits: Tensor) -> Tensor:
-    """SplitMix64's finalizer."""
+    """Mix the int64 ``bits`` with the finalizer of SplitMix64."""
     for shift, factor in _MIX:
         bits = (bits ^ _shifted(bits, shift)) * factor
     return bits ^ _shifted(bits, 31)

@@ -32,14 +32,14 @@ class Reducible(Protocol):
 
 
 def joined(parties: Mapping[str, Reducible]) -> Contribution:
-    """One contribution for several parties; ``split`` gives each party its share of the result."""
+    """Join the contributions of ``parties``; ``split`` divides the reduced result among them."""
     shares = {name: party.contribution() for name, party in parties.items()}
     sums = {f"{name}:{key}": v for name, share in shares.items() for key, v in share.sums.items()}
     return Contribution(sums, {name: share.items for name, share in shares.items()})
 
 
 def split(parties: Mapping[str, Reducible], sums: Tensors, items: Sequence[Any]) -> None:
-    """Call ``set_reduced`` of each party with its share of the reduced ``joined`` contribution."""
+    """Divide the reduced result of ``joined``: call each party's ``set_reduced`` with its share."""
     own: dict[str, Tensors] = {name: {} for name in parties}
     for key, value in sums.items():
         name, _, rest = key.partition(":")

@@ -1,4 +1,4 @@
-"""The tensors of a trained model that predictions need, for a file."""
+"""Saving and loading the tensors of a trained model that predictions need."""
 
 import torch
 
@@ -10,7 +10,7 @@ _PREDICTS = ("backbone.", "head.", "personalization.")
 
 
 def saved_state(module: ClientModule) -> Tensors:
-    """The state dict, with the personalization's buffers if it predicts with class vectors."""
+    """The module's state dict; if the personalization has class vectors, with its buffers."""
     state: Tensors = dict(module.state_dict())
     if module.personalization.class_vectors() is not None:
         own = module.personalization.named_buffers(prefix="personalization")

@@ -14,10 +14,11 @@ from fedexp.core.sockets import Aggregator
 
 
 class Server:
-    """Holds the global weights. It sees nothing of a client except its updates.
+    """Holds the global weights; sees nothing of a client except the client's updates.
 
     In a round the server broadcasts a message, adds each update when it arrives, and takes a step.
-    If there are several processes, each has a server; their updates are reduced before the step.
+    If there are several processes, each process has a server, and every server gets the updates of
+    all processes before the step.
 
     Args:
         weights: the initial shared weights.
@@ -43,20 +44,20 @@ class Server:
         self.idle_rounds = 0
 
     def broadcast(self, round: int) -> Message:
-        """The global weights and the parts' extras."""
+        """The message with the global weights and the parts' extras."""
         extras = {name: part.broadcast(round) for name, part in self.parts.items()}
         sent = {name: tensors for name, tensors in extras.items() if tensors}
         return Message(round, self.weights, sent, self._readdress if self._addressing else None)
 
     def send(self, round: int) -> Message:
-        """The message that clients get; a server that compresses differs here from ``broadcast``.
+        """The message that clients get: the ``broadcast``, which a subclass may compress.
 
         Called once in a round, before training.
         """
         return self.broadcast(round)
 
     def sent_to(self, clients: Collection[int]) -> None:
-        """Called after ``send`` with the clients that get the message."""
+        """A hook for subclasses, called after ``send`` with the clients that get the message."""
 
     def _readdress(self, message: Message, client: int) -> Message:
         """The message to this client, after every part's ``message_to``."""
@@ -85,9 +86,9 @@ class Server:
         """Compute the next global weights and call the parts' ``aggregate`` and ``correct``.
 
         If there is no update, nothing changes: the round is skipped. If ``accepts`` refuses the
-        aggregator's result, the weights and the parts stay as they were. If it refuses the
-        corrected weights, the weights stay, but the parts have changed. In both cases the clients'
-        memories keep their changes.
+        aggregator's result, the weights and the parts stay as they were. If ``accepts`` refuses the
+        result of ``correct``, the weights stay, but the parts have changed. In both cases the
+        clients' memories keep their changes.
 
         Args:
             accepts: weights -> whether they may become the global weights.
@@ -134,7 +135,7 @@ class Server:
         return _nbytes(self.state_dict()) + _nbytes(self.fixed_state())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of ``state_dict``; the tensors may be on another device."""
+        """Restore a result of ``state_dict``; its tensors may be on another device."""
         saved = state["weights"]
         self.idle_rounds = state.get("idle_rounds", 0)  # absent in older checkpoints
         self.weights = {name: saved[name].to(old.device) for name, old in self.weights.items()}
@@ -146,7 +147,7 @@ class Server:
         return {name: part.store for name, part in self.parts.items() if part.store}
 
     def load_fixed_state(self, state: Mapping[str, Mapping[str, Tensors]]) -> None:
-        """Inverse of ``fixed_state``."""
+        """Put the tensors of a ``fixed_state`` back into the parts' stores."""
         for name, tensors in state.items():
             store = self.parts[name].store
             assert store is not None
@@ -156,7 +157,7 @@ class Server:
         return {"weights": self.aggregator, "reports": self._digests}
 
     def _digest(self, update: Update) -> Update:
-        """The update without its weights; adds the reports of parts with ``summed`` to the sums."""
+        """Return the update without its weights, and sum the reports of parts with ``summed``."""
         extras: Extras = {}
         for name, part in self.parts.items():
             report = update.extras.get(name, {})
@@ -209,7 +210,8 @@ def _add(sums: Tensors, report: Tensors) -> None:
 def _nbytes(state: Any) -> int:
     """Bytes of the tensors in nested mappings and sequences.
 
-    A mapping with an attribute ``nbytes``, such as a ``TensorStore`` on disk, is not read.
+    If a mapping has an attribute ``nbytes``, as a ``TensorStore`` on disk has, this number is used
+    and the tensors are not read.
     """
     if (size := getattr(state, "nbytes", None)) is not None:
         return int(size)

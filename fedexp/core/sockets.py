@@ -1,4 +1,4 @@
-"""The contracts of the sockets: the hooks that a head, a loss, ... has besides a part's hooks.
+"""The contracts of the sockets: the hooks that a head, a loss, ... adds to the hooks of a part.
 
 The base classes ``Regularizer``, ``LocalGradient`` and ``Personalization`` change nothing; they are
 the options ``regularizer=none``, ``gradient=plain`` and ``personalization=none``.
@@ -19,7 +19,7 @@ from fedexp.core.reducible import Contribution
 
 
 class Head(Part, nn.Module):
-    """Features z [B, d] to logits [B, C].
+    """The classifier of a model: turns features z [B, d] into logits [B, C].
 
     The constructor takes ``feature_dim`` and ``num_classes``, then the hyper-parameters.
 
@@ -27,9 +27,8 @@ class Head(Part, nn.Module):
         derived: names of the persistent buffers that ``receive`` and ``begin`` set. They are saved
             with a model (checkpoints, personal models) but neither sent with the weights nor
             averaged.
-        backbones: number of backbones. Each has its own initial weights; z [B, backbones *
-            feature_dim] is the concatenation of their features. ``feature_dim`` is the width of one
-            backbone.
+        backbones: number of backbones. Each has different initial weights, and features of width
+            ``feature_dim``. z [B, backbones * feature_dim] is the concatenation of their features.
     """
 
     derived: tuple[str, ...] = ()
@@ -42,7 +41,7 @@ class Head(Part, nn.Module):
     def normalize(self, z: Tensor) -> Tensor:
         """The features [B, d] that the weight matrix multiplies, for the geometry measure.
 
-        By default z.
+        By default they are ``z`` itself.
         """
         return z
 
@@ -59,11 +58,12 @@ class Loss(Part, nn.Module):
     batch.
 
     Attributes:
-        reference_models: names of other models that the loss compares with. ``forward`` gets each
-            model's ``Reference`` on the batch as a keyword argument with the model's name; each
-            model costs a forward pass. The models are in ``client.frozen_copies``. Before ``begin``
-            each has the weights that the client starts from. The model ``global`` keeps these
-            weights; the loss may load other weights into the model ``previous``.
+        reference_models: names of frozen models that the loss compares the trained model with.
+            ``forward`` gets each model's ``Reference`` on the batch as a keyword argument with the
+            model's name; each model costs a forward pass. The models are in
+            ``client.frozen_copies``. Before ``begin`` all of them have the weights that the client
+            starts from. The model ``global`` keeps these weights; the loss may load other weights
+            into the model ``previous``.
         levels: whether the loss needs ``Forward.levels``, from the backbone's
             ``forward_levels(inputs) -> (z, levels)``. A backbone without that method has one
             level, z.
@@ -93,8 +93,8 @@ class Regularizer(Part, nn.Module):
     def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
         """Name -> term to add to the gradient of a trained parameter after clipping.
 
-        A pure function of parameters and buffers. The logged loss does not include the penalty that
-        has this gradient, as with weight decay.
+        A pure function of parameters and buffers. As with weight decay, the logged loss does not
+        include the penalty that this gradient belongs to.
         """
         return {}
 
@@ -109,7 +109,7 @@ class LocalGradient(Part, nn.Module):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the gradient at the current weights is used as it is."""
+        """Whether steps use the gradient of the whole batch at the current weights."""
         return type(self).forward is LocalGradient.forward
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
@@ -155,7 +155,8 @@ class Network:
     """The network that clients train, before the first round.
 
     Attributes:
-        backbone: its layers have names and types, but no values (PyTorch's meta device).
+        backbone: the layers with their names and types, but without values of the weights (they
+            are on PyTorch's meta device).
         head: the part in the head socket, with its initial weights.
         feature_dim: d, the width of the features.
         num_classes: C.
@@ -212,20 +213,21 @@ class Personalization(Part, nn.Module):
     def choose(self, client: Client, message: PartMessage) -> Tensors:
         """Client: weights to use in this turn in place of the message's weights; by default none.
 
-        The client chooses them from what it received. They replace weights of the message before
-        the turn begins: in local training, in tuning, and when a sampler asks the client. So all
-        parts see the weights that the client chose. ``client`` has the message's weights; no
-        ``begin`` was called yet. A compressed update is a difference to these weights: the report
-        must tell the server which they are.
+        The chosen weights replace weights of the message before the turn begins: in local training,
+        in tuning, and when a sampler asks the client. So all parts see the chosen weights. During
+        this call ``client`` has the message's weights, and no ``begin`` was called yet. A
+        compressed update is the difference between trained and chosen weights, so the report must
+        tell the server which weights were chosen.
         """
         return {}
 
     def phases(self, epochs: float) -> Sequence[Phase]:
         """The phases of one round's local training.
 
-        ``epochs`` is the client's number of epochs in this round: ``local.epochs``, a draw from
-        this range, or the number that gives ``local.steps`` steps. Only the epochs of a phase may
-        depend on it, because clients with different numbers of epochs may train together.
+        ``epochs`` is the client's number of epochs in this round: the number ``local.epochs``, a
+        draw from the range ``local.epochs``, or the number of epochs that has ``local.steps``
+        steps. Only ``Phase.epochs`` may depend on this number, because clients with different
+        numbers of epochs may train together.
         """
         return (Phase(epochs),)
 
@@ -238,17 +240,17 @@ class Personalization(Part, nn.Module):
         return ()
 
     def tuning(self) -> Sequence[Phase]:
-        """The phases that train a copy on the client's data before a personal evaluation.
+        """The phases that tune a model on the client's data before a personal evaluation.
 
         By default there are none. Otherwise the personal model is a tuned copy of the model that
-        ``tunes`` names; the copy is not kept. A model of round t is tuned with the learning rate
-        and the batches of round t + 1. ``(Phase(0),)`` scores the model without training, after the
-        parts' ``begin``.
+        ``tunes`` names, and the copy is dropped after the evaluation. A model of round t is tuned
+        with the learning rate and the batches of round t + 1. ``(Phase(0),)`` scores the model
+        without training, after the parts' ``begin``.
         """
         return ()
 
     def personal_weights(self, local: Tensors) -> Tensors:
-        """Name -> weight of the personal model, where it differs from the latest local model.
+        """The weights in which the personal model differs from the local model: name -> weight.
 
         Called after ``report``, unless a separate personal model is trained. The client's own
         weights do not change.
@@ -259,11 +261,11 @@ class Personalization(Part, nn.Module):
         return {}
 
     def class_vectors(self) -> Tensor | None:
-        """The class vectors [C, d], for the heatmap, if they predict in place of the head.
+        """The class vectors [C, d] that predict in place of the head; None if the head predicts.
 
-        If the head predicts, the result is None. The row of a class without a vector is zero. This
-        is called after ``receive``. With class vectors, the head of a personal model is scored too,
-        as ``personal/accuracy_head_*``.
+        The heatmap shows them. The row of a class without a vector is zero. This method is called
+        after ``receive``. With class vectors, the head of a personal model is scored too, as
+        ``personal/accuracy_head_*``.
         """
         return None
 

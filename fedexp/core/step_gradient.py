@@ -13,9 +13,9 @@ from fedexp.core.sockets import LocalGradient
 
 
 class StepGradient:
-    """Replaces the gradients of one step by those of a ``LocalGradient``.
+    """Replaces the gradients of one step by the gradients that a ``LocalGradient`` computes.
 
-    Construct it before the step's own forward pass, so that it uses the same mixed precision.
+    Construct this object before the step's forward pass, so that both use the same mixed precision.
 
     Args:
         module: the client's model.

@@ -12,7 +12,8 @@ def by_token(batch: Forward) -> Forward:
     """Turn a forward pass over sequences into one whose rows are tokens.
 
     Args:
-        batch: z [B, L, d], logits [B, L, C], targets [B, L] and ``real`` [B] or None; no levels.
+        batch: z [B, L, d], logits [B, L, C], targets [B, L], and ``real`` [B] or None, for B
+            sequences of L tokens; ``levels`` must be empty.
 
     Returns:
         z [B L, d], logits [B L, C], targets [B L]. Ignored tokens have target 0; ``real`` is 0 for

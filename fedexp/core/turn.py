@@ -13,7 +13,7 @@ from fedexp.core.messages import Message, Tensors
 
 @dataclass
 class Turn:
-    """One client's local training: its inputs and its records so far.
+    """One client's local training: the data and message it uses, and the records so far.
 
     A client that also trains a personal model has a second turn for it.
 
@@ -24,7 +24,7 @@ class Turn:
         is_personal: whether a personal model is trained, not the shared model.
         learning_rate: learning rate of this round's local optimizer; NaN before training begins.
         steps: gradient steps taken.
-        samples: training samples computed in these steps; a sample counts once for each step.
+        samples: training samples in the batches of these steps; a sample counts in each batch.
         last_epoch_from: the step, from 0, with which the last epoch of the last phase begins; None
             before that phase.
         measured: socket -> measurements of its part, summed over the steps.
@@ -32,7 +32,7 @@ class Turn:
             over all steps, and ``cross_entropy``, the mean cross-entropy over the steps of the last
             epoch.
         logged: name -> value, for the log.
-        directions: name -> a step in parameter space, see ``Update``.
+        directions: name -> a change of the parameters, see ``Update``.
     """
 
     data: LocalData
@@ -54,7 +54,8 @@ class Turn:
         """Record how many steps the last phase will take.
 
         The last ``steps_in_epoch`` steps of the phase are its last epoch. If the phase has fewer
-        steps, they all are. With 2.5 epochs the last epoch begins in the middle of the second.
+        steps, all of its steps are its last epoch. With 2.5 epochs the last epoch begins in the
+        middle of the second epoch.
         """
         self.last_epoch_from = self.steps + max(0, steps - steps_in_epoch)
 
@@ -71,7 +72,7 @@ class Turn:
         Args:
             loss: the objective before the step, without gradient.
             measured: socket -> measurements of its part.
-            cross_entropy: mean over the step's batch; kept only in the last epoch.
+            cross_entropy: mean cross-entropy of the step's batch; kept only in the last epoch.
         """
         self._losses.append(loss)
         if cross_entropy is not None and self.in_last_epoch:

@@ -8,7 +8,7 @@ from fedexp.core.client_protocol import Client
 
 
 def unit_distance(optimizer: Optimizer, steps: int, pull: float = 0.0) -> float:
-    """How far a constant gradient of 1 moves a parameter at learning rate 1.
+    """How far a constant gradient of 1 moves a parameter in ``steps`` steps at learning rate 1.
 
     With SGD a parameter moves by a weighted sum of its gradients; the result is the sum of these
     weights (||a_i||_1 of Wang et al., NeurIPS 2020). Without momentum and pull, and for other
@@ -35,5 +35,5 @@ def unit_distance(optimizer: Optimizer, steps: int, pull: float = 0.0) -> float:
 
 
 def optimizer_of(client: Client) -> Optimizer:
-    """A local optimizer of this round with one number as parameter, for ``unit_distance``."""
+    """A local optimizer of this round for a single number, as argument of ``unit_distance``."""
     return client.optimizer_for([nn.Parameter(torch.zeros(1))])

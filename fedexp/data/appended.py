@@ -12,16 +12,16 @@ from fedexp.data.federated import ClientData
 
 
 class AppendedBatches(LocalBatches):
-    """A client's batches, each with some extra samples appended.
+    """A client's batches; extra samples are appended to each batch.
 
     In every epoch the appended samples are shuffled and spread evenly over the batches. Every epoch
-    uses each of them exactly once, and the number of steps does not change. Appended samples are
-    not augmented.
+    uses each appended sample exactly once, and the number of steps does not change. Appended
+    samples are not augmented.
 
     Args:
         whole: the batches without appended samples.
-        inputs: [m, *input_shape] float32, ready for the model.
-        labels: [m] int64.
+        inputs: [m, *input_shape] float32, the m appended samples as inputs of the model.
+        labels: [m] int64, the classes of the appended samples.
         order: draws the order of the appended samples.
     """
 
@@ -35,7 +35,7 @@ class AppendedBatches(LocalBatches):
 
     @property
     def shares_samples(self) -> bool:
-        """False: the appended samples belong to this client only."""
+        """False: ``samples`` lacks the appended samples, which belong to this client only."""
         return False
 
     def __len__(self) -> int:
@@ -61,8 +61,8 @@ class AppendedData(ClientData):
 
     Args:
         data: the client's data.
-        inputs: [m, *input_shape] float32, ready for the model.
-        labels: [m] int64.
+        inputs: [m, *input_shape] float32, the m appended samples as inputs of the model.
+        labels: [m] int64, the classes of the appended samples.
         order: draws the order of the appended samples in the round's epochs.
     """
 
@@ -72,9 +72,9 @@ class AppendedData(ClientData):
         self._appended = inputs, labels, order
 
     def steps(self, planned: int) -> int:
-        """The client's steps; appended samples do not change the number."""
+        """The number of the client's steps in a round; appended samples do not change it."""
         return self._steps(planned)
 
     def local_batches(self, round: int, batch_size: int) -> AppendedBatches:
-        """Shuffled batches with appended samples."""
+        """This round's shuffled batches, with appended samples."""
         return AppendedBatches(self._batches(round, batch_size), *self._appended)

@@ -31,7 +31,8 @@ def crop(
         images: the batch.
         generator: draws the places.
         padding: pixels of padding on each side; an image moves by at most this many pixels.
-        fill: [C] padding value of each channel, or [1] for all; None for black (0).
+        fill: [C] padding value of each channel, or [1] one value for all channels. None pads with
+            black (0).
     """
     batch, _, height, width = images.shape
     padded = F.pad(images, [padding] * 4)
@@ -50,9 +51,8 @@ def crop(
 def rotate(images: Tensor, generator: Generator, degrees: float = MAX_DEGREES) -> Tensor:
     """Rotate each of ``images`` [B, C, H, W] about its centre by a random angle.
 
-    The angle is uniform between ``-degrees`` and ``degrees``.
-
-    A pixel takes the value of the nearest source pixel; pixels from outside the image are black.
+    The angle is uniform between ``-degrees`` and ``degrees``. Each pixel takes the value of the
+    nearest pixel of the original image. Pixels that come from outside the original are black.
     """
     batch, channels, height, width = images.shape
     angle = (2 * torch.rand(batch, 1, 1, generator=generator) - 1) * math.radians(degrees)
@@ -100,11 +100,11 @@ MEAN_PADDED: dict[str, Callable[..., Tensor]] = {
 
 
 def augmentation(name: str, fill: Tensor) -> Augmentation | None:
-    """The augmentation with this name; None for the name ``none``.
+    """Return the augmentation with this name; None for the name ``none``.
 
     Args:
         name: a key of ``AUGMENTATIONS`` or ``MEAN_PADDED``.
-        fill: [C] mean of each channel, on the scale of the images.
+        fill: [C] mean of each channel, on the scale of the images, to pad them.
     """
     if name in MEAN_PADDED:
         return partial(MEAN_PADDED[name], fill=fill)

@@ -16,7 +16,7 @@ from fedexp.data.samples import Samples
 
 
 class LocalBatches(IterableDataset[Batch]):
-    """One client's shuffled batches in one round; each iteration over them is the next epoch.
+    """One client's shuffled batches in one round; each iteration runs over one new epoch.
 
     The last batch of an epoch may be shorter. The class is also a PyTorch dataset:
     ``DataLoader(batches, batch_size=None)`` feeds exactly these batches to Lightning's Trainer.
@@ -36,7 +36,7 @@ class LocalBatches(IterableDataset[Batch]):
 
     @property
     def shares_samples(self) -> bool:
-        """Whether all samples of the batches are in ``samples``, which clients may then share."""
+        """Whether one ``gather`` from ``samples`` may make the batches of several clients."""
         return self.samples.is_shared
 
     def __len__(self) -> int:
@@ -51,26 +51,26 @@ class LocalBatches(IterableDataset[Batch]):
         return max(1, math.floor(epochs * len(self) + 0.5))
 
     def samples_in(self, steps: int) -> int:
-        """The number of samples in the next ``steps`` batches, which begin with a new epoch."""
+        """The number of samples in the next ``steps`` batches; the first one begins an epoch."""
         epochs, rest = divmod(steps, len(self))
         in_epoch = min(len(self) * self.batch_size, len(self.index))
         return epochs * in_epoch + rest * self.batch_size
 
     def next_chunks(self, steps: int) -> Iterator[Tensor]:
-        """For each of the next ``steps`` batches, in one or more epochs, its samples' positions."""
+        """The samples' positions in each of the next ``steps`` batches, over one or more epochs."""
         epochs = range(-(-steps // len(self)))
         return islice(chain.from_iterable(self.chunks() for _ in epochs), steps)
 
     def gather(self, index: Tensor) -> Batch:
-        """The batch of the samples at ``index`` [B]; ``index`` is one of ``chunks``."""
+        """The batch of the samples at the positions ``index`` [B], an element of ``chunks``."""
         return self.samples.gather(index, self.augmented)
 
     def augmented(self, inputs: Tensor) -> Tensor:
-        """Augment inputs [B, ...] with the next random draws."""
+        """Augment a batch of inputs [B, ...] with new random draws."""
         return inputs if self.augment is None else self.augment(inputs, self.draws)
 
     def chunks(self) -> Sequence[Tensor]:
-        """For each batch of the next epoch, the positions [B] of its samples."""
+        """The positions [B] of the samples in each batch of the next epoch."""
         permutation = torch.randperm(len(self.index), generator=self.order)
         return torch.split(self.index[to_device(permutation, self.index.device)], self.batch_size)
 

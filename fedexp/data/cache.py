@@ -34,7 +34,7 @@ MAP_ABOVE = 2**30
 
 
 def fingerprint(*parts: object) -> str:
-    """Hash values: an array by its dtype, shape and content, any other value by its ``repr``."""
+    """One hash of all ``parts``: of an array's dtype, shape and content, or a value's ``repr``."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, np.ndarray):
@@ -50,13 +50,14 @@ def cached_arrays(
     compute: Callable[[], Arrays],
     fits: Callable[[Arrays], bool] = lambda _: True,
 ) -> Arrays:
-    """Read the arrays in the file ``path`` by name, or compute and write them.
+    """Read the named arrays from the file ``path``, or compute them and write the file.
 
     Args:
         path: a ``.npz`` file; its folders are created.
         names: names of the arrays.
         compute: computes arrays with these names.
-        fits: whether arrays from the file are usable; if not, the file counts as damaged.
+        fits: returns whether the arrays from the file are usable. If false, the file counts as
+            damaged.
 
     Raises:
         InputError: the file cannot be written.
@@ -77,12 +78,12 @@ def cached_arrays(
 def cached_partition(
     path: Path, num_samples: int, num_clients: int, compute: Callable[[], list[np.ndarray]]
 ) -> list[np.ndarray]:
-    """Read each client's sorted indices from the file ``path``, or compute and write them.
+    """Read each client's sorted indices from the file ``path``, or compute them and write the file.
 
     Args:
         path: a ``.npz`` file; its folders are created.
-        num_samples: n; indices are below n.
-        num_clients: N.
+        num_samples: number of samples; every index is below it.
+        num_clients: N, the number of clients.
         compute: computes each client's indices.
 
     Raises:
@@ -110,15 +111,15 @@ def cached_images(
     fill: Callable[[Images], None],
     map_above: int = MAP_ABOVE,
 ) -> Images:
-    """Read the uint8 array [*shape] in the file ``path``, or fill and write it.
+    """Read a uint8 array of ``shape`` from the file ``path``, or fill an array and write the file.
 
     Args:
         path: a ``.npy`` file; its folders are created.
-        shape: a file with another shape counts as damaged.
-        fill: writes every element of the array that it gets.
-        map_above: files of more bytes are memory-mapped for filling and loading, so the files may
-            exceed the memory. A loaded array is mapped copy-on-write: changes of the array do not
-            reach the file.
+        shape: shape of the array; a file with another shape counts as damaged.
+        fill: a function that sets every element of a given array.
+        map_above: files of more than this many bytes are memory-mapped for filling and loading, so
+            they may be larger than the memory. A loaded array is mapped copy-on-write: changes of
+            the array do not reach the file.
 
     Raises:
         InputError: the file cannot be written, or the disk has too little space.
@@ -142,7 +143,7 @@ def _write_images(
     path: Path, shape: tuple[int, ...], fill: Callable[[Images], None], map_above: int
 ) -> None:
     needed, free = math.prod(shape), shutil.disk_usage(path.parent).free
-    if needed > free:  # writing to a mapped file on a full disk kills the process
+    if needed > free:  # on a full disk, writing to a mapped file would kill the process
         raise OSError(f"needs {needed:,} bytes, {free:,} are free")
     if needed > map_above:
         mapped = open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
@@ -155,7 +156,7 @@ def _write_images(
 
 
 def _unless_damaged(read: Callable[[], T | None]) -> T | None:
-    """The result of ``read``; None if its file is missing or damaged."""
+    """The result of ``read``, a function that reads a file; None for a missing or damaged file."""
     try:
         return read()
     except (OSError, ValueError, EOFError, KeyError, BadZipFile):
@@ -164,16 +165,16 @@ def _unless_damaged(read: Callable[[], T | None]) -> T | None:
 
 def remove_leftovers(cache: Path) -> None:
     """Remove the temporary files of processes that were killed while they wrote a cache file."""
-    name = re.compile(r"\.[0-9a-f]{8}\..+\.np[yz]")  # as atomic_path names them
+    name = re.compile(r"\.[0-9a-f]{8}\..+\.np[yz]")  # named by atomic_path
     remove_abandoned(path for path in cache.glob("*/.*") if name.fullmatch(path.name))
 
 
 @contextmanager
 def _writing(path: Path) -> Iterator[Path]:
-    """A locked temporary path for the content of ``path``. Raises InputError if writing fails."""
+    """Yield a temporary path, locked until its file becomes ``path``; errors are InputErrors."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The lock lasts until the file is renamed, so no other process removes it as abandoned.
+        # The lock lasts until the file is renamed. Other processes remove unlocked temporary files.
         with ExitStack() as lock, atomic_path(path) as temporary:
             file = lock.enter_context(temporary.open("wb"))
             if try_lock(file) is None:

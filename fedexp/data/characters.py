@@ -16,10 +16,10 @@ _SPOKEN = {"\n": "newline", " ": "space", "\t": "tab"}
 
 
 class Alphabet:
-    """An alphabet: the i-th character has the id i.
+    """An alphabet, which numbers its characters: the i-th character has the id i.
 
     Args:
-        letters: the characters, none of them twice.
+        letters: the characters, each of them once.
     """
 
     def __init__(self, letters: str) -> None:
@@ -32,7 +32,7 @@ class Alphabet:
         return len(self.letters)
 
     def encode(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """The id of each character, [n] int16, and whether the alphabet has it, [n] bool.
+        """The ids of a text's characters, [n] int16, and whether the alphabet has each, [n] bool.
 
         A character outside the alphabet gets the id of the last letter.
         """
@@ -48,12 +48,14 @@ class Alphabet:
 
 
 def windows(ids: np.ndarray, length: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sequences [m, length] that start every ``stride`` characters, and the next characters [m].
+    """Cut a text into m sequences [m, length], and return the character after each [m].
+
+    A sequence begins at every ``stride``-th character.
 
     Args:
-        ids: [n] a text.
-        length: characters of a sequence.
-        stride: distance between the beginnings of two sequences.
+        ids: [n] character ids of the text.
+        length: number of characters in a sequence.
+        stride: distance between the beginnings of two consecutive sequences.
     """
     if len(ids) <= length:
         return np.empty((0, length), ids.dtype), np.empty(0, ids.dtype)
@@ -62,15 +64,15 @@ def windows(ids: np.ndarray, length: int, stride: int) -> tuple[np.ndarray, np.n
 
 
 def each_next(sequences: np.ndarray, following: np.ndarray, stride: int) -> np.ndarray:
-    """The next character of every position in the windows of one text, as targets.
+    """The targets [m, length] int64 of one text's sequences: at each position the next character.
 
-    Overlapping windows share characters. Each character is a target in only one window: later
-    windows have ``IGNORED`` instead. The targets are [m, length] int64.
+    Overlapping sequences share characters. Each character is a target in only one sequence: later
+    sequences have ``IGNORED`` in place of this character.
 
     Args:
-        sequences: [m, length] from ``windows``.
-        following: [m] next characters from ``windows``.
-        stride: stride of the windows.
+        sequences: [m, length] the sequences that ``windows`` returns.
+        following: [m] the next characters that ``windows`` returns.
+        stride: the stride with which ``windows`` made them.
     """
     targets = np.column_stack((sequences[:, 1:], following)).astype(np.int64)
     targets[1:, : max(0, sequences.shape[1] - stride)] = IGNORED
@@ -78,10 +80,10 @@ def each_next(sequences: np.ndarray, following: np.ndarray, stride: int) -> np.n
 
 
 def overlapping(length: int, stride: int) -> int:
-    """Number of later windows that share a character with a window or with its next character."""
+    """Number of later sequences that share characters with a sequence or its next character."""
     return length // stride
 
 
 def _code_points(text: str) -> np.ndarray:
-    """Unicode code points, [n] uint32."""
+    """The Unicode code points of a text, [n] uint32."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)

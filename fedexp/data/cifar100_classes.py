@@ -24,10 +24,10 @@ _GROUPS = {
 }
 
 SUPERCLASS_OF = {name: group for group, names in _GROUPS.items() for name in names.split()}
-"""Fine class -> super-class."""
+"""Super-class of each of the 100 classes."""
 
 CLASSES = tuple(sorted(SUPERCLASS_OF))
-"""The fine classes in label order (alphabetical)."""
+"""The 100 classes in label order (alphabetical)."""
 
 SUPERCLASSES = tuple(SUPERCLASS_OF[name] for name in CLASSES)
-"""The super-class of each class."""
+"""The super-class of each class, in label order."""

@@ -13,18 +13,18 @@ LARGEST = 2**53
 """Up to this whole number, float64 holds every whole number exactly."""
 
 Classes = tuple[tuple[str, ...], list[np.ndarray]]
-"""The names of C classes, and the labels of each column: [n] int64 from 0 to C-1."""
+"""The names of C classes, and for each column the labels [n] int64, from 0 to C-1."""
 
 
 def encode_classes(keys: Sequence[str], columns: Sequence[pd.Series]) -> Classes:
-    """Class names and labels of columns of text, whole numbers or booleans.
+    """Turn the columns of targets (text, whole numbers or booleans) into class names and labels.
 
     Classes are in numerical or alphabetical order.
 
     Args:
-        keys: for each column, the config key, its value and the column's file, for messages
-            ("data.target=species: train.csv").
-        columns: the targets of each split, [n].
+        keys: for each column, the words that name it in messages: the config key, its value and the
+            file ("data.target=species: train.csv").
+        columns: one column [n] of targets for each split.
 
     Raises:
         InputError: a target is missing or is not a class, or all rows are of one class.
@@ -40,7 +40,7 @@ def encode_classes(keys: Sequence[str], columns: Sequence[pd.Series]) -> Classes
 
 
 def _numbered(columns: Sequence[pd.Series]) -> Classes:
-    """Names and labels, in numerical or alphabetical order."""
+    """Class names in numerical or alphabetical order, and the labels of each column."""
     both = pd.concat(columns, ignore_index=True)
     if is_numeric_dtype(both) and not is_bool_dtype(both):
         classes = np.unique(both)
@@ -53,7 +53,7 @@ def _numbered(columns: Sequence[pd.Series]) -> Classes:
 
 
 def _check_whole(key: str, column: pd.Series) -> None:
-    """Raise InputError if a float is not a whole number, or is too large to be exact."""
+    """Raise InputError if a float in the column is not a whole number, or is above 2^53."""
     broken = (column != np.floor(column)) | (column.abs() > LARGEST)
     if broken.any():
         raise InputError(
@@ -69,7 +69,7 @@ def encode_users(key: str, column: pd.Series) -> np.ndarray:
 
 
 def name_of(value: object) -> str:
-    """A category's name; 1.0 becomes 1, because missing values turn whole numbers into floats."""
+    """A category's name: 1.0 becomes "1", because missing values turn a column into floats."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)

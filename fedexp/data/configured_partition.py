@@ -1,4 +1,4 @@
-"""The partition of a config: computed, or read from the file of an earlier run."""
+"""Compute the partition that a config names, or read it from the file of an earlier run."""
 
 import inspect
 import sys
@@ -20,7 +20,7 @@ SUPPLIED = ("labels", "users", "num_samples", "num_clients", "seed")
 
 
 def declared_partition(function: Callable[..., object], dataset: str) -> Declaration:
-    """The traits that a partition function needs of the data; errors name the ``dataset``.
+    """The traits of data that a partition function requires; errors name the ``dataset``.
 
     A function with the argument ``labels`` needs classes. Every function except ``natural`` needs
     the samples of all clients at once.
@@ -52,9 +52,9 @@ def partition_indices(
         num_clients: N.
         seed: seed of the run.
         cache: partitions are stored in ``cache/partitions``. If None, nothing is stored.
-        long_tail: size of the first class divided by the size of the last class. Before the
-            partition, ``partitions.long_tail`` removes samples to reach this ratio. If None, no
-            samples are removed.
+        long_tail: ratio of the first class's size to the last class's size. Before the partition,
+            ``partitions.long_tail`` removes samples to reach this ratio. If None, no samples are
+            removed.
 
     Returns:
         For each client, its sorted int64 indices into ``labels``.
@@ -83,7 +83,7 @@ def partition_indices(
 
 
 def _code(source: Path) -> list[bytes]:
-    """A partition's source code. The file name depends on it: edited code reads no old files."""
+    """A partition's source code; a part of the cache file's name, so edited code has a new file."""
     own = Path(partitions.__file__).parent.glob("*.py")
     return [path.read_bytes() for path in (source, Path(split.__file__), *sorted(own))]
 
@@ -96,7 +96,7 @@ def _partition(
     seed: int,
     rho: float | None,
 ) -> list[np.ndarray]:
-    """Thin out the classes and partition the remaining samples; the indices are into ``labels``."""
+    """Thin out the classes by the ratio ``rho``; return each client's indices into ``labels``."""
     kept = np.arange(len(labels)) if rho is None else partitions.long_tail(labels, rho, seed)
     supplied = {
         "labels": labels[kept],

@@ -1,4 +1,4 @@
-"""A dataset as a few tensors, and the base class of readers, which load datasets."""
+"""Datasets as tensors, and the base class of the readers that load them."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -38,11 +38,11 @@ class Split:
     Attributes:
         inputs: [n, *input_shape]: uint8 images, normalised floats, or token ids as int16, int32 or
             int64.
-        labels: [n] int64 class of each sample. If there are ``targets``, it is the class of the
-            sample's last scored token.
+        labels: [n] int64 class of each sample. If there are ``targets``, a sample's label is the
+            class of its last scored token.
         users: [n] user of each sample (for the natural partition), or None.
-        overlap: how many of the user's next samples may share content with a sample, as overlapping
-            windows of text do; 0 if samples share nothing.
+        overlap: a sample may share content with at most this many following samples of its user,
+            because windows of text overlap; 0 if samples share nothing.
         targets: [n, L] int64 class of each token of a sequence, ``IGNORED`` for tokens that are not
             scored. None if each sample has only its label.
     """
@@ -63,23 +63,23 @@ class Split:
         return Split(self.inputs[index], self.labels[index], users, self.overlap, targets)
 
     def cut(self, position: int) -> "tuple[Split, Split]":
-        """Divide the samples into those before ``position`` and the others; nothing is copied."""
+        """Divide the split in two at ``position``; nothing is copied."""
         return self.take(slice(position)), self.take(slice(position, None))
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A train and a test split.
+    """A training split and a test split.
 
     Attributes:
-        description: shape and names.
+        description: shape of the inputs and names of the classes.
         train: the training split.
         test: the test split.
         mean: mean of each channel, to normalise uint8 images; empty for other inputs.
         std: standard deviation of each channel, to normalise uint8 images; empty for other inputs.
         fit: how image files were brought to one size.
-        raw: how raw inputs became the inputs of the splits. None if the splits have raw inputs:
-            decoded images or unchanged numbers or tokens.
+        raw: the rule that turned raw inputs into the inputs of the splits. None if the splits have
+            raw inputs: decoded images, or unchanged numbers or tokens.
 
     Raises:
         InputError: a split is empty or does not fit the description.
@@ -106,7 +106,7 @@ class Dataset:
 
     @property
     def preparation(self) -> Preparation:
-        """How raw inputs become a model's inputs."""
+        """The rule that turns raw inputs into a model's inputs."""
         shape, vocabulary = self.description.input_shape, self.description.vocabulary
         if self.raw is not None:
             return self.raw
@@ -126,7 +126,7 @@ def check_constants(mean: Means | None, std: Deviations | None, channels: int) -
 
 
 def _misfit(split: Split, about: Description, allowed: range) -> str | None:
-    """The problem of a split, whose labels must be in ``allowed``; None if the split fits."""
+    """What is wrong with a split, whose labels must be in ``allowed``; None if nothing."""
     inputs, labels = split.inputs, split.labels
     if len(inputs) != len(labels):
         return f"has {len(inputs)} inputs and {len(labels)} labels"
@@ -148,7 +148,7 @@ def _misfit(split: Split, about: Description, allowed: range) -> str | None:
 
 
 def _misfit_of_targets(split: Split, about: Description) -> str | None:
-    """The problem of the tokens' targets; None if the targets fit."""
+    """What is wrong with the tokens' targets, in words; None if nothing."""
     targets = split.targets
     if (targets is not None) != about.per_token:
         return "has no targets of tokens" if about.per_token else "has targets of tokens"
@@ -169,7 +169,7 @@ def _misfit_of_targets(split: Split, about: Description) -> str | None:
 
 
 def _misfit_of_type(inputs: Tensor, vocabulary: int) -> str | None:
-    """The problem of the inputs' type or of the token ids; None if both fit."""
+    """What is wrong with the inputs' type or the token ids, in words; None if nothing."""
     if not vocabulary:
         allowed = inputs.dtype == torch.uint8 or inputs.is_floating_point()
         return None if allowed else f"has inputs of {inputs.dtype}, but no vocabulary of tokens"
@@ -182,7 +182,7 @@ def _misfit_of_type(inputs: Tensor, vocabulary: int) -> str | None:
 
 
 class Describer(ABC):
-    """Describes a dataset without loading it. The constructor's arguments are keys in the YAML.
+    """Describes a dataset without loading it. The YAML sets the constructor's arguments.
 
     Attributes:
         traits: properties of all datasets of this kind; see ``fedexp.compatibility``.
@@ -192,7 +192,7 @@ class Describer(ABC):
 
     @abstractmethod
     def describe(self) -> Description:
-        """Describe shape and classes without decoding samples.
+        """Return the inputs' shape and the class names, without decoding samples.
 
         Raises InputError if a file is missing.
         """

@@ -1,4 +1,4 @@
-"""``data.json`` of a run: the facts about its data that a trained model needs."""
+"""The file ``data.json`` of a run: facts about the data that its trained model needs."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ from fedexp.state.run_folder import DATA
 
 @dataclass
 class Described(Describer):
-    """A dataset of which only the description is known, not the samples."""
+    """A dataset whose description is known, but not its samples."""
 
     description: Description
 
@@ -26,13 +26,13 @@ class Described(Describer):
 
 
 def write_description(folder: Path, about: Description, preparation: Preparation) -> None:
-    """Write the file into a run's folder."""
+    """Write ``data.json`` into a run's folder."""
     content = {"description": asdict(about), "preparation": preparation.node}
     write_durably(folder / DATA, json.dumps(content, indent=2).encode())
 
 
 def read_description(folder: Path) -> tuple[Description, Preparation]:
-    """Read the file that ``write_description`` wrote.
+    """Read the ``data.json`` in a run's folder.
 
     Raises:
         InputError: there is no such file, or it is damaged.

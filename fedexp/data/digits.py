@@ -20,11 +20,11 @@ class Digits(Source):
     """The 1,797 grey 8x8 digits of the UCI test set (Alpaydin and Kaynak, 1998), ten classes.
 
     Inputs are float32 [n, 1, 8, 8], normalised with the mean and the standard deviation of all
-    training pixels. The split is stratified: 1,437 for training, 360 for testing.
+    training pixels. The split is stratified: 1,437 training and 360 test images.
     """
 
     def describe(self) -> Description:
-        """Shape and classes."""
+        """The shape of the inputs and the names of the classes."""
         return Description("digits", (1, 8, 8), tuple("0123456789"))
 
     def load(self, cache: Path) -> Dataset:

@@ -36,21 +36,21 @@ class DrawnSource(Describer):
             evenly spaced, and their class counts are known from the start.
     """
 
-    traits: ClassVar[frozenset[str]] = frozenset()  # clients are not in memory together
+    traits: ClassVar[frozenset[str]] = frozenset()  # memory does not hold all clients at once
 
     test_fraction: TestFraction
     test_clients: PositiveInt
 
     @abstractmethod
     def totals(self, num_clients: int) -> np.ndarray:
-        """[N] int64: the number of samples of each client, training and test; at least two."""
+        """[N] int64: the number of training and test samples of each client; at least two."""
 
     @abstractmethod
     def draw(self, client: int, total: int) -> Split:
-        """Draw all samples of a client, ``total`` in number, the training samples first."""
+        """Draw all ``total`` samples of a client; the training samples come first."""
 
     def train_sizes(self, totals: np.ndarray) -> np.ndarray:
-        """[N] number of training samples of each client, from its number of all samples."""
+        """[N] number of training samples of each client, given its number ``totals`` of samples."""
         sizes: np.ndarray = ((1 - self.test_fraction) * totals).astype(np.int64)
         return sizes.clip(1, totals - 1)
 
@@ -58,15 +58,15 @@ class DrawnSource(Describer):
 class DrawnData(FederatedData):
     """A population whose clients' samples are drawn on demand.
 
-    At the start, only the clients' sizes and the class counts of the clients in ``counted`` are
-    known. Only the clients in ``counted`` have a test split; other clients' test samples are not
-    used. ``clients[k].population`` is a copy of this object; the copy's ``train`` holds only the
-    samples of client k.
+    At the start, the sizes of all clients are known, and the class counts of the clients in
+    ``counted``. Only the clients in ``counted`` have a test split; other clients' test samples are
+    not used. ``clients[k].population`` is a copy of this object; the copy's ``train`` holds only
+    the samples of client k.
 
     Args:
-        source: draws the clients.
-        num_clients: N.
-        seed: seed of the run; batches are keyed by it.
+        source: draws the samples of the clients.
+        num_clients: N, the number of clients.
+        seed: seed of the run; the order of the batches follows from it.
         device: the device of the tensors.
 
     Attributes:
@@ -91,7 +91,7 @@ class DrawnData(FederatedData):
         test = Split(
             torch.cat([each.inputs for each in tests]), torch.cat([each.labels for each in tests])
         )
-        whole = Dataset(self.description, test, test)  # raises InputError if it does not fit
+        whole = Dataset(self.description, test, test)  # may raise InputError
         self.preparation = whole.preparation
         self._test_ends = np.cumsum([len(each) for each in tests])
         self._counted_classes = torch.stack(counts)
@@ -107,7 +107,7 @@ class DrawnData(FederatedData):
 
     @property
     def counted(self) -> Tensor:
-        """[n] int64: the clients with test samples and with class counts from the start."""
+        """[n] int64: the clients that have a test split and whose class counts are always known."""
         return torch.from_numpy(self._counted)
 
     @property
@@ -126,7 +126,7 @@ class DrawnData(FederatedData):
         return self._counted_classes
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """[n, C] class counts of ``clients`` [n]; draws the samples of those not in ``counted``."""
+        """[n, C] class counts of ``clients`` [n]; draws samples of clients not in ``counted``."""
         numbers = clients.cpu().numpy()
         places = np.searchsorted(self._counted, numbers).clip(max=len(self._counted) - 1)
         known = self._counted[places] == numbers
@@ -136,7 +136,7 @@ class DrawnData(FederatedData):
         return counts
 
     def _draw(self, client: int) -> ClientData:
-        """Draw a client's samples and make its data."""
+        """Draw a client's samples; return them as its data."""
         size, own = int(self._sizes[client]), copy(self)
         split = self._source.draw(client, int(self._totals[client]))
         split = Split(split.inputs[:size].clone(), split.labels[:size].clone())
@@ -166,17 +166,16 @@ class DrawnClients(Sequence[ClientData]):
     The data of the most recently accessed clients stay in memory.
 
     Args:
-        count: N.
+        count: N, the number of clients.
         draw: a pure function from a client's number to its data.
-        kept_bytes: largest size of the samples in memory. The latest client's samples may exceed
-            it.
+        kept_bytes: most bytes of samples in memory; the samples of a single client may be larger.
     """
 
     def __init__(
         self, count: int, draw: Callable[[int], ClientData], kept_bytes: int = _KEPT_BYTES
     ) -> None:
         self._count, self._draw, self._kept_bytes = count, draw, kept_bytes
-        self._kept: OrderedDict[int, ClientData] = OrderedDict()  # least recently used first
+        self._kept: OrderedDict[int, ClientData] = OrderedDict()  # the least recently used is first
         self._used = 0
         self._lock = Lock()  # an evaluation may draw clients during training
 

@@ -58,7 +58,7 @@ class FC100(Source):
         )
 
     def describe(self) -> Description:
-        """Shape and classes. Raises InputError if CIFAR-100 is missing without ``download``."""
+        """Shape and classes. Raises InputError if CIFAR-100 is missing and not downloaded."""
         reserved = {group for groups in UNSEEN_GROUPS.values() for group in groups}
         base = [name for name in CLASSES if SUPERCLASS_OF[name] not in reserved]
         unseen = [name for name in CLASSES if SUPERCLASS_OF[name] in UNSEEN_GROUPS[self.unseen]]

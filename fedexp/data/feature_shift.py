@@ -21,8 +21,9 @@ class Shift:
     """One client's transformation of images with pixels in [0, 1].
 
     Attributes:
-        degrees: counter-clockwise rotation about the centre; pixels from outside are black.
-        contrast: [C] factor that multiplies each channel's difference from medium grey.
+        degrees: angle of a counter-clockwise rotation about the centre. Pixels that come from
+            outside the image are black.
+        contrast: [C] for each channel, the factor of a pixel's difference from medium grey (0.5).
         brightness: [C] number that is added to each channel.
         sigma: standard deviation of a Gaussian blur, in pixels.
     """
@@ -43,16 +44,16 @@ class Shift:
 def draw(
     kinds: Sequence[Kind], strength: float, shape: Sequence[int], generator: Generator
 ) -> Shift:
-    """Draw a client's shift.
+    """Draw a client's shift at random.
 
-    Every value of the shift uses a new uniform random number, u in [-1, 1] or v in [0, 1].
+    Every value of the shift uses a new random number: u is uniform in [-1, 1], v in [0, 1].
 
     * ``rotation``: the angle is 180 * u * strength degrees;
     * ``colour``: each channel has the contrast 4^(u * strength) and the brightness
       u * strength / 2; a grey image has one channel;
-    * ``blur``: sigma is v * strength times an eighth of the shorter side.
+    * ``blur``: sigma is v * strength / 8 times the shorter side in pixels.
 
-    The values of a kind do not depend on the other kinds.
+    The values of one kind are the same whichever other kinds are applied.
 
     Args:
         kinds: the kinds of shift to apply.
@@ -73,10 +74,10 @@ def draw(
 
 
 def rotated(images: Tensor, degrees: float) -> Tensor:
-    """Rotate ``images`` [B, C, H, W] (bilinear) about the centre; pixels from outside are 0."""
+    """Rotate ``images`` [B, C, H, W] (bilinear) about the centre; pad with 0."""
     angle, (height, width) = math.radians(degrees), images.shape[-2:]
     sine, cosine = math.sin(angle), math.cos(angle)
-    # affine_grid's coordinates run from -1 to 1 on both axes; height / width corrects for that.
+    # affine_grid has coordinates from -1 to 1 on both axes, so a wide image needs height / width.
     matrix = [[cosine, -sine * height / width, 0], [sine * width / height, cosine, 0]]
     theta = torch.tensor(matrix, dtype=images.dtype).expand(len(images), 2, 3)
     grid = F.affine_grid(theta, list(images.shape), align_corners=False)
@@ -84,7 +85,7 @@ def rotated(images: Tensor, degrees: float) -> Tensor:
 
 
 def blurred(images: Tensor, sigma: float) -> Tensor:
-    """Convolve ``images`` [B, C, H, W] with a Gaussian; repeat the border pixels as padding."""
+    """Blur ``images`` [B, C, H, W] with a Gaussian; the padding repeats the border pixels."""
     radius, channels = math.ceil(3 * sigma), images.shape[1]
     kernel = torch.exp(-0.5 * (torch.arange(-radius, radius + 1) / sigma) ** 2)
     kernel = (kernel / kernel.sum()).to(images.dtype)
@@ -102,7 +103,7 @@ def shifted(
     strength: float,
     seed: int,
 ) -> Dataset:
-    """Transform each client's training and test images by the shift of the client.
+    """Transform each client's training and test images by that client's shift.
 
     Every image belongs to at most one client, so it is shifted at most once. Images that belong to
     no client do not change. For uint8 images, black is 0 and white is 255; for other images, black
@@ -147,7 +148,7 @@ def _each(
     shifts: Sequence[Shift],
     change: Callable[[Shift, Tensor], Tensor],
 ) -> Split:
-    """A copy of the split with each client's images changed."""
+    """A copy of the split in which ``change`` has transformed each client's ``owned`` images."""
     inputs = split.inputs.clone()
     for index, shift in zip(owned, shifts, strict=True):
         for part in torch.split(torch.from_numpy(index), 1000):

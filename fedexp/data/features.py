@@ -1,4 +1,4 @@
-"""Encode columns of numbers and categories as one matrix, with statistics of the training rows."""
+"""Encode columns of numbers and categories as one matrix, by the training rows' statistics."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -25,7 +25,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 def fit_rows(train: pd.DataFrame, categorical: Collection[str], missing: Missing) -> Rows:
-    """Compute how rows are encoded: means, deviations and categories of the training rows.
+    """Compute the encoding of rows: means, deviations and categories of the training rows.
 
     A constant column becomes 0.
 
@@ -55,7 +55,7 @@ def fit_rows(train: pd.DataFrame, categorical: Collection[str], missing: Missing
 
 
 def encode(rows: Rows, table: pd.DataFrame) -> Tensor:
-    """The inputs [n, d] of training or test rows. Raises InputError if a cell does not fit."""
+    """Encode the rows of a table as inputs [n, d]. Raises InputError if a cell does not fit."""
     inputs = rows.prepare(rows.encoded(table, "data.test_path"))
     for place in inputs.isinf().any(dim=0).nonzero().flatten().tolist():
         raise InputError(
@@ -70,12 +70,13 @@ def standardisation(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and std of each column of ``values`` [n, m]; NaN is ignored.
 
-    A constant column gets the std 1 and its value as the mean, so that it becomes exactly 0. Its
-    computed std is often not 0, because of rounding: for a hundred values of 0.1 it is 1e-17.
+    A constant column gets the std 1 and its value as the mean, so that it becomes exactly 0.
+    Because of rounding, its computed std may differ from 0: for a hundred values of 0.1 it is
+    1e-17.
 
     Args:
         values: [n, m], at least one number in each column.
-        name: names a column in errors.
+        name: a function from a column's number to its name in errors.
 
     Raises:
         InputError: the mean or std overflows.

@@ -100,7 +100,7 @@ class FedISIC(Source):
 
     @cached_property
     def _rows(self) -> list[dict[str, str]]:
-        """The rows of the list of images; training images come first."""
+        """The rows of FLamby's list of images; the training images come first."""
         file = self.root / SPLITS
         if absent := [path for path in (file, self.root / IMAGES) if not path.exists()]:
             raise InputError(f"data.root={self.root}: there is no {absent[0]}; {_BY_HAND}")
@@ -118,7 +118,7 @@ class FedISIC(Source):
 
 
 def _misfit(row: dict[str, str]) -> str | None:
-    """The problem of one row of the list of images; None if the row fits."""
+    """What is wrong with a row of the list of images, in words; None if nothing."""
     if absent := [name for name in _COLUMNS if not row.get(name)]:
         return f"has no {absent[0]}"
     if row["fold"] not in ("train", "test"):

@@ -1,4 +1,4 @@
-"""A partitioned dataset: one tensor of samples on the device, and index tensors of clients."""
+"""A partitioned dataset: one tensor with all samples, and for each client their positions."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,9 +27,9 @@ class ClientData:
         train_index: [n_k] positions of the client's training samples in the training split.
         test_index: positions of the client's test samples in the test split; each class has the
             same share as in the client's training data.
-        population: the data of all clients; it holds the samples.
-        validation_index: [m_k] positions of the client's validation samples in the training split;
-            disjoint from ``train_index``.
+        population: the data of all clients, which holds the samples.
+        validation_index: [m_k] positions of the client's validation samples in the training split.
+            They are not in ``train_index``.
     """
 
     client: int
@@ -41,7 +41,7 @@ class ClientData:
 
     @property
     def num_samples(self) -> int:
-        """n_k, the number of training samples."""
+        """n_k, the client's number of training samples."""
         return len(self.train_index)
 
     @property
@@ -73,7 +73,7 @@ class ClientData:
         return samples.gather(self.train_index[positions], augmented)[0]
 
     def steps(self, planned: int) -> int:
-        """The client's steps in a round; ``Straggler`` may change the ``planned`` number."""
+        """The client's number of steps in a round: ``planned``, unless ``Straggler`` changes it."""
         return planned
 
     def local_batches(self, round: int, batch_size: int) -> LocalBatches:
@@ -89,35 +89,35 @@ class ClientData:
         )
 
     def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
-        """Batches of all training samples in order; for ``augment`` see ``inputs``."""
+        """Batches of all training samples, in order; for ``augment`` see ``inputs``."""
         targets = self.population.train.targets[self.train_index]
         for positions in torch.split(torch.arange(len(targets), device=targets.device), batch_size):
             yield self.inputs(positions, augment), targets[positions]
 
 
 class FederatedData:
-    """The population's data on one device.
+    """The data of all clients, on one device.
 
     Args:
         dataset: the samples.
         train_indices: for each client, the positions of its training samples in the training split.
         test_indices: for each client, the positions of its test samples in the test split.
         augment: name of the augmentation of training images (``fedexp.data.augment``).
-        seed: seed of the run; batches are keyed by it.
+        seed: seed of the run; the order of the batches follows from it.
         device: the device of the tensors.
         validation_indices: for each client, the positions of its validation samples in the training
             split; None if there is no validation data.
         held_out: the clients that never train.
 
     Attributes:
-        description: shape and names.
-        preparation: how raw inputs become a model's inputs.
+        description: shape of the inputs and names of the classes.
+        preparation: the rule that turns raw inputs into a model's inputs.
         train: the whole training split, including validation samples.
         test: the test split.
         validation: the validation samples, client after client; possibly empty.
-        class_counts: [N, C] training samples of each class at each client.
-        clients: each client's data. For a client that is held out, it is empty.
-        held_out_clients: number of a client that is held out -> the client's data.
+        class_counts: [N, C] number of training samples of each class at each client.
+        clients: the data of each client; empty for a client that is held out.
+        held_out_clients: the data of each client that is held out, by the client's number.
     """
 
     class_counts: Tensor
@@ -141,7 +141,7 @@ class FederatedData:
         self.description, self.preparation = dataset.description, dataset.preparation
         self.train = Samples(dataset.train, dataset.mean, dataset.std, device)
         self.test = Samples(dataset.test, dataset.mean, dataset.std, device, keep_normalised=True)
-        # The padding of augmented images. Inputs without a mean are already normalised to mean 0.
+        # The mean pads augmented images. Inputs without a mean are already normalised to mean 0.
         fill = torch.tensor([round(255 * mean) for mean in dataset.mean] or [0]).to(device)
         self.augment = augmentation(augment, fill)
         self.seed = seed
@@ -172,7 +172,7 @@ class FederatedData:
 
     @property
     def counted(self) -> Tensor:
-        """[n] int64: the clients whose class counts are known from the start; here all in order."""
+        """[n] int64: the clients whose class counts are known from the start; here all clients."""
         return torch.arange(len(self.clients))
 
     @property
@@ -181,5 +181,5 @@ class FederatedData:
         return self.class_counts
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """[n, C] class counts of ``clients`` [n]; in a ``DrawnData`` the call may draw samples."""
+        """[n, C] class counts of ``clients`` [n]; ``DrawnData`` may have to draw their samples."""
         return self.class_counts[clients]

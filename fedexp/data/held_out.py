@@ -14,11 +14,11 @@ def held_out_clients(clients: Sequence[np.ndarray], share: float, seed: int) -> 
 
     Args:
         clients: for each client, the positions of its training samples.
-        share: share of the clients, at least 0 and below 1; rounded to whole clients.
+        share: share of the clients, at least 0 and below 1; their number is rounded.
         seed: seed of the run.
 
     Raises:
-        InputError: ``share`` is positive, and no client or every client with data would be drawn.
+        InputError: a positive ``share`` would draw no client, or every client that has data.
     """
     if not share:
         return []

@@ -44,12 +44,12 @@ Place = tuple[int, np.ndarray | slice]
 
 @dataclass
 class HuggingFace(Source):
-    """A dataset of the Hugging Face hub, or local files that the library reads.
+    """A dataset of the Hugging Face hub, or local files that the library ``datasets`` reads.
 
     Images become uint8, lists of integers become token ids, numbers and lists of numbers become
     float32. Nested lists of one shape are arrays: uint8 arrays are images, other arrays become
-    float32 without standardisation. Nothing is written into local folders, because the library has
-    a separate cache.
+    float32 without standardisation. The library has a separate cache and writes nothing into local
+    folders.
 
     Args:
         name: a folder written by ``save_to_disk``, a folder or a file with CSV, JSON, Parquet or
@@ -63,14 +63,14 @@ class HuggingFace(Source):
         user: column of the user for the natural partition; None if there is none.
         train: training split.
         test: test split; None draws a share of ``train``.
-        test_fraction: share of the samples for testing. Without users it is drawn from each class,
-            with users as ``split`` says.
-        split: ``within`` draws test rows from each user's rows. With ``users`` each user is in one
-            split only.
+        test_fraction: share of the samples for testing. Without users, the test samples are drawn
+            from each class; with users, ``split`` names the rule.
+        split: ``within`` draws test rows from the rows of each user. ``users`` draws whole users
+            for testing; a given test split must then have other users than ``train``.
         split_seed: seed of the draw for testing; independent of the run's seed.
         standardize: replace numbers x by (x - mean) / std, with the training rows' mean and std.
-        sequence_length: number of tokens in each sequence. Longer sequences are cut, shorter ones
-            are padded in front with an extra token. None if all have the same length.
+        sequence_length: number of tokens in each sequence. Longer sequences are cut; shorter
+            sequences get an extra token as padding in front. None if all have the same length.
         image_size: resize images to this height and width; None if all have the same size.
         mean: mean of each image channel, inputs in [0, 1]; None measures it on the training images.
         std: standard deviation of each image channel, inputs in [0, 1]; None measures it on the
@@ -107,7 +107,7 @@ class HuggingFace(Source):
         self._columns = [self.input] if isinstance(self.input, str) else self.input
 
     def describe(self) -> Description:
-        """Describe inputs and classes. Downloads a dataset of the hub and reads its columns."""
+        """Shape and classes; downloads the dataset, if it is on the hub, and reads its columns."""
         shape = self._image_shape if self._kind == "image" else self._arrays[0].shape[1:]
         title = Path(self.name).name
         names, per_token = self._classes[0], self._token_targets is not None
@@ -159,7 +159,7 @@ class HuggingFace(Source):
 
     @cached_property
     def _used_splits(self) -> dict[str, Any]:
-        """Name -> split: the training split, then the test split if ``test`` names one."""
+        """The training split, then the test split if ``test`` names one, by their names."""
         splits = open_splits(self.name, self.config, self.revision)
         names = [self.train] if self.test is None else [self.train, self.test]
         for key, name in zip(("train", "test"), names, strict=False):
@@ -173,7 +173,7 @@ class HuggingFace(Source):
         return {name: splits[name] for name in names}
 
     def _of_each(self, key: str, read: Callable[[str, Any], T]) -> list[T]:
-        """Call ``read(place, split)`` for each used split; ``place`` names the key and split."""
+        """Call ``read(place, split)`` for each used split; ``place`` names it in error messages."""
         return [read(f"{key}: the split {name}", part) for name, part in self._used_splits.items()]
 
     def _check_columns(self, splits: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -191,7 +191,7 @@ class HuggingFace(Source):
 
     @cached_property
     def _kind(self) -> inputs.Kind:
-        """Type of the inputs; several columns must all be numbers."""
+        """Kind of the inputs. Several input columns must all hold numbers."""
         kinds = {
             inputs.kind_of(f"data.input={name}", part.features[name])
             for part in self._used_splits.values()
@@ -208,7 +208,7 @@ class HuggingFace(Source):
 
     @cached_property
     def _classes(self) -> Classes:
-        """The classes, and the labels of each split."""
+        """The class names, and the labels of each split."""
         key = f"data.target={self.target}"
         if self._token_targets is not None:
             return self._token_names, [last_scored(each) for each in self._token_targets]
@@ -234,7 +234,7 @@ class HuggingFace(Source):
 
     @cached_property
     def _token_targets(self) -> list[np.ndarray] | None:
-        """The targets [n, L] int64 of each split's tokens; None if a row has one class."""
+        """The targets [n, L] int64 of each split's tokens; None if each row has one class."""
         features = [part.features[self.target] for part in self._used_splits.values()]
         if self._kind != "tokens" or not inputs.is_list(features[0]):
             return None
@@ -249,14 +249,14 @@ class HuggingFace(Source):
 
     @property
     def _token_names(self) -> tuple[str, ...]:
-        """The names of the classes of tokens."""
+        """The class names, where each token has a class."""
         inner = self._used_splits[self.train].features[self.target].feature
         highest = max(int(targets.max()) for targets in self._token_targets or ())
         return tuple(getattr(inner, "names", map(str, range(highest + 1))))
 
     @cached_property
     def _users(self) -> list[np.ndarray] | None:
-        """The user of each row of each split; None if unknown."""
+        """For each split, the user of each row; None if ``user`` names no column."""
         user = self.user
         if user is None:
             return None
@@ -266,7 +266,7 @@ class HuggingFace(Source):
 
     @cached_property
     def _places(self) -> tuple[Place, Place]:
-        """The places (split and rows) of the training samples and of the test samples."""
+        """Split and rows of the training samples, then split and rows of the test samples."""
         users = self._users
         if self.test is not None:
             if users is not None:
@@ -286,7 +286,7 @@ class HuggingFace(Source):
 
     @cached_property
     def _vocabulary(self) -> int:
-        """Number of token ids, including the padding's (the last); 0 if inputs are not tokens."""
+        """Number of token ids, with the padding's id as the last; 0 if inputs are not tokens."""
         if self._kind != "tokens":
             return 0
         highest = max(int(ids.max()) for part in self._sequences for ids in part)
@@ -341,7 +341,7 @@ class HuggingFace(Source):
         return found
 
     def _constants(self, train: np.ndarray) -> Constants:
-        """Mean and std of each image channel: configured or measured; empty for other inputs."""
+        """Mean and std of each image channel, configured or measured; empty for other inputs."""
         if train.dtype != np.uint8:
             if self.mean is not None or self.std is not None:
                 raise InputError(

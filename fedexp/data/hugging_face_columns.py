@@ -16,7 +16,7 @@ def column(part: Any, name: str) -> pd.Series:
 
 
 def dense(key: str, part: Any, name: str) -> np.ndarray:
-    """A column of numbers, or of nested lists of numbers of one shape, as an array [n, ...].
+    """Read a column of n numbers, or of n nested lists of one shape, as an array [n, ...].
 
     Args:
         key: the config key with the column and the split, for messages.
@@ -45,7 +45,7 @@ def dense(key: str, part: Any, name: str) -> np.ndarray:
 
 
 def ragged(key: str, part: Any, name: str) -> list[np.ndarray]:
-    """Read the lists of whole numbers in a column as n arrays of any length.
+    """Read a column of n lists of whole numbers as n arrays, which may differ in length.
 
     Raises InputError if a list or a number is missing; the message names the row.
     """
@@ -61,10 +61,10 @@ def ragged(key: str, part: Any, name: str) -> list[np.ndarray]:
 
 
 def _chunks(part: Any, name: str) -> Iterator[tuple[int, Any]]:
-    """Yield the first row and the Arrow array of each piece of a column."""
+    """Yield each piece of a column: the number of its first row, and its Arrow array."""
     start = 0
     for chunk in part.select_columns([name]).with_format("arrow")[:][name].chunks:
-        yield start, getattr(chunk, "storage", chunk)  # some types of the library wrap lists
+        yield start, getattr(chunk, "storage", chunk)  # the library's own types wrap lists
         start += len(chunk)
 
 
@@ -94,7 +94,7 @@ def _complete(key: str, values: Any, start: int, rows: int) -> np.ndarray:
 
 
 def _refuse_nulls(key: str, values: Any, start: int, rows: int) -> None:
-    """Raise InputError if an element is missing; each of the ``rows`` has equally many elements."""
+    """Raise InputError if one of ``values`` is missing. Each of the ``rows`` has as many."""
     if values.null_count:
         missing = values.is_null().to_numpy(zero_copy_only=False)
         row = start + int(np.flatnonzero(missing)[0]) * rows // len(missing)

@@ -27,7 +27,7 @@ _UNREADABLE = (OSError, ValueError, LookupError, NotImplementedError)
 
 
 def import_datasets(key: str) -> Any:
-    """Import the library. Raises InputError, which names ``key``, if it is not installed."""
+    """Import the library ``datasets``. If it is missing, raise an InputError that names ``key``."""
     try:
         import datasets
     except ImportError as error:
@@ -39,7 +39,7 @@ def import_datasets(key: str) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the library: no progress bars, and only errors are logged."""
+    """Make the library show no progress bars, and log only errors."""
     import datasets
     from huggingface_hub import utils as hub
 
@@ -59,12 +59,12 @@ def quiet() -> Iterator[None]:
 
 
 def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[str, Any]:
-    """Open a dataset: name of the split -> ``datasets.Dataset``.
+    """Open a dataset. Return a ``datasets.Dataset`` for each split, by the split's name.
 
     Args:
-        name: a folder, a file, or a dataset's name on the hub. A folder is one that
-            ``save_to_disk`` wrote, or one with data files whose names contain their split's name.
-        config: name of the dataset's configuration, None for the only one.
+        name: a folder, a file, or a dataset's name on the hub. The folder comes from
+            ``save_to_disk``, or has data files whose names contain the name of their split.
+        config: name of the dataset's configuration; None if the dataset has only one.
         revision: a commit, a tag or a branch on the hub; None for the newest.
 
     Raises:
@@ -74,7 +74,7 @@ def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[
     path = Path(name).expanduser()
     is_local = path.exists()
     if not is_local and (path.is_absolute() or path.suffix in _FORMATS):
-        raise InputError(f"data.name={name}: no such folder or file")  # not a hub name
+        raise InputError(f"data.name={name}: no such folder or file")  # cannot be a hub name
     try:
         with quiet():
             if is_local:

@@ -16,11 +16,11 @@ Kind = Literal["image", "array", "tokens", "numbers"]
 CHANNELS = (1, 3)
 
 MOST_TOKENS = 2**20
-"""Token ids must be below this number, several times the vocabulary of a large tokenizer."""
+"""Token ids must be below this number. A large tokenizer has several times fewer ids."""
 
 
 def kind_of(key: str, feature: Any) -> Kind:
-    """The kind of inputs in a column.
+    """The kind of inputs that a column holds: images, arrays, tokens or numbers.
 
     Args:
         key: the config key with the column's name, for messages.
@@ -52,13 +52,13 @@ def is_list(feature: Any) -> bool:
 
 
 def numbers(split: str, part: Any, names: Sequence[str]) -> np.ndarray:
-    """[n, d] float64: columns of numbers and of lists of numbers, side by side."""
+    """Join columns of numbers, or of lists of numbers, side by side: [n, d] float64."""
     found = [dense(f"data.input={name}: the split {split}", part, name) for name in names]
     return np.concatenate([each.reshape(len(each), -1) for each in found], axis=1, dtype=np.float64)
 
 
 def tokens(key: str, part: Any, name: str, length: int | None) -> list[np.ndarray]:
-    """n arrays of token ids, cut to ``length``.
+    """Read a column as n arrays of token ids, cut to ``length``.
 
     If ``length`` is None, all sequences must have the same length.
 
@@ -86,7 +86,7 @@ def tokens(key: str, part: Any, name: str, length: int | None) -> list[np.ndarra
 
 
 def array(key: str, part: Any, name: str) -> np.ndarray:
-    """[n, channels, height, width] uint8 of pixels, or [n, ...] float32 of other numbers."""
+    """Read pixels as [n, channels, height, width] uint8, other numbers as [n, ...] float32."""
     values = dense(key, part, name)
     if values.dtype != np.uint8:
         return as_float32(key, values)
@@ -103,19 +103,19 @@ def array(key: str, part: Any, name: str) -> np.ndarray:
 
 
 def as_float32(key: str, values: np.ndarray) -> np.ndarray:
-    """Convert values [n, ...] to float32. Raises InputError, with the row, if one is too large."""
+    """Convert values [n, ...] to float32. If one is too large, raise an InputError with its row."""
     refuse_too_large(key, np.abs(values.reshape(len(values), -1)).max(axis=1) > LARGEST)
     return values.astype(np.float32)
 
 
 def refuse_too_large(key: str, rows: np.ndarray) -> None:
-    """Raise InputError for the first true element of ``rows`` [n]: rows with too large numbers."""
+    """Raise InputError if an element of ``rows`` [n] is true: the row has a too large number."""
     if rows.any():
         raise InputError(f"{key} holds a number that is too large in row {rows.argmax()}")
 
 
 def image_shape(key: str, part: Any, name: str, size: int | None) -> tuple[int, ...]:
-    """[channels, height, width] of the first image; a ``size`` replaces height and width."""
+    """[channels, height, width] of the first image; ``size``, if not None, is height and width."""
     with named_in_errors(f"{key}, row 0"):
         image = part[0][name]
         shape = (image.height, image.width) if size is None else (size, size)

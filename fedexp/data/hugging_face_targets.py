@@ -1,4 +1,4 @@
-"""Targets of tokens, from a column of lists in a Hugging Face dataset."""
+"""Read the targets of tokens from a column of lists in a Hugging Face dataset."""
 
 from collections.abc import Sequence
 
@@ -20,13 +20,14 @@ def of_tokens(
 
     Args:
         key: the config key with its value, for messages.
-        lists: n arrays of whole numbers.
-        sequences: the tokens of each row, cut to ``length``.
-        length: L; longer lists are cut. None if all lists have the same length.
+        lists: for each of n rows, the class of each token; -100 for an unscored token.
+        sequences: for each row, its tokens, cut to ``length``.
+        length: L, the number of tokens in a sequence; longer lists are cut. None if all lists have
+            the same length.
 
     Raises:
-        InputError: a list differs in length from its tokens, has no scored token, or holds a
-            negative number other than -100 or a number that is not below ``MOST_TOKENS``.
+        InputError: a list differs in length from its tokens or has no scored token, or a class is
+            negative (other than -100) or not below ``MOST_TOKENS``.
     """
     rows = [each[:length] for each in lists]
     for row, (classes, ids) in enumerate(zip(rows, sequences, strict=True)):
@@ -42,7 +43,7 @@ def of_tokens(
 
 
 def last_scored(targets: np.ndarray) -> np.ndarray:
-    """[n] class of the last scored token in each row of ``targets`` [n, L]."""
+    """[n] the class of the last scored token in each row of ``targets`` [n, L]."""
     place = targets.shape[1] - 1 - (targets[:, ::-1] != IGNORED).argmax(axis=1)
     classes: np.ndarray = targets[np.arange(len(targets)), place]
     return classes

@@ -35,12 +35,12 @@ _MODES = {1: "L", 3: "RGB"}
 
 @dataclass(frozen=True)
 class Fit:
-    """How to bring all images to one height and width.
+    """The rule that brings all images to one height and width.
 
     Attributes:
-        kind: ``same`` refuses an image of another size. ``stretch`` resizes it to height and width.
-            ``centre`` scales it until its shorter side has ``short_side`` pixels, then crops the
-            centre.
+        kind: ``same`` refuses an image of another size. ``stretch`` resizes each image to the
+            height and width. ``centre`` scales each image until its shorter side has ``short_side``
+            pixels, then crops the centre.
         short_side: pixels of the shorter side for ``centre``; an image that already has this size
             is not resampled.
     """
@@ -55,16 +55,16 @@ SAME_SIZE = Fit("same")
 def decoded(
     root: Path, paths: Sequence[str], shape: tuple[int, ...], fit: Fit, cache: Path
 ) -> Images:
-    """The images at ``paths`` [n], relative to ``root``, as one uint8 array [n, *shape].
+    """Decode the n images at ``paths``, relative to ``root``, into one uint8 array [n, *shape].
 
-    The array is cached in ``cache``/images. Its file name is a hash of the shape, the fit, and the
-    name, size and time of change of each image file.
+    The array is cached in ``cache``/images. The name of its file is a hash of the shape, the fit,
+    and the name, size and time of change of each image file.
 
     Args:
         root: the folder of the files.
         paths: the files.
         shape: [channels, height, width] into which each image is converted.
-        fit: how to treat an image of another size.
+        fit: the rule for an image of another size.
         cache: the folder of the cache.
 
     Raises:
@@ -88,7 +88,7 @@ def decoded(
 
 
 def fill_in_threads(images: Images, fit: Fit, read: Callable[[int], Images]) -> None:
-    """Fill ``images`` [n, channels, height, width] with ``read(0)`` to ``read(n - 1)``."""
+    """Set image i of ``images`` [n, channels, height, width] to ``read(i)``, in several threads."""
 
     def decode_some(chunk: range) -> None:
         for index in chunk:
@@ -140,7 +140,7 @@ def _cut_centre(image: Image.Image, width: int, height: int, short_side: int) ->
 def opened(path: Path) -> Iterator[Image.Image]:
     """Open the image at ``path``. Errors while the image is read name the path."""
     with named_in_errors(path):
-        if path.exists() and not path.is_file():  # for example a pipe: reading would not end
+        if path.exists() and not path.is_file():  # a pipe could be read without end
             raise ValueError("is not a regular file")
         with Image.open(path) as image:
             yield image
@@ -153,7 +153,7 @@ def named_in_errors(name: object) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except Exception as error:  # Pillow's decoders raise many kinds
+    except Exception as error:  # Pillow's decoders raise many kinds of errors
         raise InputError(f"{name}: cannot be read as an image ({error})") from error
 
 

@@ -20,7 +20,7 @@ from fedexp.errors import InputError
 
 @dataclass
 class ImageFolder(Source):
-    """Folders train/<class>/ and test/<class>/; images may be at any depth below their class.
+    """Images in folders train/<class>/ and test/<class>/, at any depth below the class folder.
 
     If there is no test/<class>/, the images are split into training and test images as configured.
 
@@ -29,11 +29,11 @@ class ImageFolder(Source):
         image_size: resize every image (bilinear, without cropping) to this height and width; None
             if all images have the same size.
         channels: 3 for colour, 1 for grey; every image is converted.
-        test_fraction: if there is no test/ folder, the share of each class, or of the users, for
-            testing.
-        split: ``within`` draws a share of each class, so a user may be in both splits. With
-            ``users`` each user is in one split only; this must also hold for existing folders
-            train/ and test/.
+        test_fraction: if there is no test/ folder, the share for testing: of each class, or with
+            ``split=users`` of the users.
+        split: ``within`` draws test images from each class, so a user may be in both splits.
+            ``users`` draws whole users for testing; existing folders train/ and test/ must then
+            have different users.
         split_seed: seed of the split for testing.
         user_pattern: regular expression with one group, searched in each path relative to ``root``,
             such as "train/cat/anna_01.png". The group's match is the user.
@@ -84,7 +84,7 @@ class ImageFolder(Source):
 
     @cached_property
     def _tree(self) -> ImageTree:
-        """The images, split into training and test images here if there is no test/."""
+        """The paths and labels of the images, with a drawn split if there is no test/."""
         tree = find_images(self.root)
         if tree.num_train < len(tree.paths):
             return tree

@@ -11,7 +11,7 @@ Constants = tuple[tuple[float, ...], tuple[float, ...]]
 def normalisation(
     train: Images, mean: tuple[float, ...] | None, std: tuple[float, ...] | None
 ) -> Constants:
-    """Return ``mean`` and ``std``; measure the one that is None on ``train`` [n, C, H, W]."""
+    """Return ``mean`` and ``std``; where one is None, measure it on ``train`` [n, C, H, W]."""
     if mean is not None and std is not None:
         return mean, std
     measured = channel_statistics(train)

@@ -1,4 +1,4 @@
-"""Paths, labels and split of the images in a folder; no image is opened."""
+"""Find the paths, labels and split of the images in a folder, without opening an image."""
 
 import os
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ class ImageTree:
     """The images below a folder; the training images come first.
 
     Attributes:
-        classes: C names, sorted, in label order.
-        paths: [n] relative to the folder.
-        labels: [n] int64.
-        num_train: number of training images, all n if there is no test/. The images after them are
-            test images.
+        classes: the class names, sorted; their order is the label order.
+        paths: [n] path of each image, relative to the folder.
+        labels: [n] int64 class of each image.
+        num_train: number of training images; n if there is no test/. The images after them are test
+            images.
     """
 
     classes: tuple[str, ...]
@@ -62,7 +62,7 @@ def find_images(root: Path) -> ImageTree:
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Turn an OSError into an InputError that names the path."""
+    """Turn an OSError of the enclosed code into an InputError that names the path."""
     try:
         yield
     except OSError as error:
@@ -80,7 +80,7 @@ def _class_names(folder: Path) -> tuple[str, ...]:
 
 
 def _scan(root: Path, base: Path, classes: tuple[str, ...]) -> tuple[list[str], list[int]]:
-    """All images in the class folders of ``base``: paths relative to ``root``, and labels."""
+    """Paths, relative to ``root``, and labels of all images in the class folders of ``base``."""
     if unknown := sorted(set(_class_names(base)) - set(classes)):
         raise InputError(f"{base}: has classes that are not in train/: {', '.join(unknown)}")
     paths: list[str] = []
@@ -98,11 +98,11 @@ def _scan(root: Path, base: Path, classes: tuple[str, ...]) -> tuple[list[str], 
 
 
 def images_below(root: Path, folder: Path) -> list[str]:
-    """All visible image files at any depth, as sorted paths relative to root."""
+    """All visible image files in ``folder`` at any depth, as sorted paths relative to ``root``."""
     found: list[str] = []
     for parent, folders, names in os.walk(folder, onerror=_raise, followlinks=True):
         here = Path(parent).resolve()
-        # Following a link to a parent folder would never end. Hidden folders hold tools' copies.
+        # Following a link to a parent folder would never end. Tools keep copies in hidden folders.
         folders[:] = [
             name
             for name in folders
@@ -116,7 +116,7 @@ def images_below(root: Path, folder: Path) -> list[str]:
 
 @cache
 def _endings() -> tuple[str, ...]:
-    """The endings of image files, from torchvision, which is imported here because it is slow."""
+    """The file name endings of images. torchvision, which is slow to import, is imported here."""
     from torchvision.datasets.folder import IMG_EXTENSIONS
 
     endings: tuple[str, ...] = IMG_EXTENSIONS

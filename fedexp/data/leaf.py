@@ -35,7 +35,7 @@ DIGITS_AND_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 """FEMNIST's 62 classes."""
 
 ARRAYS = tuple(f"{s}_{kind}" for s in ("train", "test") for kind in ("inputs", "labels", "users"))
-"""Names of a dataset's cached arrays."""
+"""Names of the arrays in a dataset's cache file."""
 
 
 @dataclass
@@ -47,11 +47,11 @@ class Leaf(Source):
     Args:
         root: LEAF's folder data/<name>/data, or a copy; ``~`` is expanded. Nothing is written
             there.
-        test_fraction: for all_data/, the share of each user's samples, or of the users, for
-            testing.
+        test_fraction: for all_data/, the share for testing: of each user's samples, or with
+            ``split=users`` of the users.
         split: ``within`` splits each user's samples and leaves out users with too few samples for
-            both splits. With ``users`` each user is in one split only; this must also hold for
-            existing folders train/ and test/.
+            both splits. ``users`` draws whole users for testing; existing folders train/ and test/
+            must then have different users.
         split_seed: seed of the split for testing; independent of the run's seed.
 
     Raises:
@@ -87,18 +87,18 @@ class Leaf(Source):
 
     @abstractmethod
     def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
-        """A user's inputs and labels. Raises ValueError if they do not fit the dataset."""
+        """Turn a user's lists into inputs and labels. Raises ValueError if they do not fit."""
 
     @abstractmethod
     def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of training and test samples among the samples of user number ``user``."""
+        """Split the samples of user number ``user``; return training and test positions."""
 
     @abstractmethod
     def dataset(self, train: Split, test: Split) -> Dataset:
         """Make the dataset from splits of decoded samples."""
 
     def _read(self, files: LeafFiles) -> Arrays:
-        """Read the files; users are numbered in order of occurrence."""
+        """Read the files; users are numbered in the order of the files."""
         train, test = (read_users(paths, self.decode) for paths in (files.train, files.test))
         if files.test:
             check_users(self.split, list(train), list(test), str(self.root))
@@ -114,7 +114,7 @@ class Leaf(Source):
     def _separate_all(
         self, users: dict[str, Samples]
     ) -> tuple[dict[str, Samples], dict[str, Samples]]:
-        """Training and test samples of each user that has both."""
+        """The training and the test samples of the users that have enough samples for both."""
         train, test = {}, {}
         for number, (user, (x, y)) in enumerate(users.items()):
             for_training, for_testing = self.separate(len(y), number)
@@ -166,7 +166,7 @@ class Femnist(Leaf):
         check_constants(self.mean, self.std, channels=1)
 
     def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
-        """uint8 images [m, 1, 28, 28]."""
+        """Turn a user's samples into uint8 images [m, 1, 28, 28] and labels [m]."""
         images = np.asarray(x, dtype=np.float64)
         if images.shape[1:] != (28 * 28,) or not ((images >= 0) & (images <= 1)).all():
             raise ValueError("an x of FEMNIST is 784 numbers from 0 to 1")
@@ -182,7 +182,7 @@ class Femnist(Leaf):
         return np.sort(order[:number]), np.sort(order[number:])
 
     def dataset(self, train: Split, test: Split) -> Dataset:
-        """Make the dataset; its mean and std are configured or measured."""
+        """Make the dataset, with the configured or else the measured mean and std."""
         constants = normalisation(train.inputs.numpy(), self.mean, self.std)
         return Dataset(self.about, train, test, *constants)
 
@@ -190,10 +190,10 @@ class Femnist(Leaf):
 class Shakespeare(Leaf):
     """Next-character prediction after 80 characters; the roles of the plays are the users.
 
-    LEAF takes every sequence of 80 characters from a role's text: one begins at each character.
-    With all_data/ a role's last sequences are for testing. The 80 sequences before the test
-    sequences share characters with them and are dropped. A character outside LEAF's alphabet gets
-    the id of the last letter, as in LEAF's code.
+    In LEAF, a sequence of 80 characters begins at each character of a role's text. With all_data/ a
+    role's last sequences are for testing. The 80 sequences before the test sequences share
+    characters with them and are dropped. A character outside LEAF's alphabet gets the id of the
+    last letter, as in LEAF's code.
 
     Args:
         root: see ``Leaf``.
@@ -206,7 +206,7 @@ class Shakespeare(Leaf):
     about = ALPHABET.describe("shakespeare", LENGTH)
 
     def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
-        """Ids of the sequences, uint8 [m, 80], and of the next characters, int64 [m]."""
+        """Character ids of a user's m sequences, uint8 [m, 80], and next characters, int64 [m]."""
         if not all(isinstance(each, str) and len(each) == LENGTH for each in x):
             raise ValueError(f"an x of Shakespeare is a text of {LENGTH} characters")
         if not all(isinstance(each, str) and len(each) == 1 for each in y):
@@ -217,7 +217,7 @@ class Shakespeare(Leaf):
         return ids.astype(np.uint8).reshape(-1, LENGTH), labels.astype(np.int64)
 
     def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:
-        """Use the last sequences for testing; drop the sequences before that overlap with them."""
+        """Use the last sequences for testing; drop earlier sequences that overlap with these."""
         position = np.arange(samples)
         begin = max(1, int((1 - self.test_fraction) * samples))
         return position[: max(0, begin - LENGTH)], position[begin:]

@@ -14,12 +14,12 @@ Samples = tuple[np.ndarray, np.ndarray]
 """A user's inputs [m, ...] and labels [m]."""
 
 Decode = Callable[[Sequence[Any], Sequence[Any]], Samples]
-"""Turns a user's entries "x" and "y" into arrays; raises ValueError if they do not fit."""
+"""Turns a user's JSON lists "x" and "y" into arrays; raises ValueError if they do not fit."""
 
 
 @dataclass(frozen=True)
 class LeafFiles:
-    """The files of a dataset.
+    """The JSON files of a LEAF dataset.
 
     Attributes:
         train: the files of train/, or of all_data/ if LEAF has not split the samples.
@@ -56,7 +56,7 @@ def find_files(root: Path, name: str) -> LeafFiles:
 
 
 def read_users(paths: Iterable[Path], decode: Decode) -> dict[str, Samples]:
-    """User -> samples, in the order of the files; a user may be in several files.
+    """Read each user's samples, in the order of the files; a user may be in several files.
 
     Raises:
         InputError: a file cannot be read or does not have LEAF's format.
@@ -93,7 +93,7 @@ def _users_of(path: Path, decode: Decode) -> Iterator[tuple[str, Samples]]:
 
 
 def _decoded(user: str, data: dict[str, Any], decode: Decode) -> Samples:
-    """The user's samples. Raises ValueError, which names the user, if they do not fit."""
+    """Decode a user's samples. If they do not fit, raise a ValueError that names the user."""
     try:
         return decode(data["x"], data["y"])
     except (ValueError, TypeError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""Load a population's data: subset, partition, test and validation splits."""
+"""Load all clients' data: take a subset, partition it, and make test and validation splits."""
 
 import logging
 from collections.abc import Sequence
@@ -28,10 +28,9 @@ _Indices = list[np.ndarray]
 def load_data(config: Config, source: Describer, device: torch.device) -> FederatedData:
     """Load the dataset, divide it among the clients, and hold out the validation samples.
 
-    The test splits are made before validation samples are held out, so they do not depend on
-    ``data.validation``. A ``DrawnSource`` draws a client's samples when they are needed. Before
-    loading, the function removes old temporary files of killed processes from the cache and from
-    the system's temporary folder.
+    The test splits are made first, so they do not depend on ``data.validation``. A ``DrawnSource``
+    draws a client's samples when they are needed. Before loading, the function removes old
+    temporary files of killed processes from the cache and from the system's temporary folder.
 
     Args:
         config: the checked config.
@@ -39,7 +38,7 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
         device: the device of the samples.
 
     Raises:
-        InputError: the dataset or a split is impossible with this config.
+        InputError: the dataset cannot be loaded or split as the config says.
     """
     cache = config.data.cache.expanduser()
     remove_leftovers(cache)
@@ -71,7 +70,7 @@ def _subset(dataset: Dataset, config: Config) -> Dataset:
 
 
 def _partition(dataset: Dataset, config: Config) -> _Indices:
-    """The training samples of each client."""
+    """For each client, the sorted positions of its training samples."""
     return partition_indices(
         config.partition.node,
         dataset.train.labels.numpy(),
@@ -84,8 +83,8 @@ def _partition(dataset: Dataset, config: Config) -> _Indices:
 
 
 def _test_splits(dataset: Dataset, clients: _Indices, config: Config) -> tuple[Dataset, _Indices]:
-    """The dataset with only the used test samples, and each client's positions among them."""
-    if dataset.description.unseen_classes:  # no client has a test class
+    """Drop unused test samples; return the dataset and each client's test positions."""
+    if dataset.description.unseen_classes:  # no client has samples of these classes
         return dataset, [np.empty(0, dtype=np.int64)] * len(clients)
     if config.partition.test_split == "users":
         return match_users(dataset, clients, config.seed)

@@ -1,4 +1,4 @@
-"""Check the columns that a config names, and name their rows."""
+"""Check the columns that a config names; name rows in error messages."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -12,13 +12,13 @@ _MOST = 50
 
 
 def check_column(key: str, name: str, columns: Sequence[str], where: str) -> None:
-    """Raise InputError with a suggestion if there is no such column.
+    """Raise InputError, with a similar name, if a configured column does not exist.
 
     Args:
         key: the config key, such as ``data.target``.
         name: the key's value, a column's name.
         columns: names of the existing columns.
-        where: place of the columns, such as a path, for the message.
+        where: the place of the columns in the message, such as a path.
     """
     if name in columns:
         return
@@ -29,12 +29,12 @@ def check_column(key: str, name: str, columns: Sequence[str], where: str) -> Non
 
 
 def row_of(found: pd.Series) -> str:
-    """The number of the first row where ``found`` [n] is true, in words for a message."""
+    """Words for a message that name the first row where ``found`` [n] is true."""
     return f"row {found.idxmax()} (counted from 0)"
 
 
 def refuse_missing(key: str, column: pd.Series) -> None:
-    """Raise InputError, with ``key`` and the row, if a value of ``column`` [n] is missing."""
+    """If a value of ``column`` [n] is missing, raise an InputError with ``key`` and the row."""
     if (absent := column.isna()).any():
         raise InputError(
             f"{key} has no value in {absent.sum()} of {len(column)} rows, first in {row_of(absent)}"

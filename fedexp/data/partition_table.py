@@ -1,4 +1,4 @@
-"""``partition.csv`` of a run: the number of samples of each class at each client."""
+"""The file ``partition.csv`` of a run: each client's number of samples of each class."""
 
 import csv
 from pathlib import Path
@@ -18,8 +18,9 @@ def write_partition(path: Path, data: FederatedData) -> None:
     For a population drawn on demand, only the clients in ``counted`` have rows.
 
     Args:
-        path: the file; overwritten.
-        data: the population. The first column is ``client``; class names head the others.
+        path: the file, which is overwritten. Its first column is ``client``; the other columns have
+            the class names.
+        data: the data of all clients.
     """
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         writer = csv.writer(file)

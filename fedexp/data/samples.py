@@ -1,4 +1,4 @@
-"""The samples of one split on a device, and subsets of them."""
+"""The samples of one split on a device, and subsets of these samples."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
@@ -15,20 +15,20 @@ KEEP_BELOW = 2**29
 
 
 class Samples:
-    """One split on a device; batches have normalised images or int64 token ids.
+    """The samples of one split on a device; makes batches of normalised images or int64 token ids.
 
     Args:
         split: the samples.
         mean: mean of each image channel; empty for other inputs.
         std: standard deviation of each image channel; empty for other inputs.
         device: device of the tensors.
-        keep_normalised: whether ``batches`` normalises all images when first used and stores the
-            results, if they take at most ``KEEP_BELOW`` bytes. It saves time if many models are
-            scored on the split.
+        keep_normalised: whether the first call of ``batches`` normalises and stores all images, if
+            they take at most ``KEEP_BELOW`` bytes. It saves time if many models are scored on the
+            split.
 
     Attributes:
-        is_shared: whether a position stands for the same sample at all clients. If so, one
-            ``gather`` may make the inputs of several clients' batches.
+        is_shared: whether a position means the same sample for every client. If so, one ``gather``
+            may make the batches of several clients.
     """
 
     is_shared: ClassVar[bool] = True
@@ -70,7 +70,7 @@ class Samples:
         return self._prepared(inputs), self.targets.index_select(0, index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
-        """Batches of all samples, or of the samples at ``index``; in order, not augmented."""
+        """Batches of all samples, or of the samples at ``index``, in order and not augmented."""
         if index is None:
             index = torch.arange(len(self), device=self.labels.device)
         for chunk in torch.split(index, batch_size):
@@ -80,15 +80,15 @@ class Samples:
                 yield self.gather(chunk)
 
     def _prepared(self, inputs: Tensor) -> Tensor:
-        """Normalise uint8 images, convert token ids to int64, and do not change other inputs."""
+        """Normalise uint8 images, convert token ids to int64, and return other inputs unchanged."""
         if inputs.dtype == torch.uint8:
             return torch.addcmul(self.shift, inputs.float(), self.scale)
         return inputs.long() if inputs.dtype in TOKEN_TYPES else inputs
 
     def _normalised(self) -> Tensor:
-        """All normalised images. Callers copy batches, because a model may change its input."""
+        """All normalised images. A model may change its input, so give it a copy of the images."""
         if self._kept is None:
-            with torch.inference_mode(False):  # the images also serve passes with gradients
+            with torch.inference_mode(False):  # backward passes may use the images too
                 pieces = torch.split(self.inputs, 1000)
                 self._kept = torch.cat([self._prepared(piece) for piece in pieces])
         return self._kept
@@ -119,5 +119,5 @@ class Subset:
         return self.samples.targets.index_select(0, self.index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:
-        """Batches of the subset, or of its samples at ``index``; in order, not augmented."""
+        """Batches of the subset, or of its samples at ``index``, in order and not augmented."""
         return self.samples.batches(batch_size, self.index if index is None else self.index[index])

@@ -15,13 +15,13 @@ def draw_samples(data: FederatedData, purpose: str, count: int, balanced: bool) 
 
     Args:
         data: the population's data.
-        purpose: a name; the draw depends on it and on the run's seed.
-        count: n, the number of samples; all samples if there are fewer.
-        balanced: whether to draw equally many samples of each class, or one more. Of a class with
-            too few samples, all are drawn.
+        purpose: a name for the draw, which depends on this name and on the run's seed.
+        count: n, the number of samples; if there are fewer samples, all are drawn.
+        balanced: whether the classes' numbers of drawn samples differ by at most one. If a class
+            has too few samples, all of them are drawn.
 
     Returns:
-        Inputs [n, *input_shape] ready for the model, and targets.
+        The inputs of the model [n, *input_shape], and the targets.
     """
     held = np.sort(torch.cat([client.train_index for client in data.clients]).cpu().numpy())
     order = numpy_generator(data.seed, purpose).permutation(held)
@@ -32,7 +32,7 @@ def draw_samples(data: FederatedData, purpose: str, count: int, balanced: bool) 
 
 
 def _places_in_class(labels: np.ndarray) -> np.ndarray:
-    """[n] for each label, the number of equal labels before it."""
+    """[n] for each of ``labels`` [n], the number of equal labels before it."""
     by_class = np.argsort(labels, kind="stable")
     sizes = np.bincount(labels)
     starts = np.cumsum(sizes) - sizes

@@ -34,10 +34,12 @@ class Spiral(Source):
     and 100 test points per class.
 
     Args:
-        noise: size of the angle's noise in radians: standard deviation, or range if uniform.
-        noise_law: ``normal``, b ~ N(0, noise^2), or ``uniform`` in [0, noise).
+        noise: size of the noise b in radians: its standard deviation if normal, its range if
+            uniform.
+        noise_law: the distribution of b: ``normal`` is N(0, noise^2), ``uniform`` is in [0, noise).
         turn: ``equal`` (every arm turns by pi/3) or ``proportional`` (arm k turns by k pi/3).
-        imbalanced: the arms have 3000, 1500, 750, 375, 187 and 93 training points.
+        imbalanced: whether the arms have 3000, 1500, 750, 375, 187 and 93 training points, not 3000
+            each.
         thinning: how to draw fewer than 3,000 points of an arm. ``subset`` chooses random points of
             the full arm. ``coarser`` spreads fewer points over the whole arm.
         test_points: test points of each arm; their noise is drawn separately.
@@ -53,7 +55,7 @@ class Spiral(Source):
     seed: NonNegativeInt
 
     def describe(self) -> Description:
-        """Shape and classes."""
+        """The shape of the inputs and the names of the classes."""
         return Description("spiral", (2,), tuple(f"arm {k}" for k in range(1, NUM_ARMS + 1)))
 
     def load(self, cache: Path) -> Dataset:
@@ -65,7 +67,7 @@ class Spiral(Source):
         )
 
     def _draw(self, split: str, sizes: tuple[int, ...]) -> Split:
-        """Draw arms with these numbers of points."""
+        """Draw one split of six arms; ``sizes`` are their numbers of points."""
         generator = numpy_generator(self.seed, f"spiral/{split}")
         if self.thinning == "coarser":
             noise = [self._noise(generator, size) for size in sizes]
@@ -81,12 +83,12 @@ class Spiral(Source):
         return Split(inputs, torch.from_numpy(labels))
 
     def _noise(self, generator: np.random.Generator, *shape: int) -> np.ndarray:
-        """Draw the noise of angles, in radians."""
+        """Draw the noise b of the angles, in radians."""
         draw = generator.standard_normal if self.noise_law == "normal" else generator.random
         return self.noise * draw(shape)
 
     def _arm(self, number: int, noise: np.ndarray) -> np.ndarray:
-        """Coordinates [n, 2] of arm ``number`` (1 to 6) with ``noise`` [n]."""
+        """The coordinates [n, 2] of arm ``number`` (1 to 6), whose angles have ``noise`` [n]."""
         way = np.linspace(0, 1, len(noise))
         start = number * np.pi / 3
         turn = start if self.turn == "proportional" else np.pi / 3

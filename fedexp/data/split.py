@@ -1,4 +1,4 @@
-"""Deal samples by class: for partitions, test splits, validation splits and subsets."""
+"""Deal samples by class, for partitions, test splits, validation splits and subsets."""
 
 from collections.abc import Sequence
 
@@ -13,16 +13,16 @@ def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.nda
 
     The test samples of class c go to the clients in proportion to their training samples of class
     c, each sample to exactly one client. Test samples of a class that no client has go to no
-    client. If ``labels_test`` and ``counts`` have users in place of classes, every client gets test
-    samples of its users.
+    client. If users take the place of classes in ``labels_test`` and ``counts``, every client gets
+    test samples of its users.
 
     Args:
         labels_test: [n] class of each test sample.
         counts: [N, C] training samples of each class at each client.
-        seed: seed of the samples and the remainders.
+        seed: seed of the choice of samples and of the rounding to whole samples.
 
     Returns:
-        For each client, its sorted indices into the test split; possibly none.
+        For each client, its sorted indices into the test split; a client may get none.
     """
     generator = numpy_generator(seed, "test_split")
     sizes = np.bincount(labels_test, minlength=counts.shape[1])
@@ -37,9 +37,9 @@ def hold_out(
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Hold out a share of each client's samples for validation.
 
-    Client k holds out floor(fraction * n_k) of its n_k samples, in proportion to its class counts
-    (largest remainder). At least one sample of every class stays for training, so a client with few
-    samples of each class holds out fewer samples.
+    Client k holds out floor(fraction * n_k) of its n_k samples, in proportion to its class counts,
+    rounded by largest remainder. At least one sample of every class stays for training, so a client
+    with few samples of each class holds out fewer samples.
 
     Args:
         labels: [n] class of each sample.
@@ -75,9 +75,9 @@ def class_counts(labels: np.ndarray, clients: Sequence[np.ndarray], num_classes:
 
 
 def stratified(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Sorted indices of a stratified random subset of ``labels`` [n].
+    """Draw ``size`` of n samples, stratified by ``labels`` [n]; return their sorted indices.
 
-    Class proportions are rounded by largest remainder; every class keeps at least one sample.
+    Class sizes are rounded by largest remainder; every class keeps at least one sample.
 
     Raises:
         InputError: ``size`` exceeds n or is smaller than the number of classes.
@@ -113,10 +113,10 @@ def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -
 
 
 def apportion_to_all(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Split an integer as ``apportion`` does, then give every positive weight at least one.
+    """Split an integer as ``apportion`` does, but give every positive weight at least one.
 
-    Each unit for an empty share is taken from the largest share. ``total`` must be at least the
-    number of positive weights.
+    If such a weight has the share 0, the share becomes 1 and the largest share loses 1. ``total``
+    must be at least the number of positive weights.
     """
     counts = apportion(total, weights, generator)
     for number in np.flatnonzero((counts == 0) & (weights > 0)):
@@ -128,12 +128,12 @@ def apportion_to_all(total: int, weights: np.ndarray, generator: np.random.Gener
 def deal(
     labels: np.ndarray, counts: np.ndarray, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Give each client ``counts`` random samples of each class.
+    """Deal random samples to the clients: of each class, as many as ``counts`` says.
 
     Args:
         labels: [n] class of each sample.
-        counts: [N, C] samples of each class for each client; a column's sum must not exceed the
-            size of the class. Samples beyond the sum go to no client.
+        counts: [N, C] samples of each class for each client; a column's sum is at most the size of
+            the class. Samples beyond this sum go to no client.
         generator: draws the samples.
 
     Returns:
@@ -166,14 +166,14 @@ def deal_in_order(labels: np.ndarray, counts: np.ndarray, order: np.ndarray) -> 
 
 
 def by_owner(owner: np.ndarray, num_clients: int) -> list[np.ndarray]:
-    """Turn the owner of each sample into the samples of each client.
+    """List the samples of each client, given the client of each sample.
 
     Args:
         owner: [n] number of each sample's client; ``num_clients`` means no client.
         num_clients: N.
 
     Returns:
-        N sorted int64 index arrays.
+        For each client, the sorted int64 indices of its samples.
     """
     sizes = np.bincount(owner, minlength=num_clients + 1)
     index = np.argsort(owner, kind="stable").astype(np.int64)

@@ -14,7 +14,7 @@ from fedexp.data.drawn import DrawnSource
 
 FEATURES, CLASSES = 60, 10
 LARGEST = 2_000_000
-"""Largest number of samples of a client. So many samples take 0.5 GB."""
+"""Largest number of samples of a client; they take 0.5 GB."""
 
 Size = Annotated[int, Field(ge=2, le=LARGEST)]
 Spread = Annotated[float, Field(ge=0, le=1e6)]
@@ -27,17 +27,16 @@ class Synthetic(DrawnSource):
     """Client k has inputs x [60] with labels argmax softmax(W_k x + b_k), 10 classes.
 
     The distributions are those of the released code. There, ``alpha`` and ``beta`` are standard
-    deviations. In the paper's N(0, alpha) alpha could also be a variance, which makes no difference
-    at 0 and 1::
+    deviations. In the paper's N(0, alpha), alpha may be a variance; 0 and 1 mean the same::
 
         u_k ~ N(0, alpha^2)     entries of W_k, b_k ~ N(u_k, 1)
         B_k ~ N(0, beta^2)      entries of v_k ~ N(B_k, 1)
         x ~ N(v_k, Sigma)       Sigma diagonal with Sigma_jj = j^-1.2
         n_k = floor(exp(size_mean + size_std g)) + size_min,  g ~ N(0, 1)
 
-    alpha controls how much the clients' models differ, beta how much their inputs differ. All
-    entries of W_k and b_k have the same mean u_k, as in the released code. n_k counts training and
-    test samples; the released code tests on a tenth of them.
+    alpha sets how much the models of the clients differ, beta how much their inputs differ. All
+    entries of W_k and b_k have the same mean u_k, as in the released code. n_k is the client's
+    number of training and test samples; the released code tests on a tenth of its samples.
 
     A client's random generators depend only on ``seed`` and on the client's number, so its samples
     do not depend on the size of the population.
@@ -47,8 +46,8 @@ class Synthetic(DrawnSource):
         test_clients: see ``DrawnSource``.
         alpha: standard deviation of u_k.
         beta: standard deviation of B_k.
-        iid: all clients share one W and b with entries ~ N(0, 1), and every entry of v_k is B_k
-            (Synthetic-IID, with alpha and beta 0).
+        iid: whether all clients share one W and b with entries ~ N(0, 1), and every entry of v_k is
+            B_k (Synthetic-IID, with alpha and beta 0).
         size_mean: mean of the logarithm of the sizes.
         size_std: standard deviation of the logarithm of the sizes.
         size_min: added to each size, at least 2.
@@ -67,11 +66,11 @@ class Synthetic(DrawnSource):
     seed: NonNegativeInt
 
     def describe(self) -> Description:
-        """Shape and classes."""
+        """The shape of the inputs and the names of the classes."""
         return Description("synthetic", (FEATURES,), tuple(map(str, range(CLASSES))))
 
     def totals(self, num_clients: int) -> np.ndarray:
-        """[N] n_k of each client; a client's n_k does not depend on N."""
+        """[N] the number n_k of samples of each client; a client's n_k does not depend on N."""
         draw = numpy_generator(self.seed, "synthetic/sizes")
         sizes = draw.lognormal(self.size_mean, self.size_std, num_clients)
         bound = LARGEST if self.size_max is None else self.size_max
@@ -79,7 +78,7 @@ class Synthetic(DrawnSource):
         return totals
 
     def draw(self, client: int, total: int) -> Split:
-        """Draw the samples of a client; a larger ``total`` only appends samples."""
+        """Draw ``total`` samples of a client; a larger ``total`` keeps these and appends others."""
         generator = numpy_generator(self.seed, "synthetic/client", client)
         u, centre = generator.standard_normal(2) * (self.alpha, self.beta)
         means = centre + generator.standard_normal(FEATURES)
@@ -89,6 +88,6 @@ class Synthetic(DrawnSource):
             weight = numpy_generator(self.seed, "synthetic/shared").standard_normal(weight.shape)
         noise = generator.standard_normal((total, FEATURES), dtype=np.float32)
         inputs = noise * STD.astype(np.float32) + means.astype(np.float32)
-        # In double precision: a processor's rounding must not decide a label.
+        # Double precision, so that the rounding of a processor does not decide a label.
         labels = (inputs.astype(np.float64) @ weight[:-1] + weight[-1]).argmax(axis=1)
         return Split(torch.from_numpy(inputs), torch.from_numpy(labels))

@@ -59,10 +59,10 @@ def _read_text(path: Path, separator: str) -> pd.DataFrame:
 
 
 def check_cells(place: str, table: pd.DataFrame, categorical: Collection[str]) -> pd.DataFrame:
-    """Refuse columns without a name, and other or infinite values in columns of numbers.
+    """Refuse columns without a name, and infinite values or text in columns of numbers.
 
     Args:
-        place: the key and the path, for the message.
+        place: the config key and the path, for the message.
         table: the rows.
         categorical: columns whose cells may have any value.
 
@@ -94,7 +94,7 @@ def check_cells(place: str, table: pd.DataFrame, categorical: Collection[str]) -
 def _numbers(place: str, column: pd.Series) -> pd.Series:
     """Convert the column to numbers; missing cells stay missing.
 
-    Raises InputError if any other cell is not a number.
+    Raises InputError if a cell holds anything but a number.
     """
     numbers = pd.to_numeric(column, errors="coerce")
     broken = numbers.isna() & column.notna()

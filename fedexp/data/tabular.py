@@ -42,21 +42,21 @@ class Tabular(Source):
         target: column of the class: text, whole numbers or booleans.
         user: column of the user for the natural partition; None if there is none.
         test_path: file of the test rows; None draws them from ``path``.
-        test_fraction: share of the rows for testing. Without users it is drawn from each class,
-            with users as ``split`` says.
-        split: ``within`` draws test rows from each user's rows. With ``users`` each user is in one
-            split only.
+        test_fraction: share of the rows for testing. Without users, the test rows are drawn from
+            each class; with users, ``split`` names the rule.
+        split: ``within`` draws test rows from the rows of each user. ``users`` draws whole users
+            for testing; users in ``test_path`` must then be others than in ``path``.
         split_seed: seed of the draw for testing; independent of the run's seed.
         drop: columns to leave out.
         categorical: columns of numbers to treat as categories; text columns always are categories.
-            If most values of any other column are numbers, all must be numbers.
+            In any other column, if most values are numbers, all must be numbers.
         missing: ``refuse`` raises an error for a missing value. With ``mean`` a missing number
-            becomes the training mean, and a missing category becomes no category.
+            becomes the training mean, and a missing category becomes all zeros.
         many_classes: whether to accept a target with more than 10 classes and at least one class
-            for every 5 rows. Such a column is probably a number to predict, or a name of each row.
+            for every 5 rows. Such a column probably holds numbers to predict, or names of rows.
 
     Raises:
-        InputError: from ``describe``: a file or a column is missing or unusable.
+        InputError: ``describe`` raises it if a file or a column is missing or unusable.
     """
 
     path: Path
@@ -77,7 +77,7 @@ class Tabular(Source):
         self.test_path = self.test_path and self.test_path.expanduser()
 
     def describe(self) -> Description:
-        """Describe inputs and classes; reads the file."""
+        """The shape of the inputs and the names of the classes; reads the files."""
         return Description(self.path.stem, (self._rows.width,), self._targets[0])
 
     def load(self, cache: Path) -> Dataset:
@@ -111,7 +111,7 @@ class Tabular(Source):
 
     @cached_property
     def _targets(self) -> Classes:
-        """The classes, and the labels of both splits."""
+        """The class names, and the labels of both splits."""
         return self._encode(self._tables)
 
     @cached_property

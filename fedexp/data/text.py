@@ -23,29 +23,30 @@ _ROLE = re.compile(r"(?:\A|\n[ \t]*\n)([^\n:]*[^\s:][^\n:]*):[ \t]*(?=\n|\Z)")
 """Matches a line ``NAME:`` at the beginning of the file or after an empty line."""
 
 Windows = tuple[np.ndarray, np.ndarray]
-"""Sequences [m, length] and next characters [m]."""
+"""Sequences [m, length] of character ids, and the next character [m] after each sequence."""
 
 
 @dataclass
 class Text(Source):
     """Sequences of characters from a plain text (UTF-8), and the next characters as targets.
 
-    A line ``NAME:`` at the beginning of the file or after an empty line starts a speech of this
-    role. The speeches of a role form one text, joined by line breaks. Text before the first role is
+    A line ``NAME:`` at the beginning of the file or after an empty line starts a speech of the role
+    NAME. The speeches of a role form one text, joined by line breaks. Text before the first role is
     dropped. The alphabet has all characters of the speeches.
 
     Args:
         path: the file; ``~`` is expanded.
-        sequence_length: characters of a sequence.
-        stride: distance between the beginnings of two sequences.
+        sequence_length: number of characters in a sequence.
+        stride: number of characters between the beginnings of two consecutive sequences.
         targets: with ``next`` the target of a sequence is the character after it. With ``each`` the
             target of each character is the next character; where sequences overlap, a character is
             a target in only one of them.
-        min_samples: smallest number of training sequences of a role; roles with fewer, and roles
-            without a test sequence, are left out.
+        min_samples: smallest number of training sequences of a role. Roles with fewer sequences,
+            and roles without a test sequence, are left out.
         split: with ``within`` the end of each role's text is for testing. With ``users`` a share of
             the roles, drawn at random, is for testing.
-        test_fraction: share of each role's characters, or of the roles, for testing.
+        test_fraction: share for testing: of each role's characters, or with ``split=users`` of the
+            roles.
         split_seed: seed of the draw of roles; independent of the run's seed.
 
     Raises:
@@ -65,7 +66,7 @@ class Text(Source):
         self.path = self.path.expanduser()
 
     def describe(self) -> Description:
-        """The alphabet, and the length of the sequences."""
+        """Describe the sequences by their alphabet and length."""
         about = self._alphabet.describe(self.path.stem, self.sequence_length)
         return replace(about, per_token=self.targets == "each")
 
@@ -79,7 +80,7 @@ class Text(Source):
 
     @cached_property
     def _speeches(self) -> dict[str, str]:
-        """Role -> the text of all its speeches."""
+        """The name of each role, with the text of all its speeches."""
         try:
             text = self.path.read_text(encoding="utf-8-sig")
         except OSError as error:
@@ -107,7 +108,7 @@ class Text(Source):
         return Alphabet("".join(sorted(set().union(*self._speeches.values()))))
 
     def _within(self, texts: dict[str, np.ndarray]) -> tuple[dict[str, Windows], ...]:
-        """The training and the test sequences of each role that has enough of them."""
+        """The training and test sequences of each role that has enough sequences."""
         train, test = {}, {}
         for role, ids in texts.items():
             cut = len(ids) - round(self.test_fraction * len(ids))
@@ -121,7 +122,7 @@ class Text(Source):
         return train, test
 
     def _by_users(self, texts: dict[str, np.ndarray]) -> tuple[dict[str, Windows], ...]:
-        """The sequences of the training roles and of the test roles."""
+        """The sequences of each training role, and of each test role."""
         found = {role: self._windows(ids) for role, ids in texts.items()}
         roles = [role for role, (_, labels) in found.items() if len(labels) >= self.min_samples]
         if len(roles) < 2:

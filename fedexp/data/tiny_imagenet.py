@@ -26,15 +26,16 @@ _BY_HAND = "unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
 @dataclass
 class TinyImageNet(Source):
-    """100,000 training images, and 10,000 test images from val/: 64x64, colour, 200 classes.
+    """Colour images of 64x64 in 200 classes: 100,000 for training, 10,000 from val/ for testing.
 
     Grey images are converted to colour. The images of test/ have no labels and are not used.
 
     Args:
         root: the folder ``tiny-imagenet-200`` or its parent; ``~`` is expanded. Nothing is written
             there.
-        class_order: order of the classes in the labels. ``sorted`` sorts them by WordNet id,
-            ``wnids`` takes the order of the file ``wnids.txt``. Samples are in label order.
+        class_order: order of the classes, which numbers the labels. ``sorted`` sorts the classes by
+            WordNet id, ``wnids`` takes the order of the file ``wnids.txt``. Samples are in label
+            order.
         image_size: height and width; images are resized (bilinear) if it is not 64.
         mean: mean of each channel, inputs in [0, 1].
         std: standard deviation of each channel, inputs in [0, 1].
@@ -71,7 +72,7 @@ class TinyImageNet(Source):
 
     @cached_property
     def _folder(self) -> Path:
-        """Folder of the unpacked archive. Raises InputError if a part of it is missing."""
+        """Folder of the unpacked archive. Raises InputError if a file in it is missing."""
         inside = (self.root / _FILES[0]).is_file()
         folder = self.root if inside else self.root / FOLDER
         if absent := [name for name in _FILES if not (folder / name).exists()]:
@@ -89,7 +90,7 @@ class TinyImageNet(Source):
         return sorted(listed) if self.class_order == "sorted" else listed
 
     def _names(self) -> tuple[str, ...]:
-        """The first word of each class name; the class's id follows if classes share the word."""
+        """The first word of each class name; if classes share this word, the class's id follows."""
         with readable():
             lines = (self._folder / "words.txt").read_text().splitlines()
         words = dict(line.split("\t", 1) for line in lines if "\t" in line)
@@ -112,7 +113,7 @@ class TinyImageNet(Source):
         return [path for paths in found for path in paths], labels
 
     def _test(self) -> tuple[list[str], np.ndarray]:
-        """Paths and labels of the images of val/, sorted by label, then as in the annotations."""
+        """Paths and labels of the images of val/, sorted by label, then as annotated."""
         file = self._folder / "val" / "val_annotations.txt"
         with readable():
             rows = [line.split("\t") for line in file.read_text().splitlines()]

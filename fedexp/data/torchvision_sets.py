@@ -33,7 +33,7 @@ def _cifar(kind: type[CIFAR10], root: Path, train: bool, download: bool) -> Spli
 
 def _fashion_mnist(root: Path, train: bool, download: bool) -> Split:
     raw = root / "FashionMNIST" / "raw"
-    if download:  # torchvision checks the checksum of packed files only, not of unpacked files
+    if download:  # torchvision compares checksums of packed files only
         for path in filter(_is_cut_short, raw.glob("*-ubyte")):
             path.unlink()
     found = FashionMNIST(root, train=train, download=download)
@@ -41,7 +41,7 @@ def _fashion_mnist(root: Path, train: bool, download: bool) -> Split:
 
 
 def _is_cut_short(path: Path) -> bool:
-    """Whether an IDX file has another size than its header says."""
+    """Whether an IDX file's size differs from the size in its header."""
     with path.open("rb") as file:
         *_, dimensions = file.read(4) or b"\0"
         sizes = [int.from_bytes(file.read(4), "big") for _ in range(dimensions)]
@@ -55,16 +55,16 @@ def _svhn(root: Path, train: bool, download: bool) -> Split:
 
 @dataclass(frozen=True)
 class _Known:
-    """Shape, constants and files of one dataset.
+    """Facts about one dataset: its shape, constants and files.
 
     Attributes:
-        read: a function from (root, train, download) to a split.
+        read: a function that returns a split, given root, train and download.
         input_shape: [channels, height, width].
         classes: names in label order.
         mean: mean of each channel, inputs in [0, 1].
         std: standard deviation of each channel, inputs in [0, 1].
         files: paths of the files, relative to root.
-        by_hand: how to install the files by hand, with ``{root}`` for the root.
+        by_hand: advice to install the files by hand; ``{root}`` stands for the root.
         superclasses: the super-class of each class; empty if there are none.
     """
 
@@ -144,8 +144,8 @@ class TorchvisionDataset(Source):
     Args:
         name: the dataset.
         root: torchvision's folder of the dataset; ``~`` is expanded.
-        download: whether to download missing or damaged files into ``root``, with an empty lock
-            file beside them. If false, nothing is written there.
+        download: whether to download missing or damaged files into ``root``, which also gets an
+            empty lock file. If false, nothing is written there.
         mean: mean of each channel, inputs in [0, 1]; None for the dataset's usual constants.
         std: standard deviation of each channel, inputs in [0, 1]; None for the dataset's usual
             constants.
@@ -204,7 +204,7 @@ class TorchvisionDataset(Source):
     def _downloaded(self, train: bool) -> Split:
         """Read the split again; if that fails, download it.
 
-        Reading again may succeed: another process may have downloaded it in the meantime.
+        Reading again succeeds if another process has downloaded the split in the meantime.
         """
         with suppress(*_UNREADABLE):
             return self._known.read(self.root, train, False)
@@ -231,5 +231,5 @@ class TorchvisionDataset(Source):
 
 
 def _brief(error: Exception) -> str:
-    """Kind and message of an error on one line."""
+    """The type and the message of an error, on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -29,17 +29,17 @@ def divide(
     fraction: float,
     seed: int,
 ) -> Positions:
-    """Draw the test samples: from each class if users are unknown, otherwise as ``split`` says.
+    """Draw the test samples from each class, or, if users are known, by the rule ``split``.
 
     Args:
         labels: [n] class of each sample.
-        users: [n] user of each sample, None if unknown.
+        users: [n] user of each sample; None if unknown.
         split: see ``UserSplit``.
-        fraction: share for testing.
+        fraction: share of the samples, or of the users, for testing.
         seed: seed of the draw.
 
     Raises:
-        InputError: a split would be empty.
+        InputError: the training or the test split would be empty.
     """
     if users is None:
         return by_class(labels, fraction, seed)
@@ -65,9 +65,10 @@ def by_class(labels: np.ndarray, fraction: float, seed: int) -> Positions:
 
 
 def within_users(users: np.ndarray, fraction: float, seed: int) -> Positions:
-    """Draw a share of each user's samples for testing: at least one, but not all.
+    """Draw a share of each user's samples for testing.
 
-    A user with one sample has no test sample.
+    At least one sample of each user is for training. If a user has more, at least one is for
+    testing.
     """
     names, user = np.unique(users, return_inverse=True)
     tested = np.zeros(len(users), dtype=bool)
@@ -110,10 +111,10 @@ def check_users(split: UserSplit, train: Sequence[str], test: Sequence[str], whe
     """Raise InputError if ``split`` is ``users`` and a user is in both splits.
 
     Args:
-        split: the configured split.
+        split: the rule in the config.
         train: users of the training samples.
         test: users of the test samples.
-        where: the files with the samples, for the message.
+        where: the files that hold the samples, for the message.
     """
     if split == "users" and (both := sorted(set(train) & set(test))):
         raise InputError(

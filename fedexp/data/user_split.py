@@ -18,14 +18,14 @@ def match_users(
 ) -> tuple[Dataset, list[np.ndarray]]:
     """Give every client the test samples of its users.
 
-    If several clients share a user, the user's test samples are dealt to them at random, in
-    proportion to their training samples of this user. Test samples of users without a client are
-    dropped.
+    If several clients share a user, the user's test samples are dealt to these clients at random,
+    in proportion to their numbers of training samples of this user. Test samples of users without a
+    client are dropped.
 
     Args:
         dataset: the dataset, with the user of each sample.
         clients: for each client, its indices into the training split.
-        seed: seed of the distribution of a shared user's samples.
+        seed: seed of the dealing of a shared user's test samples.
 
     Returns:
         The dataset with the remaining test samples in their original order, and for each client the
@@ -57,7 +57,7 @@ def match_users(
 def validation_split(
     train: Split, clients: Sequence[np.ndarray], fraction: float, seed: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Split each client's samples into training and validation.
+    """Split each client's samples into training and validation samples.
 
     If samples overlap (``Split.overlap``), ``hold_out_ends`` splits them, otherwise ``hold_out``.
 
@@ -78,15 +78,15 @@ def validation_split(
 def hold_out_ends(
     users: np.ndarray, clients: Sequence[np.ndarray], fraction: float, overlap: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Hold out each user's last samples for validation; training samples share nothing with them.
+    """Hold out each user's last samples for validation, without overlap with training samples.
 
     Of a user with n samples, the last floor(fraction * n) are for validation. The ``overlap``
     samples before the validation samples share content with them and are dropped. A user that would
-    have fewer training than validation samples holds out none.
+    have fewer training than validation samples holds out no samples.
 
     Args:
         users: [n] user of each sample; a user's samples are in their natural order.
-        clients: N sorted index arrays into ``users``.
+        clients: for each client, the sorted positions of its samples in ``users``.
         fraction: share of each user's samples, at least 0 and below 1.
         overlap: see ``Split``.
 

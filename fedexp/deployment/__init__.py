@@ -1,1 +1,1 @@
-"""Use a trained model after its run: load it from the run's folder, or export it to a file."""
+"""Use a trained model after its run: load the model from the run's folder, or export it."""

@@ -1,4 +1,4 @@
-"""Write a trained model as one file that plain PyTorch loads."""
+"""Writes a trained model to one file that PyTorch can load without fedexp."""
 
 import io
 import json
@@ -16,17 +16,17 @@ from fedexp.errors import InputError
 from fedexp.state.atomic import write_atomically
 
 CLASSES, INPUTS = "classes.json", "inputs.json"
-"""Names of the extra files: the first has the class names in order, the second the input's form."""
+"""Extra files inside the exported file: the names of the classes in order, and the input's form."""
 
 _COUNTS = (1, 5)
-"""Batch sizes with which an exported program is compared with the model."""
+"""Numbers of inputs for which the exported program's results are compared with the model's."""
 
 
 def export(predictor: Predictor, path: Path) -> None:
-    """Write the model to ``path`` (.pt2), for ``torch.export.load``.
+    """Write the model to ``path`` (.pt2), a file for ``torch.export.load``.
 
-    The exported program takes a tensor of any number of raw inputs, in the form that
-    ``Predictor.preparation`` makes, and returns the class probabilities.
+    The exported program takes any number of raw inputs as one tensor, in the form that
+    ``Predictor.preparation`` makes, and returns the probability of each class.
 
     Raises:
         InputError: PyTorch cannot export the model, or the file cannot be written.
@@ -43,7 +43,7 @@ def export(predictor: Predictor, path: Path) -> None:
         **asdict(preparation),
     }
     extra = {CLASSES: json.dumps(predictor.classes), INPUTS: json.dumps(inputs, indent=2)}
-    content = io.BytesIO()  # to memory first, because PyTorch hides errors of files
+    content = io.BytesIO()  # first to memory, because PyTorch hides errors of files
     torch.export.save(program, content, extra_files=extra)
     try:
         write_atomically(path, content.getbuffer())
@@ -56,12 +56,12 @@ def _exported(predictor: Predictor) -> ExportedProgram:
     shapes = ({0: Dim("batch", min=1)},)
     logging.getLogger("torch.export").setLevel(logging.ERROR)
     try:
-        # Export without kernels of oneDNN, which some CPUs lack.
+        # Export without functions of oneDNN, because some CPUs lack them.
         portable = torch.backends.mkldnn.flags(enabled=False)
         with warnings.catch_warnings(), torch.no_grad(), portable:
             warnings.simplefilter("ignore")
             return torch.export.export(predictor.network, example, dynamic_shapes=shapes)
-    except Exception as error:  # of many types, which depend on the network
+    except Exception as error:  # of a type that depends on the network
         reason = next(filter(None, map(str.strip, str(error).splitlines())), "no reason given")
         raise InputError(
             f"{predictor.name}: PyTorch cannot export this model "
@@ -70,7 +70,7 @@ def _exported(predictor: Predictor) -> ExportedProgram:
 
 
 def _compare(predictor: Predictor, program: ExportedProgram) -> None:
-    """Raise InputError if the program's probabilities differ from the model's."""
+    """Raise InputError if the exported program's probabilities differ from the model's."""
     for count in _COUNTS:
         raw = _examples(predictor, count)
         try:
@@ -84,6 +84,6 @@ def _compare(predictor: Predictor, program: ExportedProgram) -> None:
 
 
 def _examples(predictor: Predictor, count: int) -> Tensor:
-    """``count`` raw inputs of ones: valid images, numbers, tokens and rows of a table."""
+    """``count`` raw inputs that consist of ones, which are valid for every kind of data."""
     preparation = predictor.preparation
     return torch.ones(count, *preparation.shape, dtype=preparation.dtype)

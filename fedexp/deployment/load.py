@@ -23,18 +23,18 @@ from fedexp.state.saved_models import load_personal_model, load_weights
 def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Predictor:
     """Load a trained model that takes raw inputs; the training data are not needed.
 
-    Networks and parts that you wrote must be importable, as in training. The files hold only
-    tensors and text. But, like a preset, ``run.json`` names classes that are imported and called,
-    so load only runs that you trust.
+    Networks and parts that you wrote must be importable, as in training. The files of a run hold
+    only tensors and text. But ``run.json`` names classes, and loading imports and calls these
+    classes. So load only runs that you trust.
 
     Args:
         run: the run's folder.
-        model: the global model to load: "final" (after the last round) or "best" (the best on
-            validation data). A run has the best model only with ``data.validation``.
-        client: the number of a client whose personal model is loaded instead.
+        model: the global model to load: "final" is the model after the last round, "best" the best
+            model on validation data. Only runs with ``data.validation`` have a best model.
+        client: the number of a client, to load the personal model of this client instead.
 
     Returns:
-        A model with ``predict``, ``predict_proba`` and ``classes``, on the CPU.
+        The model on the CPU, with ``predict``, ``predict_proba`` and ``classes``.
 
     Raises:
         InputError: the folder has no such model, or a file is damaged.
@@ -71,11 +71,11 @@ def _config(folder: Path) -> Config:
 
 
 def _untrained(folder: Path, config: Config, about: Description) -> ClientModule:
-    """Build the config's model with all tensors that a trained model has, not yet their values."""
+    """Build the config's model with all tensors of a trained model; their values come later."""
     common = {name: getattr(config.data, name) for name in Data.model_fields}
     target = f"{Described.__module__}.{Described.__qualname__}"
     data = Data.model_validate({**common, "_target_": target, "description": about})
-    # Trackers are not needed, and may not be installed.
+    # Leave out other trackers: they are not needed, and may not be installed.
     trackers = {"jsonl": config.tracking.trackers.get("jsonl")}
     tracking = config.tracking.model_copy(update={"trackers": trackers})
     with without_initial_weights():
@@ -113,7 +113,7 @@ def _check_global(module: ClientModule, folder: Path) -> None:
 
 
 def _personal_weights(folder: Path, config: Config, module: ClientModule, client: int) -> Tensors:
-    """The weights of the client's personal model, except fixed weights. Raises InputError."""
+    """The weights of a personal model, except fixed weights. Raises InputError without a model."""
     count = config.clients.count
     if not 0 <= client < count:
         raise InputError(f"client={client}: the run has the clients 0 to {count - 1}")

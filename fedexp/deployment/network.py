@@ -1,4 +1,4 @@
-"""From raw inputs to probabilities: the part of a trained model that predicts."""
+"""The prediction of a trained model, from raw inputs to class probabilities."""
 
 import torch
 from torch import Tensor, nn
@@ -9,11 +9,13 @@ from fedexp.data.preparations.preparation import Preparation
 
 
 class Network(nn.Module):
-    """Preparation, backbone, head and softmax; a personal model also personalizes the logits.
+    """Turns raw inputs into class probabilities, by preparation, backbone, head and softmax.
+
+    A personal model also personalizes the head's logits before the softmax.
 
     Args:
-        preparation: turns the tensor of raw inputs into the backbone's inputs.
-        model: the trained model; this network uses the model's modules without copying them.
+        preparation: turns a tensor of raw inputs into the inputs of the backbone.
+        model: the trained model, whose modules this network uses without a copy.
         personal: whether ``model`` is a client's personal model.
     """
 
@@ -24,7 +26,7 @@ class Network(nn.Module):
         self.personalization = model.personalization if personal else None
 
     def forward(self, raw: Tensor) -> Tensor:
-        """Probabilities [n, C], or [n, L, C] of L tokens, for the tensor of raw inputs."""
+        """The class probabilities of n raw inputs: [n, C], or [n, L, C] if each has L tokens."""
         z = at_least_float32(self.backbone(self.preparation.prepare(raw)))
         logits: Tensor = self.head(z)
         if self.personalization is not None:

@@ -12,10 +12,10 @@ from fedexp.deployment.network import Network
 
 @dataclass(frozen=True)
 class Predictor:
-    """A trained model together with the preparation of raw inputs.
+    """A trained model that predicts the classes of raw inputs.
 
     Attributes:
-        network: maps the tensor that ``preparation`` makes to probabilities. It is in eval mode.
+        network: maps the tensor that ``preparation`` makes to probabilities, in eval mode.
         classes: the class names, in the order of the probabilities.
         preparation: reads raw inputs, such as a table, image files or texts, into a tensor.
         name: a description, such as "global model of outputs/2026-01-31/12-00-00-4f2a".
@@ -32,13 +32,13 @@ class Predictor:
         return self.preparation.form
 
     def predict(self, raw: Any, batch_size: int = 1000) -> np.ndarray:
-        """The name of the most probable class of each input [n], or of each of L tokens [n, L].
+        """The name of the most probable class: [n] for n inputs, or [n, L] if each has L tokens.
 
         Args:
-            raw: raw inputs of the kind of the training data, see ``Preparation.read``: a table
+            raw: inputs of the same kind as the training data (see ``Preparation.read``): a table
                 (pandas or a dict of columns); uint8 images, image files or Pillow's images; texts;
                 sequences of token ids; or arrays of numbers.
-            batch_size: inputs in one forward pass.
+            batch_size: number of inputs in one forward pass.
 
         Raises:
             InputError: ``raw`` does not fit the model.
@@ -49,7 +49,10 @@ class Predictor:
 
     @torch.inference_mode()
     def predict_proba(self, raw: Any, batch_size: int = 1000) -> np.ndarray:
-        """The probability of each class, [n, C] in the order of ``classes``; see ``predict``."""
+        """The probability of each class for n inputs: [n, C], or [n, L, C] if each has L tokens.
+
+        The classes are in the order of ``classes``. ``predict`` explains the arguments.
+        """
         device = next(self.network.parameters()).device
         pieces = torch.split(self.preparation.read(raw), batch_size)
         found = [self.network(piece.to(device)).cpu() for piece in pieces]

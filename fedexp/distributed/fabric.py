@@ -33,9 +33,9 @@ def make_fabric(engine: Engine) -> Fabric:
     Also makes PyTorch deterministic if the config says so.
 
     Raises:
-        InputError: this machine does not have the device, or not enough of them.
+        InputError: this machine does not have the device, or has too few devices.
     """
-    for name in ("lightning.fabric", "lightning.pytorch"):  # they log every process
+    for name in ("lightning.fabric", "lightning.pytorch"):  # they log in every process
         logging.getLogger(name).setLevel(logging.WARNING)
     if engine.processes_per_device > 1 and (
         engine.device not in ("auto", "cuda") or not torch.cuda.is_available()

@@ -20,7 +20,7 @@ class ProcessInfo:
     """How this process was started.
 
     Attributes:
-        started_by: the program that started it.
+        started_by: the program that started this process.
         rank: the number of this process among the processes started together.
         size: the number of processes started together.
     """
@@ -31,7 +31,7 @@ class ProcessInfo:
 
 
 def this_process() -> ProcessInfo:
-    """Read the environment: the variables of torchrun, then the variables of a SLURM step."""
+    """How this process was started, by the environment variables of torchrun, then of SLURM."""
     found = os.environ
     if "TORCHELASTIC_RUN_ID" in found:
         return ProcessInfo("torchrun", int(found["RANK"]), int(found["WORLD_SIZE"]))

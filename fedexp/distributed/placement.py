@@ -35,7 +35,8 @@ def place(
         sizes: client -> number of its samples; training time is proportional to this number.
         homes: client -> its home rank.
         speeds: the speed of each rank.
-        largest_load: largest load of a rank; a client that would exceed it leaves its home rank.
+        largest_load: largest load of a rank. A client that would push its home rank above this load
+            leaves its home rank.
     """
     placed, rest, loads = dict[int, int](), list[int](), [0.0] * len(speeds)
     for client in sorted(clients, key=lambda client: (-sizes[client], client)):
@@ -103,7 +104,7 @@ class Placement:
         return self._speeds.timed(updates)
 
     def even_out(self) -> None:
-        """Move client states until equally fast ranks keep equally many. All ranks must call it."""
+        """Move states until equally fast ranks keep equally many states. All ranks must call it."""
         ones = np.broadcast_to(1, len(self._sizes))
         self._move(balance(self._homes, ones, self._homes, self._speeds.relative()))
 

@@ -48,8 +48,9 @@ _RESULT, _FAILURE = "result", "failure.json"
 def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
     """Call ``work(*arguments)`` in ``size`` new processes; return the result of the first one.
 
-    The result's tensors are on the CPU. The processes have torchrun's environment variables, and
-    this process handles their log records. They meet in a folder that only this user may enter.
+    The result's tensors are on the CPU. The new processes have torchrun's environment variables.
+    This process handles their log records. The new processes find each other through a folder that
+    only this user may enter.
 
     Raises:
         InputError: a process raised it, or failed for another reason; in the second case the error
@@ -82,7 +83,7 @@ def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
 def _interrupts_blocked() -> Iterator[None]:
     """Block Ctrl-C in this process, and in the processes it starts until they unblock it.
 
-    Otherwise a Ctrl-C would end them with a traceback while they import.
+    Otherwise a Ctrl-C would end the new processes with a traceback while they import modules.
     """
     if not _MASKS:
         yield
@@ -221,7 +222,7 @@ def _reason_of(error: Exception) -> BaseException:
 
 
 def _variables(rank: int, size: int, folder: Path) -> dict[str, str]:
-    """The environment of a rank: torchrun's variables, and a meeting file that only the user reads.
+    """The environment of a rank: torchrun's variables, and a meeting file for this user only.
 
     The ranks meet in a file below ``folder``, and connect over the loopback interface only.
     """
@@ -234,7 +235,7 @@ def _variables(rank: int, size: int, folder: Path) -> dict[str, str]:
 
 
 def _write_failure(error: BaseException, rank: int, folder: Path) -> None:
-    """Write why this rank failed, unless an earlier failure of another rank caused it."""
+    """Write why this rank failed, unless another rank has written its failure before."""
     expected = isinstance(error, InputError)
     first_line = str(error).partition("\n")[0]
     failure = {

@@ -40,7 +40,7 @@ class Ranks:
     def all_gather(self, value: T) -> list[T]:
         """The values of all ranks, in order of ranks; tensors are moved to this rank's device.
 
-        ``fedexp.distributed.wire`` has the types that can be sent.
+        ``fedexp.distributed.wire`` lists the types that can be sent.
         """
         return [value]
 
@@ -69,7 +69,7 @@ class Ranks:
 
 
 class ProcessGroup(Ranks):
-    """The ranks of the ``torch.distributed`` group of ``fabric``, which must be launched."""
+    """The ranks of the ``torch.distributed`` group of ``fabric``; ``fabric`` must be launched."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.rank, self.size, self.device = fabric.global_rank, fabric.world_size, fabric.device

@@ -1,4 +1,4 @@
-"""Values as bytes, to send them to other ranks: JSON for the structure, then the tensors' numbers.
+"""Turns values into bytes for other ranks: JSON for the structure, then the tensors' numbers.
 
 Any process that reaches the ports of a run may send bytes to it. Unlike ``pickle``, ``decode``
 never runs code that the bytes name: it makes objects only of dataclasses that are already imported,
@@ -34,8 +34,8 @@ def encode(value: Any) -> Tensor:
     """``value`` as bytes [n], uint8 on the CPU.
 
     Raises:
-        TypeError: ``value`` has a part of another type than None, number, string, path, bytes,
-            tensor, NumPy array, list, tuple, dict and dataclass.
+        TypeError: ``value`` contains something that is not None and no number, string, path, bytes,
+            tensor, NumPy array, list, tuple, dict or dataclass.
     """
     found: dict[int, tuple[int, Tensor]] = {}
     structure = _to_json(value, found)
@@ -79,7 +79,8 @@ def decode(content: Tensor, device: torch.device) -> Any:
 def _to_json(value: Any, tensors: dict[int, tuple[int, Tensor]]) -> Any:
     """The value for JSON: scalars are unchanged, all other values become [tag, ...].
 
-    Each tensor is added once to ``tensors``: its ``id`` -> (its place, the tensor).
+    Each tensor is added once to ``tensors``: ``id`` of the tensor -> (place in the order of
+    tensors, tensor).
     """
     if isinstance(value, np.generic):
         value = value.item()

@@ -1,4 +1,4 @@
-"""Bars for the clients of a population, few or many."""
+"""Bar charts with one bar for each client, also for 100,000 clients."""
 
 from typing import Any
 

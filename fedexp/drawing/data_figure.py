@@ -19,7 +19,7 @@ from torch import Tensor
 from fedexp.drawing.style import LAYOUT, PlainFigure
 
 Arrays = Mapping[str, NDArray[Any] | Sequence[str]]
-"""Name -> numbers or names."""
+"""Name of an array -> its content: numbers or texts."""
 
 LARGEST = 2**28
 """Largest size of a file's arrays in bytes: enough for 5,000 x 5,000 classes or 10^6 clients."""
@@ -36,7 +36,7 @@ class DataFigure(PlainFigure):
     The numbers are saved next to the figure's file. A report reads them to compare runs.
 
     Args:
-        data: name -> array; lists of names are arrays of strings.
+        data: name -> array; a list of texts becomes an array of strings.
         size: width and height in inches; None for Matplotlib's default.
     """
 
@@ -46,7 +46,7 @@ class DataFigure(PlainFigure):
 
 
 def columns(**tensors: Tensor) -> dict[str, NDArray[Any]]:
-    """Convert tensors to arrays, the ``data`` of a ``DataFigure``."""
+    """Convert tensors to arrays, for the argument ``data`` of ``DataFigure``."""
     return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
 
 

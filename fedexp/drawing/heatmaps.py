@@ -78,7 +78,7 @@ def similarity_heatmap(
     """Draw the cosine similarity of every pair of classes; 0 is white.
 
     Args:
-        similarity: [C, C].
+        similarity: [C, C] cosine similarity of each pair of classes.
         classes: the names of the C classes.
         superclasses: the super-class of each of the C classes; empty if there are none. Classes of
             one super-class become neighbours in a box, and the axes name the super-classes (FedNH,
@@ -117,10 +117,10 @@ def similarity_zoom(
     """Draw the similarities between two super-classes, a panel for each pair (FedNH, Figure 7).
 
     Args:
-        similarity: [C, C].
+        similarity: [C, C] cosine similarity of each pair of classes.
         classes: the names of the C classes.
         superclasses: the super-class of each of the C classes.
-        pairs: the super-classes of the rows and of the columns of each panel.
+        pairs: (super-class of the rows, super-class of the columns) of each panel.
         title: the title of the figure.
     """
     members = [[_members(superclasses, each) for each in pair] for pair in pairs]
@@ -151,12 +151,12 @@ def _members(superclasses: Sequence[str], name: str) -> list[int]:
 
 
 def _size(columns: int, rows: int) -> tuple[float, float]:
-    """Width and height in inches of a grid; they grow with the number of cells, up to a bound."""
+    """Width and height in inches of a grid of cells; more cells need more, up to a bound."""
     return float(np.clip(0.42 * columns + 2, 6, 15)), float(np.clip(0.3 * rows + 2, 4, 13))
 
 
 def _label(axis: Axis, name: str, labels: Sequence[str]) -> None:
-    """Name the axis and at most 50 of its cells: all, or every 5th, or every 10th and so on."""
+    """Name the axis and at most 50 of its cells: every cell, every 5th, every 10th and so on."""
     step = next(step for step in (1, 5, 10, 20, 50, len(labels)) if len(labels) <= 50 * step)
     axis.set_ticks(range(0, len(labels), step), list(map(legible, labels[::step])), fontsize=8)
     axis.set_label_text(legible(name))

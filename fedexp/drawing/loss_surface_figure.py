@@ -41,7 +41,7 @@ def loss_surface_figure(
 
     Args:
         x: [n] distances from the first model along the first axis, in parameter space.
-        y: [m] distances along the second axis.
+        y: [m] distances from the first model along the second axis.
         losses: [m, n] test losses (nats).
         models: up to three models to mark, the global model first.
         is_random: whether each axis is a random direction.
@@ -56,7 +56,7 @@ def loss_surface_figure(
     }
     figure = DataFigure(data, (10.6, 4.8))
     flat = figure.add_subplot(1, 2, 1)
-    # Draw in the order of zorder: otherwise the surface would hide the models in its valley.
+    # Draw in the order of zorder: by depth, the surface would hide the models in its valley.
     solid: Any = figure.add_subplot(1, 2, 2, projection="3d", computed_zorder=False)
     shown = np.ma.masked_invalid(losses)
     labels = [
@@ -101,6 +101,6 @@ def _draw_contours(
 
 
 def _norm(losses: Any) -> Normalize:
-    """Linear, or logarithmic if the losses are of different magnitudes."""
+    """The colour scale: linear, or logarithmic if the losses are of different magnitudes."""
     low, high = float(losses.min()), float(losses.max())
     return LogNorm(low, high) if 0 < low < high / _LOG_ABOVE else Normalize(low, high)

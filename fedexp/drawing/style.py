@@ -17,7 +17,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#00
 BAR = "#7a8ca3"
 POINT = "#2b5c8a"
 REFERENCE = "#9aa5b1"
-"""The colour of reference values: published or true ones."""
+"""The colour of reference values, such as published values or true values."""
 FAINT = "#f3f3f3"
 """The colour of cells without a value."""
 MOST_LINES = 10
@@ -44,7 +44,7 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def class_colors(num_classes: int) -> Sequence[Any]:
-    """At least ``num_classes`` colours; more than ten classes get colours of a spectrum."""
+    """At least ``num_classes`` colours; for more than ten classes, the colours of a spectrum."""
     if num_classes <= len(_DISTINCT):
         return _DISTINCT
     return list(colormaps["nipy_spectral"](np.linspace(0.03, 0.97, num_classes)))

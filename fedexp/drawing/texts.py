@@ -15,6 +15,6 @@ def printable(text: str) -> str:
 
 
 def legible(name: str, longest: int = 40) -> str:
-    """A name for a figure: printable, and cut to ``longest`` characters."""
+    """Make a name fit for a figure: printable, and cut to ``longest`` characters."""
     shown = printable(name[: longest + 1])
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"

@@ -58,14 +58,18 @@ class Engine:
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Train the cohort; yields each client's update when it is ready, in any order.
 
-        A client that is in the cohort several times trains once; ``Update.draws`` is the number of
-        times. If an update is not finite, the client's state is reset to the start of the round. An
-        exception gets a note with the client and the round.
+        A client that is in the cohort several times trains once; ``Update.draws`` says how often it
+        is in the cohort. If an update is not finite, the client's state is reset to the start of
+        the round. An exception gets a note with the client and the round.
         """
         raise NotImplementedError
 
     def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
-        """Yield (client, the client's ``answer`` to the sampler with the global model)."""
+        """Ask clients for the sampler: yield (client, the client's ``Sampler.answer``).
+
+        A client answers with the global model, or with a model that it trains for the answer alone
+        if the sampler has ``trains_candidates``.
+        """
         if not clients:
             return
         store, data = self.resources.store, self.resources.data
@@ -107,7 +111,7 @@ class Engine:
             yield group, self.begin_all(group, tune)
 
     def tuning_phases(self) -> Sequence[Phase]:
-        """The phases of tuning that train something."""
+        """The phases of tuning with at least one training step."""
         return [phase for phase in self.resources.personalization.tuning() if phase.epochs]
 
     def begin_all(self, clients: Sequence[int], begin: Callable[[int], object]) -> Stack:
@@ -250,13 +254,13 @@ class Engine:
     def training_data(self, client: int, message: Message) -> ClientData:
         """The client's training data in the message's round, with injected faults.
 
-        A client that is too slow for a deadline may get a view with fewer steps.
+        A client that is too slow for a deadline may get a view of its data with fewer steps.
         """
         data = self.resources.faults.data(message.round, self.resources.data.clients[client])
         return self.schedule.data(message.round, data)
 
     def _received(self, data: ClientData, message: Message, private: Tensors) -> Message:
-        """The message to this client, with the weights that the client chooses."""
+        """The message to this client, with weights replaced by ``Personalization.choose``."""
         message = message.to_client(data.client)
         if not self._client_chooses:
             return message

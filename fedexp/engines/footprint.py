@@ -49,8 +49,8 @@ def _saved_bytes(module: ClientModule, batch: Batch) -> int:
 def stack_bytes(device: torch.device, on_cpu: int, share: float) -> float:
     """Largest size of a stack in bytes: ``on_cpu`` on a CPU, ``share`` of a GPU's free memory.
 
-    With ``engine.deterministic`` the size is ``share`` of the GPU's total memory: dropout masks
-    depend on the size of the stack, and free memory depends on other programs.
+    With ``engine.deterministic`` the size is ``share`` of the GPU's total memory, because dropout
+    masks depend on the size of the stack, and free memory depends on other programs.
     """
     if device.type != "cuda":
         return on_cpu

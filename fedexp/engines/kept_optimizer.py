@@ -19,9 +19,9 @@ def restore_optimizer(
     """Restore the clients' kept state in a fresh optimizer.
 
     Args:
-        optimizer: has taken no step yet.
-        kept: for each client, its parameters by name, and the state that ``optimizer_state``
-            returned for them; an empty state if the client has kept none yet.
+        optimizer: an optimizer that has taken no step yet.
+        kept: for each client (its parameters by name, the state that ``optimizer_state`` returned
+            for these parameters). The state is empty if no state was kept yet.
     """
     group = optimizer.param_groups[0]
     steps_on_device = bool(group.get("fused") or group.get("capturable"))
@@ -42,13 +42,13 @@ def _copy(entry: str, value: Tensor, parameter: nn.Parameter, steps_on_device: b
     """A copy of ``value`` with the device and memory layout that the optimizer needs."""
     if value.shape == parameter.shape:  # fused optimizers rely on equal strides
         return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
-    # Only fused optimizers keep step counts on the GPU; a checkpoint may have moved them.
+    # Only fused optimizers keep step counts on the GPU; a checkpoint may have moved the counts.
     on_cpu = entry == "step" and not steps_on_device
     return value.to("cpu" if on_cpu else parameter.device, copy=True)
 
 
 def optimizer_state(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]) -> Memory:
-    """The optimizer's state for ``parameters``, for ``restore_optimizer``.
+    """The optimizer's state for ``parameters``, in the form that ``restore_optimizer`` takes.
 
     Raises:
         InputError: a value of the state is not a tensor.

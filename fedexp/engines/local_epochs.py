@@ -8,9 +8,9 @@ from fedexp.data.federated import ClientData
 def local_epochs(local: Local, data: ClientData, round: int) -> float:
     """The client's number of epochs in this round, for ``Personalization.phases``.
 
-    If ``local.epochs`` is a range, the number is drawn uniformly, both ends included; the draw
-    depends on seed, round and client. With ``local.steps`` the number is ``local.steps`` divided by
-    the client's steps in one epoch.
+    If ``local.epochs`` is a range, the number is a uniform draw from the whole numbers in the
+    range, both ends included. The draw depends on seed, round and client. With ``local.steps`` the
+    number is ``local.steps`` divided by the client's steps in one epoch.
     """
     if local.steps is not None:
         return data.steps(local.steps) / len(data.local_batches(round, local.batch_size))

@@ -1,7 +1,7 @@
 """The local optimizer: any class of ``torch.optim``, created anew for each client and round.
 
 The learning rate of round t is the rate of a ``torch.optim.lr_scheduler`` after t - 1 steps, times
-``round_decay ** (t - 1)``. It depends only on the round, so a resumed run restores nothing.
+``round_decay ** (t - 1)``. It depends only on the round, so a resumed run need not restore it.
 """
 
 import math
@@ -44,16 +44,16 @@ FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 """Optimizers with a fused kernel for CPU and GPU: one pass over the weights instead of four."""
 _KERNELS = {"fused", "foreach", "differentiable"}
 
-# Raised by optimizers and schedulers for invalid values, or for a missing loss.
+# Raised by optimizers and schedulers if a value is invalid or a loss is missing.
 _REFUSALS = (ArithmeticError, AttributeError, KeyError, RuntimeError, TypeError, ValueError)
 
 
 class LocalOptimizer:
-    """(parameters, round) -> a fresh optimizer with that round's learning rate.
+    """A function (parameters, round) -> a fresh optimizer with that round's learning rate.
 
     Args:
         optimizer: config of a ``torch.optim`` class: ``_target_`` and arguments, including ``lr``.
-        schedule: config of a ``torch.optim.lr_scheduler`` class, stepped once a round.
+        schedule: config of a ``torch.optim.lr_scheduler`` class; it takes one step each round.
         round_decay: factor by which the learning rate shrinks from round to round.
         rounds: T, the number of rounds; later rounds keep the schedule's last learning rate.
 

@@ -27,15 +27,15 @@ class Resources:
         module: the resident module; every client's weights are copied into it for its turn.
         data: the population's data, on Fabric's device.
         parts: socket -> part; the engine calls its client half.
-        sampler: the part that may question clients.
+        sampler: the part that may ask clients for an answer before it chooses the cohort.
         personalization: decides which weights are shared, and the phases of local training.
         initial: every weight before the first round, without the head's derived buffers.
         store: the clients' states.
-        local: epochs, batch size, gradient clipping.
+        local: settings of local training: epochs, batch size, gradient clipping.
         eval_batch_size: test samples in one forward pass.
         faults: injected faults.
         system: simulated devices and time.
-        upload: compresses updates; None: they travel as they are.
+        upload: compresses updates; None: updates are sent without compression.
     """
 
     fabric: Fabric
@@ -53,7 +53,7 @@ class Resources:
     upload: CompressedUpload | None = None
 
     def split(self, weights: Tensors) -> tuple[Tensors, Tensors]:
-        """(shared, private) weights, without the head's derived buffers."""
+        """Split ``weights`` into (shared, private), without the head's derived buffers."""
         own = {name: weight for name, weight in weights.items() if self.module.is_sent(name)}
         shared = {n: w for n, w in own.items() if self.personalization.shared(n)}
         return shared, {name: weight for name, weight in own.items() if name not in shared}

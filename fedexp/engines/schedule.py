@@ -1,4 +1,4 @@
-"""Who of a cohort trains, and how much, if a deadline or over-selection limits the round."""
+"""Which clients of a cohort train, and how much, if a deadline or over-selection is set."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ class Work(NamedTuple):
 
     Attributes:
         steps: gradient steps; see ``Update.steps``.
-        samples: training samples computed in these steps.
+        samples: training samples in the batches of these steps.
     """
 
     steps: int
@@ -27,13 +27,13 @@ class Work(NamedTuple):
 class Schedule:
     """Plans the turns of a round from the clients' devices.
 
-    A client's steps and samples are known before its training, so its seconds are known up to the
-    bytes of its upload. A client that would be too slow without uploading anything is not trained.
-    Another one is trained, and is late if its update turns out to be too large. Either way it keeps
-    the state of the round's start.
+    Before training, a client's steps and samples are known, so its simulated time is known except
+    for the upload. If the client would miss the deadline even without an upload, it is not trained.
+    Otherwise it trains, and it is late if its update turns out to be too large. Every late client
+    keeps its state from the start of the round.
 
-    Where the upload must be known before, for over-selection and partial work, it is taken to be as
-    large as the largest update of the last round, before the first update as the message's weights.
+    Over-selection and partial work need the size of the upload before training. They assume the
+    size of the last round's largest update, or before any update the size of the message's weights.
 
     Args:
         resources: the objects that every engine works with.
@@ -45,13 +45,13 @@ class Schedule:
         self._shares: dict[int, float] = {}
 
     def data(self, round: int, data: ClientData) -> ClientData:
-        """The client's data in this round; a view with fewer steps if it works partially."""
+        """The client's data in this round; with partial work, a view of it with fewer steps."""
         if round != self._round or data.client not in self._shares:
             return data
         return _with_share(data, self._shares[data.client])
 
     def samples(self, client: int, round: int) -> int:
-        """Training samples that the client computes in its turn of this round; no deadline."""
+        """Training samples in the batches of the client's turn in this round; no deadline."""
         data = self._resources.faults.data(round, self._resources.data.clients[client])
         return self._work(data, round).samples
 
@@ -65,10 +65,11 @@ class Schedule:
         Args:
             clients: the cohort without clients that drop out.
             message: the message of the round.
-            downloads: client -> bytes that it downloads before its training.
+            downloads: client -> bytes that the client downloads before its training.
 
         Returns:
-            The clients that train, in the given order, and the turns that are late or surplus.
+            The clients that train, in the given order, and a record for each other client, whose
+            turn is late or surplus.
         """
         system, round = self._resources.system, message.round
         system.begin_turns(downloads)
@@ -89,9 +90,10 @@ class Schedule:
         return [client for client in clients if client not in outcomes], left_out
 
     def _work_in_time(self, client: int, round: int, upload: int) -> Work:
-        """The client's work; with partial work as much as the deadline allows, at least one step.
+        """The work that this client can do in time.
 
-        Notes the share of the work in ``_shares`` if it is less than all.
+        With partial work a slow client does as much as the deadline allows, at least one step. This
+        method then stores the client's share of the whole work in ``_shares``.
         """
         system = self._resources.system
         data = self._resources.faults.data(round, self._resources.data.clients[client])
@@ -100,7 +102,7 @@ class Schedule:
             return work
         whole, most = self._units(data, round)
         least = 1
-        while least < most:  # the largest number of units that is in time, by halving
+        while least < most:  # binary search for the largest number of units in time
             middle = (least + most) // 2 + (least + most) % 2
             tried = self._work(_with_share(data, (middle + 0.5) / whole), round)
             if system.is_late(client, tried.samples, upload):
@@ -118,7 +120,10 @@ class Schedule:
         return Work(sum(steps), sum(map(batches.samples_in, steps)))
 
     def _units(self, data: ClientData, round: int) -> tuple[int, int]:
-        """(units of the whole work, units of ``data``): the steps of an epoch or of the round."""
+        """(units of the whole work, units of ``data``), for a client that does partial work.
+
+        With ``local.steps`` a unit is a step of the round; otherwise it is a step of an epoch.
+        """
         local = self._resources.local
         if local.steps is not None:
             return local.steps, data.steps(local.steps)

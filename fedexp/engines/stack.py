@@ -21,7 +21,7 @@ class Stack:
 
     Attributes:
         state: name of a parameter or buffer -> [K, ...].
-        turns: row -> its client's turn.
+        turns: row -> the turn of the row's client.
     """
 
     def __init__(self, module: ClientModule, size: int) -> None:
@@ -66,16 +66,16 @@ def _empty_rows(size: int, value: Tensor, transposed: bool) -> Tensor:
 
 
 def dense(value: Tensor, like: Tensor | None = None) -> Tensor:
-    """``value`` as a contiguous tensor with its dimensions permuted to memory order.
+    """Sort the dimensions of ``value`` by stride, the largest first, to make it contiguous.
 
-    The memory order is that of ``like``, by default that of ``value``. The result is a view if
+    If ``like`` is given, the strides of ``like`` decide the order. The result is a view if
     possible, else a copy.
     """
     return value.permute(memory_order(value if like is None else like)).contiguous()
 
 
 def memory_order(value: Tensor) -> list[int]:
-    """The dimensions sorted by stride, the largest first."""
+    """The dimensions of ``value`` sorted by stride, the largest first."""
     return sorted(range(value.dim()), key=value.stride, reverse=True)
 
 
@@ -102,7 +102,7 @@ class StackedMethod(nn.Module):
         return self.method(*arguments)
 
     def compile_rows(self, mode: str) -> None:
-        """Compile the call with ``torch.compile`` in this mode."""
+        """Compile ``rows`` with ``torch.compile`` in this mode."""
         self._all_rows = torch.compile(self._all_rows, mode=mode)
 
     def rows(self, state: Mapping[str, Tensor], *arguments: Any) -> Any:

@@ -50,11 +50,11 @@ class StackedBatches:
         self._in_last_epoch = torch.split(flags, rows)
 
     def __len__(self) -> int:
-        """The largest number of steps of a client."""
+        """The number of steps of the client with the most steps."""
         return max(self.steps)
 
     def rows(self, step: int) -> int:
-        """A: the number of clients that take this step; they are the first A of the stack."""
+        """The number A of clients that take this step: the first A clients of the stack."""
         return sum(steps > step for steps in self.steps)
 
     def has_last_epoch(self, step: int) -> bool:
@@ -62,7 +62,7 @@ class StackedBatches:
         return self._has_last_epoch[step]
 
     def in_last_epoch(self, step: int) -> Tensor:
-        """[A] bool: whether this step is in the last epoch of each of the first A clients.
+        """[A] bool: for each of the first A clients, whether this step is in its last epoch.
 
         Clients with fewer batches reach their last epoch earlier.
         """

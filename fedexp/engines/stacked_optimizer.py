@@ -18,7 +18,7 @@ class StackedOptimizer:
 
     Args:
         stack: the clients.
-        grad_clip: largest norm of each row's gradient; None does not clip.
+        grad_clip: largest norm of each row's gradient; None: no clipping.
     """
 
     def __init__(self, stack: Stack, grad_clip: float | None) -> None:
@@ -30,9 +30,9 @@ class StackedOptimizer:
         self._start([dense(each.detach()) for each in self._trained])
 
     def narrow(self, rows: int) -> Tensors:
-        """Continue with the first ``rows`` clients; return name -> their parameter or buffer.
+        """Continue with the first ``rows`` clients, and return their parameters and buffers.
 
-        The trained parameters require gradients.
+        The result is name -> [rows, ...]. The trained parameters require gradients.
         """
         if self._trained and len(self._trained[0]) > rows:
             self._trained = [each.detach()[:rows].requires_grad_() for each in self._trained]
@@ -41,9 +41,10 @@ class StackedOptimizer:
         return {name: value[:rows] for name, value in self._stack.state.items()} | trained
 
     def gradients(self, losses: Tensor) -> Tensors:
-        """Name -> gradient [rows, ...] of each row's own loss; ``losses`` is [rows].
+        """Name -> gradients [rows, ...]: for each row, the gradient of the row's loss.
 
-        Parameters that the loss does not use are absent.
+        ``losses`` [rows] has the loss of each row. Parameters that the loss does not use are
+        absent.
         """
         found = torch.autograd.grad(losses.sum(), self._trained, allow_unused=True)
         named = zip(self._names, found, strict=True)
@@ -78,7 +79,7 @@ class StackedOptimizer:
         self._optimizer = self._stack.module.optimizer_for(self._parameters)
 
     def _keep_first(self, rows: int) -> None:
-        """Drop the other rows from the optimizer."""
+        """Drop all rows after the first ``rows`` from the optimizer."""
         self._parameters = [_narrow(self._optimizer, each, rows) for each in self._parameters]
         self._optimizer.param_groups[0]["params"] = self._parameters
 
@@ -95,7 +96,7 @@ class PerClientOptimizer(StackedOptimizer):
 
     Args:
         stack: the clients.
-        grad_clip: largest norm of each row's gradient; None does not clip.
+        grad_clip: largest norm of each row's gradient; None: no clipping.
         memories: for each row, the client's optimizer state from its last round.
     """
 
@@ -138,9 +139,10 @@ class PerClientOptimizer(StackedOptimizer):
                 parameter.grad = None if gradient is None else gradient[row]
 
     def _permuted(self, memory: Memory, orders: Mapping[str, list[int]]) -> Memory:
-        """Permute the dimensions of each tensor in ``memory`` to its parameter's order.
+        """Permute the dimensions of the tensors in ``memory``, an optimizer's state.
 
-        Tensors with another number of dimensions, such as step counts, stay as they are.
+        ``orders`` is parameter name -> order of the dimensions. Tensors with another number of
+        dimensions than their parameter, such as step counts, do not change.
         """
         permuted = {}
         for key, value in memory.items():
@@ -151,7 +153,7 @@ class PerClientOptimizer(StackedOptimizer):
 
 
 def _narrow(optimizer: Optimizer, parameter: nn.Parameter, rows: int) -> nn.Parameter:
-    """Return a parameter of the first rows and move their optimizer state to it."""
+    """Return a parameter of the first ``rows`` rows, with these rows' optimizer state."""
     kept = nn.Parameter(parameter.data[:rows])
     state = optimizer.state.pop(parameter, {})
     for name, value in state.items():
@@ -168,7 +170,8 @@ def _sum(gradient: Tensor | None, added: Tensor) -> Tensor:
 def _clipped(gradients: Sequence[Tensor | None], max_norm: float) -> list[Tensor | None]:
     """Scale each row's gradients to a joint norm of at most ``max_norm``.
 
-    The gradients are copied, because two parameters whose sum is used may share one tensor.
+    The result has new tensors: if a model uses two parameters only in their sum, both gradients may
+    be one tensor, which must not be scaled twice.
     """
     given = [each for each in gradients if each is not None]
     squares = [each.square().reshape(len(each), -1).sum(dim=1) for each in given]

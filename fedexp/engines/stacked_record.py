@@ -17,7 +17,7 @@ class StackedRecord:
 
     Args:
         turns: the clients' turns.
-        device: where the losses are.
+        device: the device of the losses.
     """
 
     def __init__(self, turns: Sequence[Turn], device: torch.device) -> None:

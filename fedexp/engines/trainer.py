@@ -1,4 +1,4 @@
-"""Trains each client with ``lightning.Trainer``: slower, but with all of its features."""
+"""Trains each client with ``lightning.Trainer``: slower, but with all features of a Trainer."""
 
 import logging
 import warnings
@@ -27,7 +27,7 @@ from fedexp.errors import InputError
 class Trainer(Serial):
     """Trains clients one after another; each phase of local training is one ``Trainer.fit``.
 
-    On a CPU it gives the same weights as ``serial``, to the bit.
+    On a CPU the weights are the same as with ``engine=serial``, to the bit.
 
     Args:
         resources: the objects that every engine works with.
@@ -96,7 +96,7 @@ class Trainer(Serial):
 
 
 class _KeptOptimizer(Callback):
-    """Keeps the client's optimizer state.
+    """Keeps a client's optimizer state from one fit to the next.
 
     Attributes:
         kept: the optimizer state, which is restored before a fit and replaced after it. If None,

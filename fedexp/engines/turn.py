@@ -37,12 +37,13 @@ class Trained(NamedTuple):
 
 
 def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
-    """The updates as the server receives them: compressed and decoded, then with injected faults.
+    """Complete the updates: the result has the updates as the server receives them.
 
-    An update is rejected if it is not finite, if its client keeps weights that are not finite, or
-    if it misses the simulated deadline. The client then gets back the state from the start of the
-    round. ``Turn.fitted`` and the size of the client's state are added to the metrics. Waits for
-    the device once, for all turns together.
+    An update is compressed and decoded, and then gets the injected faults. An update is rejected if
+    it is not finite, if its client keeps weights that are not finite, or if it misses the simulated
+    deadline. The client then gets back its state from the start of the round. ``Turn.fitted`` and
+    the size of the client's state are added to the metrics. This function waits for the device
+    once, for all turns together.
     """
     module = resources.module
     sent = [_sent(each, resources.upload) for each in turns]
@@ -61,7 +62,7 @@ def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
 
 
 def _sent(trained: Trained, upload: CompressedUpload | None) -> Update:
-    """The update as the server decodes it."""
+    """The update that the server has after decoding; without compression, the client's update."""
     if upload is None:
         return trained.update
     return upload.send(trained.update, trained.turn.message, trained.state.memory(MEMORY))
@@ -72,7 +73,10 @@ def _sums_are_finite(turn: Trained, arrived: Update, device: torch.device) -> Te
 
 
 def _kept(turn: Trained, arrived: Update) -> list[Tensors]:
-    """The tensors that a client keeps; a compressed update does not show all of its weights."""
+    """The tensors that the client keeps, which must be finite like the update.
+
+    A compressed update omits some weights, so the client's full weights are included, too.
+    """
     kept = [turn.state.private, turn.state.separate_model]
     if arrived.weights_nbytes is not None:
         kept += [turn.update.weights, turn.state.memory(MEMORY)]
@@ -80,15 +84,16 @@ def _kept(turn: Trained, arrived: Update) -> list[Tensors]:
 
 
 def on_host(rows: Sequence[Tensor]) -> list[list[float]]:
-    """The numbers of all ``rows``; waits for the device."""
+    """Copy the numbers in ``rows`` to the CPU; this waits for the device."""
     numbers: list[list[float]] = torch.stack(list(rows)).tolist()
     return numbers
 
 
 def _ended(turn: Trained, arrived: Update, values: Sequence[float], resources: Resources) -> Update:
-    """Complete the update that arrived.
+    """Complete the update that arrived: add the metrics, and check whether it is finite or late.
 
-    ``values`` are the numbers of ``turn.fitted`` and, last, whether the update's sums are finite.
+    ``values`` are the numbers of ``turn.fitted``, followed by 1 if the update's sums are finite and
+    by 0 if not.
     """
     *fitted, sums_are_finite = values
     finite = bool(sums_are_finite) or is_finite(arrived, _kept(turn, arrived))

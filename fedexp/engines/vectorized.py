@@ -41,11 +41,12 @@ from fedexp.state.client_state import ClientState
 class Vectorized(Engine):
     """Trains clients in stacks: one training step serves all clients of a stack.
 
-    A stack is sorted by the number of steps, the largest first, so clients that have finished drop
-    off its end. If one phase would need another order than the next phase, the clients are put into
-    different stacks. Each client has its own batches, gradient norm and optimizer state. The
-    weights equal the weights of ``serial`` except for rounding and the random numbers of layers
-    such as dropout. The optimizer must be elementwise, like SGD and Adam.
+    The clients of a stack are sorted by their number of steps, the largest first, so the clients
+    that finish early are its last rows, and these are dropped. If two clients would need different
+    orders in different phases, they are put into different stacks. Batches, gradient norm and
+    optimizer state belong to one client each. The weights equal the weights of ``engine=serial``,
+    except for rounding and the random numbers of layers such as dropout. The optimizer must be
+    elementwise, like SGD and Adam.
 
     The constructor calls the method ``prepare_for_vmap()`` of every layer that has one.
 
@@ -88,7 +89,7 @@ class Vectorized(Engine):
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Train one stack after another."""
-        self.resources.load_global(message)  # a stack has the shapes of this round's buffers
+        self.resources.load_global(message)  # sets the shapes of this round's buffers
         draws = Counter(cohort)
         clients: Sequence[int] = list(draws)
         try:
@@ -123,7 +124,7 @@ class Vectorized(Engine):
         return self._steps(data, round, phases)
 
     def _steps(self, data: ClientData, round: int, phases: Sequence[Phase]) -> tuple[int, ...]:
-        """The steps in each phase; without phases, the number of batches in an epoch."""
+        """The client's steps in each phase; without phases, its number of batches in an epoch."""
         batches = data.local_batches(round, self.resources.local.batch_size)
         return tuple(batches.steps_in(each.epochs) for each in phases) or (len(batches),)
 
@@ -135,7 +136,7 @@ class Vectorized(Engine):
     ) -> Iterator[Sequence[int]]:
         """Yield groups of at most ``clients_per_chunk``, the clients with the most steps first.
 
-        ``steps`` are a client's steps in each phase.
+        ``steps(client, message)`` gives a client's steps in each phase.
         """
         for group in longest_first({client: steps(client, message) for client in clients}):
             if self._clients_per_chunk is None:
@@ -188,7 +189,7 @@ class Vectorized(Engine):
 
         Args:
             stack: the clients.
-            phases: each row's phases, which differ in their epochs only.
+            phases: each row's phases; the rows may differ only in ``Phase.epochs``.
             kept: each row's optimizer state to start from; it is updated after training.
         """
         local, module = self.resources.local, self.resources.module
@@ -241,7 +242,7 @@ class Vectorized(Engine):
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor, step: Tensor, in_last_epoch: Tensor
     ) -> tuple[Tensor, tuple[Tensor | None, ...], dict[str, Tensors], Tensors]:
-        """Loss, arguments of ``cross_entropy``, the parts' measurements, unclipped gradient."""
+        """One client's loss, arguments for ``cross_entropy``, measurements, unclipped gradient."""
         module = self.resources.module
         loss, forward = module.objective((inputs, targets), real, step, in_last_epoch)
         return loss, forward.scored, module.measure(forward), module.unclipped_gradient()
@@ -251,7 +252,7 @@ class Vectorized(Engine):
     ) -> Tensors:
         """The gradients that ``LocalGradient`` uses in place of ``own``, for one client.
 
-        The other arguments are the arguments of ``_objective``.
+        The remaining arguments are the arguments of ``_objective``.
         """
         module = self.resources.module
 
@@ -271,7 +272,9 @@ class Vectorized(Engine):
 
 
 def longest_first(steps: Mapping[int, tuple[int, ...]]) -> list[list[int]]:
-    """Divide clients into groups in which each phase's steps never increase from one to the next.
+    """Divide clients into groups, each sorted by the number of steps, the largest first.
+
+    In a group, no phase has more steps at a client than at the client before.
 
     Args:
         steps: client -> its steps in each phase. With one phase there is one group.

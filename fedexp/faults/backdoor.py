@@ -1,4 +1,4 @@
-"""Backdoor attack: a view of a client's data in which some images have a trigger and its class."""
+"""Backdoor attack: in a view of a client's data, some images get a trigger and its target class."""
 
 from collections.abc import Callable
 from copy import copy
@@ -17,13 +17,14 @@ from fedexp.faults.trigger import Trigger
 class Backdoor:
     """Gives clients poisoned data (BadNets, Gu et al., 2017).
 
-    The poisoned images of a client are drawn without replacement from all its images; they are the
-    same in all rounds. The patch is added after augmentation, so that training and test images have
-    it in the same place.
+    A poisoned image has the trigger and its target class. The poisoned images of a client are drawn
+    without replacement from all its images; they are the same in all rounds. The patch is added
+    after augmentation, so that training and test images have it in the same place.
 
     Args:
         trigger: the patch and its target class.
-        share: share of a client's images that are poisoned. The number of images is rounded.
+        share: the share of a client's images that is poisoned. The number of poisoned images is
+            rounded.
     """
 
     def __init__(self, trigger: Trigger, share: float) -> None:
@@ -51,7 +52,7 @@ class Backdoor:
 
 
 class _Poisoned(Samples):
-    """Samples of which those at ``places`` have the trigger and the target class."""
+    """Samples that have the trigger and the target class at the positions ``places``."""
 
     is_shared = False
 

@@ -15,8 +15,9 @@ class Faults:
     at every call.
 
     Attributes:
-        needs: trait of the data -> the error if the data lack it; see ``fedexp.compatibility``.
-        forbids: trait -> the error if another component has it.
+        needs: for each trait that the data must have, the error if the data lack it; see
+            ``fedexp.compatibility``.
+        forbids: for each forbidden trait, the error if another component has it.
     """
 
     needs: Mapping[str, str] = MappingProxyType({})
@@ -38,9 +39,9 @@ class Faults:
         return update
 
     def collude(self, updates: Iterable[Update], message: Message) -> Iterator[Update]:
-        """The updates as they arrive at the server, if they depend on other updates of the cohort.
+        """Apply faults that depend on several updates, and yield the updates that the server gets.
 
-        This method is called one time in each round, after ``corrupt``. The clients received
+        This method is called once in each round, after ``corrupt``. The clients received
         ``message``. The method may hold updates back until the cohort is complete. It gets the
         updates of one process only, so an attack that needs the whole cohort forbids several
         processes.
@@ -48,5 +49,5 @@ class Faults:
         return iter(updates)
 
     def metrics(self, round: int, cohort: Sequence[int]) -> dict[str, float]:
-        """Name of a fault -> the number of clients of the cohort with it."""
+        """For each fault, the number of clients of the cohort that have it."""
         return {}

@@ -17,8 +17,9 @@ Knowledge = Literal["honest", "own"]
 JointStep = Callable[[Tensor, int, int], Tensor]
 """A function that computes the attackers' step [P].
 
-Its arguments are the known steps [n, P] float64, the number of updates of the cohort and the number
-of updates of attackers.
+A step is the change from the received to the sent weights, as a vector of P numbers. The arguments
+are the known steps [n, P] float64, the number of updates of the cohort and the number of updates of
+attackers.
 """
 
 
@@ -54,12 +55,13 @@ def little_is_enough(
 def most_deviations(updates: int, attackers: int) -> float:
     """Compute z: how many standard deviations the attackers may move away from the mean.
 
-    Of n updates m are from attackers. Together with s = floor(n / 2 + 1) - m honest updates, the
-    attackers' updates are a majority. z is chosen so that s of the n - m honest values lie farther
-    from the mean than z standard deviations, on the attackers' side, if the values are normally
-    distributed: Phi(z) = (n - m - s) / (n - m) (Baruch et al., Alg. 3). Phi is the distribution
-    function of the standard normal distribution. If the attackers alone are a majority, s is 1. If
-    z would be negative, it is 0.
+    Of n updates, m are from attackers. For a majority, the attackers need s = floor(n / 2 + 1) - m
+    honest updates on their side. The honest values of a coordinate are taken as normally
+    distributed. z is the number for which a share s / (n - m) of the honest values lies more than z
+    standard deviations from the mean, on the attackers' side. So Phi(z) = (n - m - s) / (n - m)
+    (Baruch et al., Alg. 3), where Phi is the distribution function of the standard normal
+    distribution. If the attackers alone are a majority, s is 1. If this z is negative, the result
+    is 0.
     """
     honest = updates - attackers
     supporters = max(updates // 2 + 1 - attackers, 1)
@@ -82,8 +84,9 @@ def min_max(steps: Tensor, updates: int, attackers: int, direction: Direction = 
     mean and std are those of the known steps. The direction p is -mean / ||mean|| (``unit``), -std
     (``std``) or -sign(mean) (``sign``). gamma is the largest number for which the distance of
     mean + gamma p to every known step is at most the largest distance between two known steps. The
-    authors search gamma by halving. Here each known step gives a quadratic equation, and gamma is
-    the smallest of the roots. If p is zero, the result is the mean.
+    authors search gamma by halving. Here each known step gives a quadratic equation for gamma,
+    whose larger root is the bound for this step. gamma is the smallest bound. If p is zero, the
+    result is the mean.
     """
     mean = steps.mean(dim=0)
     p: Tensor = {
@@ -96,6 +99,7 @@ def min_max(steps: Tensor, updates: int, attackers: int, direction: Direction = 
         return mean
     gaps = mean - steps
     largest = torch.stack([(steps - each).square().sum(dim=1).max() for each in steps]).max()
+    # For each known step x:
     # ||mean + gamma p - x||^2 = square gamma^2 + 2 inner gamma + ||mean - x||^2 <= largest
     inner = gaps @ p
     slack = (largest - gaps.square().sum(dim=1)).clamp(min=0)
@@ -125,7 +129,7 @@ def collude(
         step: computes the joint step.
         knows: the updates that the attackers see. With ``own`` they see the attackers' updates
             before the attack. With ``honest`` they see the honest updates of the cohort; if there
-            are none, they see the same as with ``own``.
+            are none, they see the same updates as with ``own``.
     """
     honest: list[Update] = []
     held: list[Update] = []
@@ -163,7 +167,7 @@ def _steps(updates: Sequence[Update], message: Message, names: Sequence[str]) ->
 
 
 def _added(before: Tensors, step: Tensor, names: Sequence[str]) -> Tensors:
-    """The weights ``names`` of ``before`` plus a step [P]."""
+    """Add a step [P] to the weights ``names`` of ``before``; return only these weights."""
     pieces = torch.split(step, [before[name].numel() for name in names])
     return {
         name: (before[name] + piece.view_as(before[name])).to(before[name])

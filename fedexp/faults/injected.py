@@ -43,9 +43,9 @@ class Injected(Faults):
     with data. They attack in every round in which they take part.
 
     An attack changes only the parameters in the update. Buffers and the reports of parts do not
-    change. A Byzantine client answers a sampler's probe honestly.
+    change. If a sampler probes a Byzantine client, the client answers honestly.
 
-    * ``sign_flip`` and ``scale`` change the client's step.
+    * ``sign_flip`` and ``scale`` change the client's step: its trained minus its received weights.
     * ``label_flip`` changes only the training data: labels and class counts.
     * ``backdoor`` trains on some images with a trigger and its target class
       (``fedexp.faults.backdoor``). With ``factor`` above 1 it also scales the step, which is model
@@ -67,13 +67,14 @@ class Injected(Faults):
             ``backdoor`` trains on images with a trigger and sends w^t + factor (w_k - w^t). The
             other attacks are explained above.
         factor: norm of the sent step divided by the norm of the trained step. With
-            ``inner_product`` it is divided by the norm of the mean known step.
+            ``inner_product``: norm of the sent step divided by the norm of the mean of the known
+            steps.
         knows: the updates that colluding clients know before they send theirs. With ``honest`` they
             know the honest updates of the cohort. With ``own`` they know the colluding clients'
             updates before the attack.
         deviations: z of ``little_is_enough``. If None, ``most_deviations`` computes z.
         direction: the direction p of ``min_max``.
-        poisoned: share of a client's images that ``backdoor`` poisons.
+        poisoned: the share of a Byzantine client's images that ``backdoor`` poisons.
         trigger: the trigger of ``backdoor``.
     """
 
@@ -136,7 +137,7 @@ class Injected(Faults):
         return data
 
     def corrupt(self, update: Update, message: Message) -> Update:
-        """The update after the client's attack, if it is Byzantine; all NaN for a broken update."""
+        """The update after its faults: all NaN if broken, attacked if the client is Byzantine."""
         if self._is_broken(message.round, update.client):
             extras = {name: _all_nan(report) for name, report in update.extras.items()}
             return replace(update, weights=_all_nan(update.weights), extras=extras)

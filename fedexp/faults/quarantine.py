@@ -20,8 +20,9 @@ class Quarantine:
     """Refuses updates and merged weights that are not finite.
 
     Args:
-        policy: with ``quarantine`` such an update is not merged, and such merged weights do not
-            replace the global model; a warning is logged. With ``raise`` an error is raised.
+        policy: with ``quarantine`` an update that is not finite is not merged, and merged weights
+            that are not finite do not replace the global model. Then a warning is logged. With
+            ``raise`` an error is raised.
 
     Attributes:
         clients: the clients whose updates were refused in this round.
@@ -83,7 +84,7 @@ class Quarantine:
 
 
 def is_finite(update: Update, kept: Sequence[Tensors] = ()) -> bool:
-    """Whether weights, reports of parts and ``kept`` are free of NaN and infinity.
+    """Whether the weights and extras of an update, and ``kept``, are free of NaN and infinity.
 
     Args:
         update: the update.
@@ -93,10 +94,10 @@ def is_finite(update: Update, kept: Sequence[Tensors] = ()) -> bool:
 
 
 def has_finite_sums(update: Update, kept: Sequence[Tensors], device: torch.device) -> Tensor:
-    """Whether the sum of each tensor that ``is_finite`` checks is finite, a bool on ``device``.
+    """Compute a fast check before ``is_finite``: whether the sum of each tensor is finite.
 
-    If all sums are finite, the update is finite. If not, call ``is_finite``, because a sum of
-    finite numbers can overflow.
+    The result is a bool on ``device``. If it is true, the update is finite. If it is false, call
+    ``is_finite``, because a sum of finite numbers can overflow.
     """
     sums = _sums(_floats(update, kept))
     if not sums:
@@ -111,7 +112,7 @@ def _floats(update: Update, kept: Sequence[Tensors]) -> Iterator[Tensor]:
 
 
 def _named(tensors: Tensors) -> str:
-    """The first tensor that is not finite, and the number of other such tensors."""
+    """Name the first tensor that is not finite, and count the others, for an error message."""
     bad = [name for name, value in tensors.items() if not _all_finite([value])]
     if not bad:
         return "weights that the client keeps"
@@ -119,7 +120,7 @@ def _named(tensors: Tensors) -> str:
 
 
 def _tensors(update: Update) -> dict[str, Tensor]:
-    """The float tensors of an update: name in error lines -> tensor."""
+    """The float tensors of an update, by their names in error messages."""
     named = dict(update.weights)
     for part, report in update.extras.items():
         named |= {f"{part}: {name}": value for name, value in report.items()}
@@ -128,7 +129,8 @@ def _tensors(update: Update) -> dict[str, Tensor]:
 
 def _all_finite(tensors: Iterable[Tensor]) -> bool:
     # If a sum is finite, so are all its terms, and a sum is much cheaper to check. The terms are
-    # checked only if a sum is not finite. All tensors share one check, which waits for the GPU.
+    # checked only if a sum is not finite. All tensors share one check, because each
+    # check waits for the GPU.
     values = [value for value in tensors if value.numel()]
     if not values or bool(torch.stack(_sums(values)).isfinite().all()):
         return True

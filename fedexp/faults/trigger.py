@@ -12,7 +12,7 @@ from fedexp.errors import InputError
 
 
 class Trigger(BaseModel):
-    """A square patch, and the class that a backdoored model predicts for images with it.
+    """A square patch, and the class that a backdoored model predicts for images with this patch.
 
     Attributes:
         size: side of the square in pixels.
@@ -47,7 +47,7 @@ class Trigger(BaseModel):
             )
 
     def pixel(self, train: Samples) -> Tensor:
-        """The patch's value in each channel of a model's input, [1, C, 1, 1] or [1, 1, 1, 1].
+        """The patch's pixel value in a model's input, [1, channels, 1, 1] or [1, 1, 1, 1].
 
         ``train`` is the training split.
         """

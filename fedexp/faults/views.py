@@ -11,7 +11,7 @@ from fedexp.data.federated import ClientData, FederatedData
 
 
 class LabelFlip:
-    """Gives clients the labels C - 1 - y instead of y.
+    """Gives clients the labels C - 1 - y instead of y, where C is the number of classes.
 
     The labels of the whole population are flipped at the first call and then reused.
     """
@@ -47,7 +47,7 @@ class Straggler(ClientData):
         return max(1, int(self.work * planned))
 
     def local_batches(self, round: int, batch_size: int) -> LocalBatches:
-        """The first batches of every epoch."""
+        """The first batches of every epoch: the share ``work`` of them, at least one."""
         return _FirstBatches(super().local_batches(round, batch_size), self.work)
 
 

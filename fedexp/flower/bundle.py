@@ -18,7 +18,7 @@ FLWR = "1.41"
 """The minor version of flwr that the app needs; Flower changes its interface with each one."""
 
 REQUIREMENT = f"flwr>={FLWR}.0,<1.42"
-"""The app's dependency; the extra ``flower`` has the same."""
+"""The app's dependency; the extra ``flower`` of fedexp requires the same version."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _FILES = {

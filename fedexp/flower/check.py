@@ -13,7 +13,7 @@ _NOT_HERE = frozenset({Need.ALL_CLIENTS, Need.SIMULATION})
 
 
 def without_simulated_measures(config: Config) -> tuple[Config, list[str]]:
-    """The config without the measures that look at clients directly, and their names."""
+    """Remove the measures that need a simulation; return the config and the removed names."""
     measures = build_measures(config.measure)
     left_out = sorted(name for name, each in measures.items() if each.needs & _NOT_HERE)
     kept = {name: node for name, node in config.measure.items() if name not in left_out}
@@ -21,7 +21,7 @@ def without_simulated_measures(config: Config) -> tuple[Config, list[str]]:
 
 
 def check_on_nodes(plan: Plan, own_data: bool) -> None:
-    """Raise InputError if the config needs a simulation, whose clients are all in reach."""
+    """Raise InputError if the config works only in a simulation, not with clients on nodes."""
     config = plan.config
     table = [
         ("engine.devices", config.engine.processes > 1, "should be 1: a node has one client"),

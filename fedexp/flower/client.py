@@ -35,7 +35,7 @@ def client_app(folder: Path) -> ClientApp:
 
 
 def _handler(app: App, answer: Answer) -> Callable[[Message, Context], Message]:
-    """Answers a message; what the node refuses is one line in the reply."""
+    """Make the function that answers a message; the reply to a refused message is the reason."""
 
     def handle(message: Message, context: Context) -> Message:
         try:

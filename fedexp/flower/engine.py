@@ -14,14 +14,14 @@ from fedexp.flower.reply import lost_state, read_tensors, read_update
 from fedexp.flower.request import Request, pack_request
 
 _MEMORY = "last received"
-"""Name of the memory in the server's ``ClientStore``: the last round of a received update."""
+"""Name of the memory that holds the last round whose update the server received from a client."""
 
 
 class NodesEngine(Engine):
-    """Sends the round's message to the node of each client and takes the replies.
+    """Trains clients on their nodes: sends each node the round's message, and reads its reply.
 
     Args:
-        resources: the store keeps the last round of each client whose update was received.
+        resources: the store in it keeps the last round whose update came in, for each client.
         nodes: reaches the nodes.
         app: ``App.version``.
         run: the name of the run.
@@ -46,7 +46,7 @@ class NodesEngine(Engine):
         self._oldest_checkpoint, self._forgets = oldest_checkpoint, forgets
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
-        """Yield the updates in the cohort's order; clients that are lost have none."""
+        """Yield the updates in the cohort's order, without those of clients that do not answer."""
         draws = Counter(cohort)
         purpose = f"round {message.round}"
         self.nodes.gather(list(draws), purpose)
@@ -76,7 +76,7 @@ class NodesEngine(Engine):
                 self.nodes.warn(purpose, client, f"{error}; its answer is left out")
 
     def request(self, client: int, message: Message, addressed: bool = True) -> Request:
-        """The request to this client; ``addressed``: with the message to this client alone."""
+        """The request to the client; if ``addressed``, with the extras for this client only."""
         return Request(
             self.app,
             self._run,
@@ -87,7 +87,7 @@ class NodesEngine(Engine):
         )
 
     def clients_with_model(self, round: int) -> list[int]:
-        """The clients whose personal model is scored after this round, if they keep it."""
+        """The clients to ask for the score of their personal model after this round."""
         trained = self.resources.store.clients_with_state
         if not self._forgets:
             return trained

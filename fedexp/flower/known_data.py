@@ -1,4 +1,4 @@
-"""A population's data as one place knows it: the server, or the node of one client."""
+"""The data of all clients, as far as the server, or the node of one client, knows them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,12 +16,12 @@ from fedexp.errors import InputError
 
 
 class KnownData(FederatedData):
-    """The sizes of all clients, the samples of some of them, and the test split of this place.
+    """The sizes of all clients, the samples of some, and the test split on this machine.
 
     Args:
-        whole: the dataset of this place.
+        whole: the dataset on this machine.
         sizes: [N] int64, the number of training samples of each client.
-        clients: client -> its data, of the clients that are here.
+        clients: client -> its data, for the clients on this machine.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class KnownData(FederatedData):
 
     @property
     def counted(self) -> Tensor:
-        """[0]: no client has class counts from the start."""
+        """[0] the clients with known class counts: none from the start."""
         return torch.arange(0)
 
     @property
@@ -55,16 +55,16 @@ class KnownData(FederatedData):
         return torch.zeros(0, self._classes, dtype=torch.int64)
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """[n, C] NaN: only figures use these class counts, so no client is asked for them."""
+        """[n, C] NaN instead of class counts: only figures use them, so no client is asked."""
         return torch.full((len(clients), self._classes), torch.nan)
 
 
 def load_place(
     config: Config, own_data: bool, source: Describer, device: torch.device
 ) -> FederatedData:
-    """The dataset of this place, divided among clients as configured.
+    """Load the dataset on this machine, and divide it among the clients as configured.
 
-    With ``own_data`` all of it belongs to client 0. Raises InputError.
+    With ``own_data`` all samples belong to client 0. Raises InputError.
     """
     if own_data:
         one = config.clients.model_copy(update={"count": 1, "per_round": 1})
@@ -73,5 +73,5 @@ def load_place(
 
 
 def data_of(client: int, whole: FederatedData, own_data: bool) -> ClientData:
-    """The data of this node's client."""
+    """The data of ``client`` in the dataset ``whole`` of the client's node."""
     return replace(whole.clients[0 if own_data else client], client=client)

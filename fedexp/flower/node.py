@@ -1,4 +1,4 @@
-"""The client half: what the node of one client does with a request.
+"""The client half: the node of one client answers requests of the server.
 
 Flower makes the ClientApp anew for each message, so each request begins by reading the client's
 state from the node's disk and ends by writing it back.
@@ -44,7 +44,7 @@ class Node:
         self._config = with_data(app.config, own.data)
 
     def introduce(self) -> RecordDict:
-        """The client's number and its number of training samples."""
+        """Tell the server the client's number, its number of training samples and its dataset."""
         about = dataset_digest(self._plan.description)
         size = self._client_data.num_samples
         return pack_introduction(self._app.version, Introduction(self._own.client, size, about))
@@ -64,7 +64,7 @@ class Node:
             return pack_update(self._app.version, update, lost_state=not found)
 
     def probe(self, content: RecordDict) -> RecordDict:
-        """The client's answer to the sampler."""
+        """Answer the sampler's question to the client (``Engine.probe``)."""
         with self._opened(content) as (federation, request, _):
             ((_, answer),) = federation.engine.probe([self._own.client], request.message)
             return pack_tensors(self._app.version, answer)

@@ -12,14 +12,15 @@ _NAME = "round_{:06d}.pt"
 
 
 class NodeStates:
-    """The client's state after each of its last rounds.
+    """Stores a client's state after each of its latest rounds.
 
-    The server names the round to go on from: the last round whose update it received. So a round
-    that is repeated starts from the same state, and a round whose update got lost leaves no trace.
-    States that a checkpoint of the server may still need are kept.
+    With each request the server names the last round whose update it received; the client goes on
+    from its state after that round. So a repeated round starts from the same state, and a round
+    whose update got lost has no effect. States that a checkpoint of the server may still need are
+    kept.
 
     Args:
-        folder: for the states of one client in one run.
+        folder: the folder for the states of one client in one run.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -37,9 +38,11 @@ class NodeStates:
 
         Args:
             round: the round that was just trained.
-            state: the state after it.
-            base: the round that it started from; later states belong to updates that got lost.
-            saved: the round of the server's oldest checkpoint; the newest state up to it is kept.
+            state: the client's state after ``round``.
+            base: ``round`` started from the state after this round. States of other later rounds
+                belong to lost updates.
+            saved: the round of the server's oldest checkpoint; of the states up to this round, the
+                newest is kept.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         write_durably(self._folder / _NAME.format(round), dump(vars(state)))

@@ -1,4 +1,4 @@
-"""The nodes of a federation: which node has which client, and what they answer."""
+"""The nodes of a federation: which node has which client, and the nodes' answers."""
 
 import logging
 import time
@@ -18,10 +18,10 @@ from fedexp.flower.request import HEAD, Facts
 LOGGER = logging.getLogger(__name__)
 
 _INTRODUCTION_S = 120.0
-"""Longest wait for the introduction of a new node, in seconds; it is asked again later."""
+"""Seconds to wait for the introduction of a new node; a silent node is asked again later."""
 
 _LOOK_S = 2.0
-"""Pause between two looks for new nodes, in seconds."""
+"""Seconds between two searches for new nodes."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Patience:
     """How long the server waits.
 
     Attributes:
-        min_clients: a round starts when this many clients of its cohort have a node, or all of a
-            smaller cohort.
-        wait_minutes: longest wait for that.
+        min_clients: a round starts when this many clients of its cohort have a node. A smaller
+            cohort needs a node for every client.
+        wait_minutes: longest wait for these nodes.
         reply_minutes: longest wait for the replies of a round; a client without a reply counts as
             dropped out.
     """
@@ -44,15 +44,15 @@ class Patience:
 class Nodes:
     """Finds the node of each client and asks clients by their numbers.
 
-    A node that is new introduces itself. If two nodes say that they have the same client, the later
-    one takes its place: a restarted node may get a new number.
+    A new node says which client it has. If two nodes have the same client, the later node replaces
+    the earlier node, because a restarted node may get a new number.
 
     Args:
         post: sends messages to nodes.
         app: ``App.version`` of the server.
         dataset: the digest of the dataset's names and shapes that every node must have.
         patience: how long to wait.
-        sizes: client -> number of its training samples, as known from before.
+        sizes: client -> number of its training samples, for clients known before a restart.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Nodes:
 
     @property
     def facts(self) -> Facts:
-        """What is known of all clients."""
+        """The facts about all clients that the server sends to nodes."""
         return Facts(self.sizes, self._class_counts)
 
     def meet(self, count: int) -> None:
@@ -80,7 +80,7 @@ class Nodes:
         self._wait(lambda: [k for k in range(count) if k not in self._sizes], 0, "the first round")
 
     def ask_class_counts(self) -> Tensor:
-        """[N, C] training samples of each class at each client; asks once. Raises InputError."""
+        """[N, C] training samples of each class and client, asked for once. Raises InputError."""
         if self._class_counts is None:
             clients = range(self._count)
             self._wait(lambda: self._without_node(clients), 0, "class counts")
@@ -96,7 +96,7 @@ class Nodes:
         return self._class_counts
 
     def _class_counts_in(self, client: int, content: RecordDict) -> Tensor | None:
-        """The client's class counts [C], if they add up to its number of samples."""
+        """The client's class counts [C]; None if their sum is not the client's sample count."""
         try:
             counts = read_tensors(content, self._app).get("counts", torch.zeros(0))
         except RefusedError as error:
@@ -106,7 +106,7 @@ class Nodes:
         return counts if whole and int(counts.sum()) == self._sizes[client] else None
 
     def gather(self, clients: Sequence[int], purpose: str) -> None:
-        """Wait until enough of the clients have a node. Raises InputError."""
+        """Wait until ``min_clients`` of the clients, or all, have a node. Raises InputError."""
         needed = min(self._patience.min_clients, len(clients))
         self._wait(lambda: self._without_node(clients), len(clients) - needed, purpose)
 
@@ -115,8 +115,8 @@ class Nodes:
     ) -> Iterator[tuple[int, RecordDict]]:
         """Send each client its request, and yield (client, reply) in the order of ``requests``.
 
-        So results do not depend on which node is the fastest. A client without a node or without a
-        reply is left out, with a warning.
+        With this order, results do not depend on which node is the fastest. A client without a
+        node or without a reply is left out, with a warning.
 
         Args:
             requests: client -> the content of the message to it.
@@ -144,7 +144,7 @@ class Nodes:
         LOGGER.warning("%s: client %d (node %d) %s", purpose, client, self._node_of[client], what)
 
     def _wait(self, missing: Callable[[], list[int]], may_miss: int, purpose: str) -> None:
-        """Wait until at most ``may_miss`` clients are missing. Raises InputError."""
+        """Wait until ``missing()`` lists at most ``may_miss`` clients. Raises InputError."""
         end, said = time.monotonic() + 60 * self._patience.wait_minutes, list[int]()
         self._meet_new()
         while len(found := missing()) > may_miss:
@@ -168,7 +168,7 @@ class Nodes:
         return [k for k in dict.fromkeys(clients) if self._node_of.get(k) not in here]
 
     def _meet_new(self) -> set[int]:
-        """Ask new nodes who they are; return the nodes that are connected."""
+        """Ask new nodes which client they have; return all connected nodes."""
         here = set(self._post.nodes())
         asked = dict.fromkeys(sorted(here - self._met), self._plain())
         for node, reply in self._post.exchange(asked, "query.introduce", _INTRODUCTION_S):
@@ -181,7 +181,7 @@ class Nodes:
         return here
 
     def _admit(self, node: int, content: RecordDict) -> str:
-        """Note the node's client; the reason if the node is refused, else empty."""
+        """Record which client the node has; return the reason if the node is refused, else ''."""
         try:
             about = read_introduction(content, self._app)
         except RefusedError as error:

@@ -1,4 +1,4 @@
-"""What a place sets for itself: a node by ``--node-config``, the server by ``--run-config``."""
+"""Settings of one machine: of a node by ``--node-config``, of the server by ``--run-config``."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from fedexp.errors import InputError
 _STATES = "~/.fedexp/clients"
 
 PLACES = ("root", "path", "test_path")
-"""Keys of ``data`` that name files or folders; a place may set them as ``data-root`` and so on."""
+"""Keys of ``data`` that name files or folders; a machine sets them as ``data-root`` and so on."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class NodeConfig:
     """The node's own settings, from ``flower-supernode --node-config``.
 
     Attributes:
-        client: the number of its client.
-        data: replaces these keys of the config's ``data``.
-        states: the folder for its client's states.
+        client: the number of the node's client.
+        data: key of the config's ``data`` -> the value that replaces the config's value.
+        states: the folder for the states of the node's client.
     """
 
     client: int
@@ -43,18 +43,18 @@ def node_config(values: Mapping[str, Any], own_data: bool) -> NodeConfig:
 
 
 def own_places(values: Mapping[str, Any]) -> dict[str, str]:
-    """Key of the config's ``data`` -> where this place has its files, as far as it says so."""
+    """Key of the config's ``data`` -> path on this machine, for the paths among ``values``."""
     found = {key: str(values.get(f"data-{key}", "")) for key in PLACES}
     return {key: place for key, place in found.items() if place}
 
 
 def with_data(config: Config, places: Mapping[str, str]) -> Config:
-    """The config with other places of the data's files; an unknown key is found by the reader."""
+    """Replace paths of the data in the config; the reader of the data reports unknown keys."""
     node = config.data.node | dict(places)
     shared = {name: getattr(config.data, name) for name in type(config.data).model_fields}
     return config.model_copy(update={"data": type(config.data)(**shared, **node)})
 
 
 def dataset_digest(about: Description) -> str:
-    """A digest of the names and shapes that all places must share."""
+    """A digest of the dataset's names and shapes, which must be equal on all machines."""
     return hashlib.sha256(repr(about).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Where the clients of a federation on Flower are, seen from the server and from a node."""
+"""The clients of a federation on Flower, as the server and as one node reach them."""
 
 import secrets
 from collections.abc import Callable
@@ -26,14 +26,14 @@ from fedexp.state.run_folder import checkpoint_folders
 
 
 class OnNodes(Population):
-    """The clients of a federation, seen from the server: each is on a node of its own.
+    """The clients of a federation, as the server reaches them: each client is on another node.
 
     Args:
         app: the app.
         nodes: reaches the nodes.
         run: the name of the run.
         folder: the run's folder.
-        keep: ``checkpoint.keep``, the number of checkpoints there.
+        keep: ``checkpoint.keep``, the number of checkpoints that the folder keeps.
     """
 
     def __init__(self, app: App, nodes: Nodes, run: str, folder: Path, keep: int) -> None:
@@ -41,7 +41,7 @@ class OnNodes(Population):
         self._folder, self._keep = folder, keep
 
     def load(self, config: Config, source: Describer, device: torch.device) -> FederatedData:
-        """The server's test split, and the sizes of all clients, which the nodes are asked for."""
+        """Load the server's test split, and ask the nodes for the sizes of all clients."""
         whole = load_place(config, self._app.own_data, source, device)
         self._nodes.meet(config.clients.count)
         sizes = dict(enumerate(self._nodes.sizes.tolist()))
@@ -59,11 +59,11 @@ class OnNodes(Population):
         return KnownData(whole, self._nodes.sizes, nobody)
 
     def known(self, setting: Setting) -> Setting:
-        """The setting with class counts that are asked for when a part needs them."""
+        """Add class counts to the setting; the nodes are asked for them when a part needs them."""
         return _known(setting, self._nodes.ask_class_counts)
 
     def engine(self, resources: Resources, make: Callable[[Resources], Engine]) -> Engine:
-        """The engine that sends messages to the nodes."""
+        """Make the engine that trains clients on their nodes."""
         return NodesEngine(
             resources,
             self._nodes,
@@ -74,11 +74,11 @@ class OnNodes(Population):
         )
 
     def scoring(self, engine: Engine) -> Scoring:
-        """Scores the global model here, and asks the nodes for the scores of personal models."""
+        """Make the object that scores the global model here, and personal models on the nodes."""
         return NodesScoring(engine)
 
     def _oldest_checkpoint(self, round: int) -> int:
-        """The round of the oldest checkpoint before this round; 0 if the run may start anew."""
+        """The round of the oldest checkpoint before this round; 0 without any checkpoint yet."""
         if not self._keep:
             return round - 1
         found = checkpoint_folders(self._folder)
@@ -86,12 +86,12 @@ class OnNodes(Population):
 
 
 class OnOneNode(Population):
-    """The population, seen from the node of one client.
+    """The clients of a federation, as the node of one client knows them.
 
     Args:
         own_data: whether the node reads its own dataset.
         client: the number of the node's client.
-        facts: what the server said of all clients.
+        facts: the facts about all clients that the server sent.
     """
 
     def __init__(self, own_data: bool, client: int, facts: Facts) -> None:
@@ -104,7 +104,7 @@ class OnOneNode(Population):
         return KnownData(whole, self._facts.sizes, own)
 
     def known(self, setting: Setting) -> Setting:
-        """The setting with the class counts that the server sent, if a part needs them."""
+        """Add to the setting the class counts that the server sent, if it sent any."""
         counts = self._facts.class_counts
         return _known(setting, None if counts is None else lambda: counts)
 

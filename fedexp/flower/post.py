@@ -7,7 +7,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 _PULL_S = (0.05, 2.0)
-"""Shortest and longest pause between two looks for replies, in seconds."""
+"""Shortest and longest pause between two checks for new replies, in seconds."""
 
 
 class Post:
@@ -27,12 +27,12 @@ class Post:
     def exchange(
         self, requests: Mapping[int, RecordDict], kind: str, seconds: float
     ) -> Iterator[tuple[int, RecordDict | str]]:
-        """Yield (node, reply) for each request, when it arrives; the reply is an error or records.
+        """Yield (node, reply) when a reply arrives; a reply is records, or a text about an error.
 
         Args:
             requests: node -> the content of the message to it.
             kind: the message's type: ``train``, ``evaluate``, ``query.NAME`` ...
-            seconds: a node without a reply after this time gives an error.
+            seconds: longest wait; a node that has not replied by then gets an error as its reply.
         """
         if not requests:
             return
@@ -48,7 +48,7 @@ class Post:
         yield from self._replies(open_, time.monotonic() + seconds)
 
     def _replies(self, open_: dict[str, int], end: float) -> Iterator[tuple[int, RecordDict | str]]:
-        """Yield (node, reply) for each message that has none yet; message id -> node."""
+        """Yield (node, reply) for the unanswered messages ``open_`` (message id -> node)."""
         pause, longest = _PULL_S
         while open_ and time.monotonic() < end:
             arrived = list(self._grid.pull_messages(list(open_)))

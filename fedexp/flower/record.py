@@ -1,4 +1,4 @@
-"""What the server keeps of a federation in the run's folder, to go on after a stop."""
+"""The facts about a federation that a stopped server needs to go on, in the run's folder."""
 
 import json
 import secrets
@@ -15,7 +15,7 @@ class Record:
     """The content of ``FILE``.
 
     Attributes:
-        run: the name of the run at the nodes, which keep the states of runs apart.
+        run: the name under which the nodes store their clients' states for this run.
         sizes: client -> number of its training samples.
     """
 
@@ -33,6 +33,6 @@ def read_record(folder: Path) -> Record:
 
 
 def write_record(folder: Path, record: Record) -> None:
-    """Write the record, completely or not at all."""
+    """Write the record; an interrupted write leaves the old file unchanged."""
     folder.mkdir(parents=True, exist_ok=True)
     write_durably(folder / FILE, json.dumps(asdict(record)).encode())

@@ -2,4 +2,4 @@
 
 
 class RefusedError(ValueError):
-    """A message that does not fit: of another app, malformed, or of the wrong shape. One line."""
+    """A message from another app, malformed or with wrong shapes; the error is one line."""

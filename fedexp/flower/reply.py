@@ -1,4 +1,4 @@
-"""What a node sends back to the server."""
+"""The replies that a node sends to the server."""
 
 from dataclasses import dataclass
 
@@ -30,12 +30,12 @@ def check_reply(content: RecordDict, app: str) -> None:
 
 @dataclass(frozen=True)
 class Introduction:
-    """What a node says of itself.
+    """The facts that a node tells the server about itself.
 
     Attributes:
         client: the number of the node's client.
         samples: the number of the client's training samples.
-        dataset: a digest of the names and shapes of its dataset.
+        dataset: a digest of the names and shapes of the node's dataset.
     """
 
     client: int
@@ -44,7 +44,7 @@ class Introduction:
 
 
 def pack_introduction(app: str, about: Introduction) -> RecordDict:
-    """The introduction as records."""
+    """Pack the introduction into records."""
     return RecordDict({HEAD: ConfigRecord({"app": app, **vars(about)})})
 
 
@@ -59,9 +59,9 @@ def read_introduction(content: RecordDict, app: str) -> Introduction:
 
 
 def pack_update(app: str, update: Update, lost_state: bool) -> RecordDict:
-    """The update as records, without ``directions``.
+    """Pack the update into records, without the update's ``directions``.
 
-    ``lost_state``: whether the client's state of the last round was missing.
+    ``lost_state``: whether the client's state of the last round was missing on the node.
     """
     head = {
         "app": app,
@@ -92,7 +92,7 @@ def read_update(
         client: the client that was asked.
         samples: the number of training samples that the client has said it has.
         draws: how often the sampler drew this client.
-        message: the message to this client; the update's weights must fit its weights.
+        message: the message to this client; the update must have weights of the same shapes.
 
     Raises:
         RefusedError: the reply does not fit.
@@ -121,7 +121,7 @@ def read_update(
 
 
 def pack_tensors(app: str, tensors: Tensors) -> RecordDict:
-    """A reply of tensors: the answer to a sampler, or class counts."""
+    """Pack tensors, such as the answer to a sampler or class counts, into a reply."""
     return RecordDict({HEAD: ConfigRecord({"app": app}), "tensors": pack(tensors)})
 
 

@@ -1,4 +1,4 @@
-"""What the server sends to a node."""
+"""The requests that the server sends to a node."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ HEAD = "head"
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of all clients; the parts' halves at the nodes need it, too.
+    """Facts about all clients; parts need them on the server and on the nodes.
 
     Attributes:
         sizes: [N] int64, the number of training samples of each client.
@@ -34,12 +34,12 @@ class Request:
 
     Attributes:
         app: ``App.version`` of the server.
-        run: the name of the run; a node keeps the states of different runs apart.
+        run: the name of the run, under which the node stores the client's states.
         message: the message to this client.
         base: the last round whose update of this client the server received; 0 for none. The
             client goes on from its state after that round.
         saved: the round of the server's oldest checkpoint; the server may go back to it.
-        facts: what is known of all clients.
+        facts: facts about all clients.
     """
 
     app: str
@@ -51,7 +51,7 @@ class Request:
 
 
 def pack_request(request: Request, **options: str | int | bool | list[str]) -> RecordDict:
-    """The request as records; ``options`` are further values for the node."""
+    """Pack the request into records; ``options`` are further values for the node."""
     message, facts = request.message, request.facts
     head = ConfigRecord(
         {
@@ -94,7 +94,7 @@ def check_app(content: RecordDict, app: str) -> None:
 
 
 def pack_extras(extras: Extras) -> RecordDict:
-    """The tensors of parts as records."""
+    """Pack the tensors of parts into records."""
     return RecordDict({name: pack(each) for name, each in _named(extras).items()})
 
 

@@ -1,4 +1,4 @@
-"""Scores of personal models that are on nodes."""
+"""Scores of the personal models that clients keep on their nodes."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -18,7 +18,7 @@ from fedexp.measures.scoring.scoring import Scoring
 
 
 class NodesScoring(Scoring):
-    """Asks the nodes for the scores of their clients' personal models, which never travel.
+    """Asks the nodes for the scores of personal models; the models stay on the nodes.
 
     The nodes answer with accuracies and other metrics of their own test split.
     """
@@ -26,7 +26,7 @@ class NodesScoring(Scoring):
     def client_scores(
         self, message: Message, samples: ScoredSamples, tune: bool
     ) -> Iterator[tuple[int, ClientScores]]:
-        """(client, scores) of the clients that keep a model and have a node."""
+        """Yield (client, scores) for each client that keeps a model and has a node."""
         engine = cast(NodesEngine, self.engine)
         tunes = bool(tune and self.resources.personalization.tuning())
         requests = {
@@ -49,7 +49,7 @@ class NodesScoring(Scoring):
 def scores_at_node(
     scoring: Scoring, client: int, message: Message, content: RecordDict
 ) -> list[ClientScores]:
-    """The scores of this client's personal model; none if it keeps no model."""
+    """The scores of this client's personal model; empty if the client keeps no model."""
     head, resources = content.config_records[HEAD], scoring.resources
     if client not in resources.store.clients_with_model:
         return []

@@ -54,7 +54,7 @@ def serve(app: App, grid: Grid, run_config: Mapping[str, Any]) -> RunResult:
     Args:
         app: the app.
         grid: reaches the nodes.
-        run_config: the values of ``[tool.flwr.app.config]``, with those of ``--run-config``.
+        run_config: the values of ``[tool.flwr.app.config]``; ``--run-config`` replaces values.
 
     Raises:
         InputError: a value is wrong, or nodes are missing for too long.
@@ -85,7 +85,7 @@ def _patience(run_config: Mapping[str, Any]) -> Patience:
 
 
 def _log_to_stderr() -> None:
-    """Show what fedexp logs; Flower passes it on to ``flwr run --stream``."""
+    """Write fedexp's log to standard error, which Flower shows in ``flwr run --stream``."""
     logger = logging.getLogger("fedexp")
     if not logger.handlers:
         handler = logging.StreamHandler()

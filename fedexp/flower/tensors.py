@@ -21,7 +21,7 @@ _TYPES = {
 
 
 def pack(tensors: Tensors) -> ArrayRecord:
-    """The tensors as one record, in their order."""
+    """Pack the tensors into one record, in the same order."""
     return ArrayRecord({name: _array(value) for name, value in tensors.items()})
 
 

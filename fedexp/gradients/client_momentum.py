@@ -25,25 +25,26 @@ class ClientMomentum(LocalGradient):
 
     The method is from Xu et al., 2021, arXiv 2106.10874, Alg. 2. A local step is w <- w - eta v
     with v = alpha g + (1 - alpha) Delta. eta is the learning rate, g is the gradient, and Delta is
-    the mean direction of the last round. After the round
+    the mean direction of the last round. After the round the server computes the next
 
         Delta <- (w^t - mean_cohort w_k) / (eta K),
 
-    where K is the number of local steps. So Delta is the mean of all v in the cohort. In the first
+    where w^t is the global model that the round started from, w_k is the trained model of client k,
+    and K is the number of local steps. So Delta is the mean of all v in the cohort. In the first
     round Delta is 0, so steps are short. The next global model is the aggregator's result. With
-    ``aggregator=uniform`` it is the paper's x - eta_g Delta with eta_g = eta K.
+    ``aggregator=uniform`` this is the paper's w^t - eta_g Delta with eta_g = eta K.
 
-    The paper does not consider clients that take different numbers of steps. In this case eta K is
-    the mean over the cohort, and each v has the same weight in Delta. With local momentum or
+    In the paper all clients take the same number of steps. If the numbers differ, the mean of eta K
+    over the cohort is used, and each v has the same weight in Delta. With local momentum or
     Nesterov's momentum, ``unit_distance`` replaces K, as in SCAFFOLD. Weight decay of the optimizer
-    is added to v, and ``local.grad_clip`` clips v. Private parameters have no Delta: their steps
-    use g.
+    is added to v, and ``local.grad_clip`` clips v. The steps of private parameters use g instead of
+    v.
 
-    Traffic: each update also has eta K. From the second round the message also has Delta, so that a
-    client downloads twice the size of the model.
+    Each client sends the number eta K besides its weights. From the second round the server sends
+    Delta besides the weights, so a client downloads twice the size of the model.
 
     Args:
-        alpha: share of the gradient. With 1 the method is FedAvg.
+        alpha: weight of the gradient in v. With 1 the method is FedAvg.
     """
 
     summed = True
@@ -68,7 +69,7 @@ class ClientMomentum(LocalGradient):
         self.local = LocalGradient()
 
     def setup(self, setting: Setting) -> None:
-        """Make a buffer for Delta. At first ``mean`` is empty, which means Delta = 0."""
+        """Make a buffer for Delta. The dictionary ``mean`` is empty at first: Delta is 0."""
         self.momentum = Anchors(shared_parameters(setting))
         self.mean: Tensors = {}
 
@@ -82,38 +83,38 @@ class ClientMomentum(LocalGradient):
         }
 
     def broadcast(self, round: int) -> Tensors:
-        """Delta, from the second round."""
+        """Server: send Delta. In the first round there is nothing to send."""
         return dict(self.mean)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set Delta."""
+        """Client: store the received Delta, for all local steps of this turn."""
         self.momentum.fill(message.extras)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """eta K."""
+        """Client: send eta K, the learning rate times the number of local steps."""
         distance = unit_distance(optimizer_of(client), client.steps) * client.learning_rate
         return {"distance": torch.tensor(distance, dtype=torch.float64, device=client.device)}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Find the next Delta. The merged weights are returned unchanged."""
+        """Server: compute the next Delta. The merged weights are returned unchanged."""
         distance = sums["distance"].item() / clients
         self.mean = {name: (current[name] - merged[name]) / distance for name in self.momentum}
         return merged
 
     def server_state(self) -> dict[str, Any]:
-        """Delta."""
+        """What a checkpoint stores: Delta, the mean direction of the last round."""
         return {"mean": dict(self.mean)}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
+        """Restore Delta from the result of ``server_state``."""
         self.mean = self.momentum.beside(state["mean"])
 
 
 class SharpnessAwareMomentum(ClientMomentum):
-    """FedCM's v with the gradient of FedSAM in place of g (MoFedSAM; Qu et al., ICML 2022).
+    """FedCM with FedSAM's gradient in place of the plain one (MoFedSAM; Qu et al., ICML 2022).
 
     Args:
-        alpha: share of FedSAM's gradient, the paper's beta.
+        alpha: weight of FedSAM's gradient in a step; the paper calls it beta.
         rho: norm of the step from w to the weights where FedSAM computes its gradient.
     """
 

@@ -1,4 +1,4 @@
-"""FedLESAM: FedSAM with a direction that a client estimates from the global models it received."""
+"""FedLESAM: FedSAM with a direction from the last two global models that the client received."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from fedexp.regularizers.anchors import Anchors, shared_parameters
 class LocallyEstimated(SharpnessAware):
     """The gradient at w + rho d / ||d||, with d = w_old - w^t (Fan et al., ICML 2024).
 
-    w^t is the global model of this round, and w_old is the global model that the client received in
-    its previous turn. The server moved from w_old to w^t to lower the global loss, so the loss
-    increases along d. In a client's first round d is 0, and the gradient is computed at w. A step
-    costs two gradients, because the gradient at w is computed for the logged loss, too.
+    w are the local weights before the step. w^t is the global model of this round, and w_old is the
+    global model that the client received in its previous turn. The server moved from w_old to w^t
+    to lower the global loss, so the loss increases along d. In a client's first round d is 0, and
+    the gradient is computed at w. A step costs two gradients: the other one, at w, is computed for
+    the logged loss. ``rho`` is the norm of the step from w along d.
     """
 
     def setup(self, setting: Setting) -> None:
-        """Make one direction for each shared parameter."""
+        """Make a buffer for the direction d of each shared parameter."""
         self.ascent = Anchors(shared_parameters(setting))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set the direction, and store the received global model for the client's next turn."""
+        """Compute d, and store the received global model for the client's next turn."""
         received = {name: message.weights[name].clone() for name in self.ascent}
         self.ascent.fill({name: memory[name] - received[name] for name in memory})
         memory.update(received)

@@ -1,4 +1,4 @@
-"""Per-FedAvg: local steps improve the model that a client gets after one gradient step."""
+"""Per-FedAvg: local steps lower the loss that the model has after one more gradient step."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fedexp.gradients.steps import along
 class Meta(LocalGradient):
     """The gradient of f(w - alpha grad f(w)), MAML's objective (Fallah et al., NeurIPS 2020).
 
-    f is the client's loss. g is the gradient at w - alpha grad f(w), and H is the Hessian at w. The
-    exact gradient of the objective is (I - alpha H) g. The paper draws independent batches D for
-    grad f(w), D' for g and D'' for H; here they are two or three parts of one batch. A step also
-    computes the gradient on the whole batch, for the logged loss. Two approximations of the exact
-    gradient are possible, as in the paper:
+    f is the client's loss and w are the local weights. g is the gradient of f at
+    w - alpha grad f(w), and H is the Hessian of f at w. The exact gradient of the objective is
+    (I - alpha H) g. The paper draws independent batches D for grad f(w), D' for g and D'' for H.
+    Here these batches are two or three parts of one batch. A step also computes the gradient on the
+    whole batch, for the logged loss. The paper has two approximations of the exact gradient:
 
     * ``first_order`` uses g, without H.
     * ``hessian_free`` replaces H g by the difference of the gradients on D'' at w + delta g and at
       w - delta g, divided by 2 delta.
 
     Args:
-        alpha: size of the step in the objective.
+        alpha: step size alpha of the gradient step inside the objective.
         approximation: ``first_order`` or ``hessian_free``.
-        delta: the step size in ``hessian_free``.
+        delta: the step size delta in ``hessian_free``.
     """
 
     forbids = MappingProxyType(

@@ -1,4 +1,4 @@
-"""APFL: one step trains the shared model and the client's own model, the parts of a mixture."""
+"""APFL: one step trains the shared model, and the client's own model in a mixture with it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _ALPHA = "personalization.alpha"
 
 
 class Mixture(LocalGradient):
-    """The gradients of a local step of APFL, for two models (Deng et al., 2020, Alg. 1).
+    """The gradients for the two models that APFL trains in a step (Deng et al., 2020, Alg. 1).
 
-    w is the shared model, v is the client's own model, f is the local objective, and alpha is the
-    share of v in the mixture. The gradient for w is that of f(w). The gradient for v is that of
-    f(alpha v + (1 - alpha) w) with respect to v, which is alpha times the gradient at the mixture.
-    The two gradients are computed at the weights before the step, on the same batch. A step costs
-    two gradients.
+    w is the shared model, v is the client's own model, and f is the local objective. The mixture is
+    the model alpha v + (1 - alpha) w. w moves along the gradient of f(w). v moves along the
+    gradient of f(alpha v + (1 - alpha) w) with respect to v, which is alpha times the gradient of f
+    at the mixture. The two gradients are computed at the weights before the step, on the same
+    batch. A step costs two gradients.
     """
 
     traits = frozenset({MIXED_MODEL})
@@ -34,15 +34,15 @@ class Mixture(LocalGradient):
     alpha: Tensor
 
     def setup(self, setting: Setting) -> None:
-        """Make a buffer for alpha."""
+        """Make a buffer for alpha, the weight of the client's own model in the mixture."""
         self.register_buffer("alpha", torch.zeros(()), persistent=False)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Copy alpha from the personalization, whose ``begin`` comes first."""
+        """Copy alpha from the personalization, whose ``begin`` is called before this one."""
         self.alpha.copy_(client.weights[_ALPHA])
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
-        """The gradients of w and v."""
+        """The gradients for the shared model w and for the client's own model v."""
         mixed = mixture(parameters, self.alpha)
         at_mixture = gradient_at(parameters | mixed)
         return own | as_own({name: self.alpha * at_mixture[name] for name in mixed})

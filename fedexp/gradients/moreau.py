@@ -20,19 +20,21 @@ from fedexp.personalization.own_model import as_own, own_model, rate_of_round
 class Moreau(LocalGradient):
     """The gradient lam (w - theta) of the Moreau envelope (Dinh et al., NeurIPS 2020, Eq. 3 and 6).
 
-    theta approximately minimizes f(theta) + (lam / 2) ||theta - w||^2, where f is the client's
-    loss. It is found by ``steps`` gradient steps on the batch of the local step. So the local step
-    w <- w - eta lam (w - theta) costs ``steps`` gradients, and one more at w for the logged loss.
-    Then theta becomes the client's own model of ``personalization=pfedme``: this part returns the
-    gradient with which a plain SGD step moves the client's own model to theta.
+    w is the local copy of the shared model, and f is the client's loss. The weights theta
+    approximately minimize f(theta) + (lam / 2) ||theta - w||^2. They are found by ``steps``
+    gradient steps on the batch of the local step. The local step is w <- w - eta lam (w - theta),
+    where eta is the learning rate. It costs ``steps`` gradients, and one more at w for the logged
+    loss. Then theta becomes the client's own model of ``personalization=pfedme``: this part also
+    returns the gradient with which a plain SGD step moves the client's own model to theta.
 
     Args:
         lam: strength of the proximal term. eta lam must be below 2.
-        steps: K, gradient steps for theta. The paper iterates up to a chosen accuracy instead.
+        steps: number of gradient steps for theta. The paper instead takes steps until theta is
+            accurate enough.
         rate: step size of the gradient steps for theta.
-        start: where theta starts in each local step. With "previous" (authors' code) it starts from
-            the theta of the last local step, and in the first step from the global model. With
-            "shared" it starts from w. The paper does not say where it starts.
+        start: where theta starts in each local step. With "previous" (authors' code) theta starts
+            from the theta of the last local step, and in the first step from the global model. With
+            "shared" theta starts from w. The paper does not name the start.
     """
 
     traits = frozenset({PROXIMAL_POINTS})
@@ -56,11 +58,11 @@ class Moreau(LocalGradient):
         self.register_buffer("eta", torch.zeros(()), persistent=False)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set eta."""
+        """Set eta to the learning rate of this round."""
         self.eta.fill_(rate_of_round(client))
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
-        """The gradients for w and for the client's own model."""
+        """The gradients for the shared model w and for the client's own model."""
         before = own_model(parameters)
         w = {name: parameters[name] for name in before}
         theta = before if self.start == "previous" else w

@@ -13,11 +13,12 @@ from fedexp.gradients.steps import along, scaled_to
 class SharpnessAware(LocalGradient):
     """The gradient at w + rho g / ||g||, where g is the gradient at w (Qu et al., ICML 2022).
 
-    The two gradients are computed on the same batch, so a step costs two gradients. The norm is
-    over all trained parameters. Only the forward pass at w updates BatchNorm's running statistics.
+    w are the local weights before the step. The two gradients are computed on the same batch, so a
+    step costs two gradients. The norm ||g|| is over all trained parameters. Only the forward pass
+    at w updates BatchNorm's running statistics.
 
     Args:
-        rho: norm of the step from w to the other weights.
+        rho: norm of the step from w to the weights w + rho g / ||g||.
     """
 
     def __init__(self, rho: PositiveFloat) -> None:
@@ -25,9 +26,9 @@ class SharpnessAware(LocalGradient):
         self.rho = rho
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
-        """The gradient at the other weights w + rho g / ||g||."""
+        """The gradient at the weights w + rho g / ||g||."""
         return gradient_at(along(parameters, scaled_to(self.rho, self.direction(parameters, own))))
 
     def direction(self, parameters: Tensors, own: Tensors) -> Tensors:
-        """The direction g from w to the other weights; its norm does not matter."""
+        """The direction of the step away from w, here g. Its norm does not matter."""
         return own

@@ -1,4 +1,4 @@
-"""Steps in the space of named parameters."""
+"""Steps that move all parameters of a model along a direction."""
 
 import torch
 
@@ -14,7 +14,7 @@ def along(parameters: Tensors, direction: Tensors, scale: float = 1.0) -> Tensor
 
 
 def scaled_to(length: float, direction: Tensors) -> Tensors:
-    """Scale ``direction`` so that its norm over all names is ``length``. Zero stays zero."""
+    """Scale ``direction`` so that its norm over all parameters is ``length``. Zero stays zero."""
     if not direction:
         return {}
     norm = torch.stack([value.square().sum() for value in direction.values()]).sum().sqrt()

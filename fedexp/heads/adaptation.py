@@ -1,4 +1,4 @@
-"""FedGELA's local adaptation: each client scales the classifier's vectors to its classes."""
+"""FedGELA's local adaptation: each client scales its logits by factors from its class shares."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ FORMS: dict[Form, Callable[[Tensor], Tensor]] = {
     "sqrt": torch.sqrt,
     "exp": torch.exp,
 }
-"""The functions Q: a class's share of the client's samples -> its factor before normalisation."""
+"""The functions Q, which turn a class's share of the client's samples into a raw factor."""
 
 
 def adaptation(counts: Tensor, form: Form = "linear") -> Tensor:
     """Compute Phi_k(c), the factor of class c at client k, with mean 1 over the classes.
 
-    q_kc = n_kc / n_k is the share of class c among the client's samples, and Q is the function
-    ``form``. Then Phi_k(c) = C Q(q_kc) / sum_j Q(q_kj), summed over the classes j that client k
-    holds. Phi_k(c) is 0 for classes that the client lacks. If Q is the identity, Phi_k(c) = C q_kc,
-    as in the paper and the released code (Fan et al., NeurIPS 2023).
+    Of the n_k training samples of client k, n_kc have class c. q_kc = n_kc / n_k is the share of
+    class c, and Q is the function ``form``. Then Phi_k(c) = C Q(q_kc) / sum_j Q(q_kj), summed over
+    the classes j that client k holds. Phi_k(c) is 0 for classes that the client lacks. If Q is the
+    identity, Phi_k(c) = C q_kc, as in the paper and the released code (Fan et al., NeurIPS 2023).
 
     Args:
-        counts: [C] the client's training samples of each class.
+        counts: [C] the number of the client's training samples of each class.
         form: Q: ``linear``, ``sqrt`` or ``exp``.
 
     Returns:
@@ -46,16 +46,17 @@ def adaptation(counts: Tensor, form: Form = "linear") -> Tensor:
 
 
 def population_gamma(counts: Tensor, form: Form = "linear") -> Tensor:
-    """For each class c the factor gamma_c with which Phi_k(c) = gamma_c Q(q_kc) has mean 1.
+    """Compute the gamma_c for which Phi_k(c) = gamma_c Q(q_kc) has mean 1 over the clients.
 
     Phi_k(c) is the factor of class c at client k, and q_kc is the share of class c among the
-    client's n_k samples. The mean is over the clients, weighted by n_k; n is the sum of all n_k.
-    With gamma_c = n / sum_k n_k Q(q_kc), sum_k (n_k / n) Phi_k(c) is 1 for every class. So the
-    average of the clients' classifiers is the global classifier (Fan et al., NeurIPS 2023, 5.3). If
-    Q is the identity, gamma_c = n / n_c. The paper has one gamma for all classes.
+    client's n_k samples. The mean weights client k by n_k; n is the sum of all n_k. With
+    gamma_c = n / sum_k n_k Q(q_kc), sum_k (n_k / n) Phi_k(c) is 1 for every class. So the average
+    of the clients' classifiers is the global classifier (Fan et al., NeurIPS 2023, 5.3). If Q is
+    the identity, gamma_c = n / n_c, where n_c is the number of samples of class c. The paper has
+    one gamma for all classes.
 
     Args:
-        counts: [N, C] training samples of each class at each client.
+        counts: [N, C] the number of training samples of each class at each client.
         form: Q: ``linear``, ``sqrt`` or ``exp``.
 
     Returns:
@@ -84,7 +85,8 @@ class AdaptedHead(Head):
             clients, see ``population_gamma``.
         missing: treatment of the classes that a client lacks. With ``exclude`` their logit is -inf.
             With ``zero_logit`` their logit is multiplied by Phi = 0. (With ``phi=exp`` and
-            ``phi_normalization=population`` it is multiplied by Phi_k(c) = gamma_c > 0.)
+            ``phi_normalization=population`` it is multiplied by Phi_k(c) = gamma_c > 0, because
+            exp(0) = 1.)
     """
 
     derived: tuple[str, ...] = ("phi", "included")
@@ -109,13 +111,13 @@ class AdaptedHead(Head):
         self.register_buffer("included", torch.ones(num_classes, dtype=torch.bool))
 
     def setup(self, setting: Setting) -> None:
-        """Compute gamma if Phi depends on the population."""
+        """With ``phi_normalization=population`` compute gamma from all clients' class counts."""
         if self.adapt and self.phi_normalization == "population":
             counts = setting.all_class_counts("head.phi_normalization=population")
             self.gamma = population_gamma(counts, self.form)
 
     def receive(self, message: PartMessage) -> None:
-        """Reset the head to that of the global model: Phi is 1, and no class is excluded."""
+        """Reset the head for the global model: Phi is 1, and no class is excluded."""
         self.phi.fill_(1)
         self.included.fill_(True)
 
@@ -133,7 +135,7 @@ class AdaptedHead(Head):
         return torch.where(self.included, self.phi * logits, -torch.inf)
 
     def _adaptation(self, counts: Tensor) -> Tensor:
-        """Phi_k [C] of the client with these ``counts`` [C]."""
+        """The factors Phi_k [C] of a client with the class counts ``counts`` [C]."""
         if self.phi_normalization == "client":
             return adaptation(counts, self.form)
         self.gamma = self.gamma.to(counts.device)

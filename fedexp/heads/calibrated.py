@@ -20,16 +20,16 @@ from fedexp.heads.global_classifier import GlobalClassifier, trained_classifier
 
 
 def moments(features: Tensor) -> Tensor:
-    """Sums over the features z [n, d]: the matrix sum z z^T, and sum z as last row.
+    """Sum z z^T and z over the n features z in ``features`` [n, d].
 
-    The result is [d + 1, d] float32.
+    The result is [d + 1, d] float32: the matrix sum z z^T, then the vector sum z as last row.
     """
     z = features.double()
     return (F.pad(z, (0, 1), value=1.0).T @ z).float()
 
 
 def mean_and_covariance(sums: Tensor, count: float) -> tuple[Tensor, Tensor]:
-    """Mean [d] and unbiased covariance [d, d] of features, from the sums in ``moments``.
+    """Mean [d] and unbiased covariance [d, d] of features, from the sums that ``moments`` returns.
 
     If ``sums`` is the total over the clients, the results are CCVR's Eq. 3 and 4. If there is only
     one feature, its covariance is 0.
@@ -44,7 +44,7 @@ def mean_and_covariance(sums: Tensor, count: float) -> tuple[Tensor, Tensor]:
 
 
 def gaussian_features(mean: Tensor, covariance: Tensor, count: int, draw: Generator) -> Tensor:
-    """Draw features [count, d] from N(mean, covariance), which may be singular."""
+    """Draw features [count, d] from N(mean, covariance); the covariance may be singular."""
     # The symmetric root is, unlike the eigenvectors, a continuous function of the covariance.
     values, vectors = torch.linalg.eigh(covariance)
     root = vectors * values.clamp(min=0).sqrt() @ vectors.T
@@ -57,12 +57,13 @@ class Calibrated(GlobalClassifier):
     """A linear head that the server calibrates (CCVR; Luo et al., NeurIPS 2021, Alg. 1).
 
     In a calibration round the global weights do not change. By default only the last round is a
-    calibration round. For each class that it holds, a client of the cohort sends the number, sum z
-    and sum z z^T of its features z. The received model in eval mode computes z. The server then
-    computes the mean and covariance of each class (Eq. 3 and 4). It draws ``features`` virtual
-    features of each class from the Gaussian with this mean and covariance. It trains the classifier
-    on the virtual features, starting from the averaged classifier. The global model uses the
-    calibrated classifier until its weights change; local and personal models never use it.
+    calibration round. Each client of the cohort computes the features z of its training samples by
+    the received model in eval mode. For each class that it holds, it sends the number of features,
+    sum z and sum z z^T. The server then computes the mean and covariance of each class (Eq. 3 and
+    4). It draws ``features`` virtual features of each class from the Gaussian with this mean and
+    covariance. It trains the classifier on the virtual features, starting from the averaged
+    classifier. The global model uses the calibrated classifier until its weights change; local and
+    personal models never use it.
 
     The paper calibrates after the last round of training, with all clients. If
     ``clients.per_round`` = ``clients.count``, the last of R rounds here is the paper's calibration
@@ -74,11 +75,12 @@ class Calibrated(GlobalClassifier):
         feature_dim: d.
         num_classes: C.
         bias: whether the classifier that clients train has a bias.
-        every: the number of rounds from one calibration to the next, to get a curve over the
-            rounds. The last round calibrates in any case. If None, no other round does.
+        every: the number of rounds from one calibration round to the next, to get a curve over the
+            rounds. The last round is always a calibration round. If None, it is the only
+            calibration round.
         features: number of virtual features of each class.
         epochs: epochs of training on the virtual features.
-        batch_size: virtual features in a step.
+        batch_size: number of virtual features in a step.
         lr: learning rate of this training.
     """
 
@@ -125,7 +127,7 @@ class Calibrated(GlobalClassifier):
     # The server's half.
 
     def broadcast(self, round: int) -> Tensors:
-        """The calibrated classifier with its bias as last column, or nothing if there is none."""
+        """The calibrated classifier with its bias as last column; empty if none is calibrated."""
         if self._classifier is None:
             return {}
         return {"retrained": self._classifier.to(self.retrained.device)}
@@ -168,7 +170,7 @@ class Calibrated(GlobalClassifier):
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """In a calibration round, store the moments of the received model's features.
 
-        In every round the head is W, the classifier that clients train.
+        In every round predict with W, the classifier that clients train.
         """
         self.is_global.fill_(False)
         if client.is_personal or not self._calibrates_in(client.round):
@@ -178,12 +180,12 @@ class Calibrated(GlobalClassifier):
             memory[f"moments_{label}"] = moments(z[targets == label])
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The moments of each class that the client holds, and the class counts [C]."""
+        """In a calibration round: the class counts [C], and the moments of the client's classes."""
         sent = {name: memory.pop(name) for name in list(memory)}
         return sent | {"counts": client.data.class_counts.float()} if sent else {}
 
     def _calibrates_in(self, round: int) -> bool:
-        """Whether this round calibrates."""
+        """Whether ``round`` is a calibration round."""
         return round == self.last_round or (self.every is not None and round % self.every == 0)
 
     def _virtual(self, label: int, sums: Tensors, draw: Generator) -> Tensor:

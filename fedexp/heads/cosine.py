@@ -11,7 +11,8 @@ from fedexp.heads.sphere import Scale, cosine_logits, random_directions
 class Cosine(Head):
     """A classifier with the logits s * cos(W_c, z) for class c.
 
-    W is trained and shared. If ``scale.trainable`` is true, s is trained and shared, too.
+    z are the features, and W_c is the row of class c in the weight W. W is trained and shared. If
+    ``scale.trainable`` is true, the scale s is trained and shared, too.
     """
 
     def __init__(self, feature_dim: PositiveInt, num_classes: PositiveInt, scale: Scale) -> None:
@@ -24,7 +25,7 @@ class Cosine(Head):
         return cosine_logits(z, normalize(self.weight), self.scale)
 
     def normalize(self, z: Tensor) -> Tensor:
-        """Unit features [B, d]."""
+        """The features [B, d], scaled to unit length."""
         return normalize(z, eps=1e-12)
 
     def prototypes(self) -> Tensor:

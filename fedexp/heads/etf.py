@@ -1,4 +1,4 @@
-"""FedGELA: a fixed simplex classifier, which each client scales by the shares of its classes."""
+"""FedGELA: a fixed simplex classifier, whose logits each client scales by its class shares."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from fedexp.heads.sphere import simplex
 def simplex_etf(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
     """A randomly rotated simplex equiangular tight frame M [C, d] (Fan et al., NeurIPS 2023).
 
-    M = sqrt(C / (C-1)) (I - 11^T / C) U with a random orthonormal U. The rows of M are unit vectors
-    whose pairwise cosine is -1 / (C-1), the smallest possible for C vectors.
+    M = sqrt(C / (C-1)) (I - 11^T / C) U, where 1 is the vector of C ones and U is random and
+    orthonormal. The rows of M are unit vectors whose pairwise cosine is -1 / (C-1), the smallest
+    possible for C vectors.
 
     Raises:
         InputError: d < C - 1, the dimension of a simplex with C corners.
@@ -48,7 +49,8 @@ class ETF(AdaptedHead):
         feature_norm: with ``l2`` each z has norm 1. With ``batchnorm`` z is normalised by BatchNorm
             without weight and bias and divided by sqrt(d), so that the mean of its squared norm is
             1. With ``batchnorm_affine`` z is normalised by BatchNorm with trained and averaged
-            weight and bias, without division. The mean of its squared norm is then initially d.
+            weight and bias, without division. At the start of training the mean of its squared norm
+            is then d.
         adapt: whether each client scales its logits by its factors Phi_k.
         phi: see ``AdaptedHead``.
         phi_normalization: see ``AdaptedHead``.

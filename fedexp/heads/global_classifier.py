@@ -26,7 +26,7 @@ def trained_classifier(
         features: [n, d].
         labels: [n] classes of the features.
         epochs: passes over all features.
-        batch_size: features in a step.
+        batch_size: number of features in a step.
         lr: learning rate.
         generator: draws the order of the features.
 
@@ -34,8 +34,8 @@ def trained_classifier(
         The trained weight [C, d + 1].
     """
     device = features.device
-    # The bias is the last column, whose input is 1. The gradient is computed by its formula: for
-    # such small steps, autograd takes several times as long.
+    # The bias is the last column of the weight, so each feature gets a last entry 1. The gradient
+    # is computed by its formula: autograd would take several times as long for such small steps.
     weight = weight.to(device, copy=True)
     inputs = F.pad(features, (0, 1), value=1.0)
     targets = torch.eye(len(weight), device=device)[labels]
@@ -52,7 +52,7 @@ class GlobalClassifier(Linear):
     """A linear head W that clients train as in FedAvg, and a classifier V of the server.
 
     The global model predicts with V if ``is_global`` is true, else with W. W is sent, trained and
-    averaged like ``head=linear``, so local and personal models are exactly those of FedAvg.
+    averaged as with ``head=linear``, so local and personal models are exactly those of FedAvg.
 
     Args:
         feature_dim: d.

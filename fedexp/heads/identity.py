@@ -7,7 +7,7 @@ from fedexp.errors import InputError
 
 
 class Identity(Head):
-    """Logits = z, for a model with its own classifier.
+    """For a model with its own classifier: the model's outputs z are the logits.
 
     Args:
         feature_dim: width of the model's outputs.
@@ -28,5 +28,5 @@ class Identity(Head):
             )
 
     def forward(self, z: Tensor) -> Tensor:
-        """z itself."""
+        """Return the model's outputs z [B, C] as logits."""
         return z

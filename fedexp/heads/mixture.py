@@ -18,11 +18,12 @@ from fedexp.core.sockets import Head
 class Mixture(Head):
     """A mixture of M classifiers whose weights differ between clients (FedEM).
 
-    p(y | x) = sum_m pi_km softmax(W_m z_m + b_m)_y (Marfoq et al., NeurIPS 2021, Alg. 1). Component
-    m is a separate backbone with features z_m, and a linear classifier with W_m and b_m. The M
-    components are sent, trained and averaged like one model. The weights pi_k [M] of client k stay
-    at the client; initially each is 1/M. Before local training the client uses the received
-    components for an EM step over its training samples i, in eval mode and without augmentation:
+    p(y | x) = sum_m pi_km p_m(y | x) (Marfoq et al., NeurIPS 2021, Alg. 1). Component m is a
+    separate backbone with features z_m, and a linear classifier with weight W_m and bias b_m. It
+    predicts p_m(y | x) = softmax(W_m z_m + b_m)_y. The M components are sent, trained and averaged
+    like one model. The weights pi_k [M] of client k stay at the client; initially each is 1/M.
+    Before local training the client uses the received components for an EM step over its training
+    samples i, in eval mode and without augmentation:
 
         q_im  proportional to  pi_km p_m(y_i | x_i), with sum 1 over m      (E-step)
         pi_km <- mean_i q_im                                                (M-step)
@@ -30,12 +31,12 @@ class Mixture(Head):
     The personal model of client k has the weights pi_k. In the global model all components have the
     same weight.
 
-    ``loss=mixture`` is FedEM's M-step of the components. Any other loss gets the mixture's
+    ``loss=mixture`` trains the components by FedEM's M-step. Any other loss gets the mixture's
     log-probabilities as logits. ``loss=cross_entropy`` has the gradients that ``loss=mixture``
     would have if it computed q_im anew in each step, from the current components and pi_k.
 
     Args:
-        feature_dim: d, the width of one backbone's features; z is [B, M d].
+        feature_dim: d, the width of one backbone's features. The head's input z is [B, M d].
         num_classes: C.
         components: M, the number of components.
         bias: whether the classifiers have a bias b_m.
@@ -65,7 +66,7 @@ class Mixture(Head):
             nn.Linear(feature_dim, num_classes, bias) for _ in range(components)
         )
         self.register_buffer("shares", torch.full((components,), 1 / components))
-        # pi_k before the M-step, for the loss. Personal models do not need it.
+        # The loss needs pi_k from before the M-step. Personal models do not need this buffer.
         self.register_buffer("prior", self.shares.clone(), persistent=False)
 
     def forward(self, z: Tensor) -> Tensor:
@@ -73,7 +74,7 @@ class Mixture(Head):
         return (self.log_probabilities(z) + self.shares.log().unsqueeze(-1)).logsumexp(dim=-2)
 
     def log_probabilities(self, z: Tensor) -> Tensor:
-        """log p_m(c | x) of each component, [B, M, C]."""
+        """The log-probability of each class under each component, [B, M, C]."""
         parts = z.chunk(self.backbones, dim=-1)
         logits = [member(part) for member, part in zip(self.members, parts, strict=True)]
         return torch.stack(logits, dim=-2).log_softmax(dim=-1)

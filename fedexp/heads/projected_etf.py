@@ -16,15 +16,17 @@ class ProjectedETF(Head):
     """A trained projection of the features, and a fixed simplex classifier on it (FedETF).
 
     The projection of the features z is u = P z + b, and logits_c = s V_c . u / |u| (Li et al., ICCV
-    2023, Eq. 4). V is a random simplex equiangular tight frame of unit rows, the same for all
-    clients. P, b and s (the paper's temperature beta) are trained and shared.
+    2023, Eq. 4). The rows V_c of V are unit vectors that form a random simplex equiangular tight
+    frame. All clients have the same V. The matrix P, b and s (the paper's temperature beta) are
+    trained and shared.
 
     Args:
         feature_dim: d.
         num_classes: C.
         dim: width of u, at least C - 1. If None, it is d.
         scale: s, the factor of the cosines.
-        tuned: whether a personalization trains V in tuning. If false, V is constant.
+        tuned: whether clients train V when they tune their personal models. If false, V is
+            constant.
 
     Raises:
         InputError: u has too few dimensions for a simplex of C vectors.
@@ -64,7 +66,7 @@ class ProjectedETF(Head):
         return cosine_logits(self.projection(z), self.weight, self.scale)
 
     def normalize(self, z: Tensor) -> Tensor:
-        """Unit projections [B, width of u]."""
+        """The projections u, scaled to unit length, [B, width of u]."""
         return normalize(self.projection(z), eps=1e-12)
 
     def prototypes(self) -> Tensor:

@@ -59,13 +59,14 @@ def update_prototypes(
 ) -> Tensor:
     """Move each prototype W_c towards mu_c, the average of the clients' class means.
 
-    W_c <- normalize(rho W_c + (1 - rho) mu_c) (Dai et al., AAAI 2023), in float64. mu_kc is client
-    k's class mean of class c, and n_kc is its number of samples of class c.
+    W_c <- normalize(rho W_c + (1 - rho) mu_c) (Dai et al., AAAI 2023), in float64. mu_kc is the
+    mean feature of class c at client k, and n_kc is the client's number of samples of class c.
 
     Args:
         old: [C, d] prototypes, unit rows.
-        local: [K, C, d] each client's class means of unit features, 0 for classes it lacks.
-        counts: [K, C] each client's samples of each class.
+        local: [K, C, d] each client's class means of unit features, 0 for classes that the client
+            lacks.
+        counts: [K, C] each client's number of samples of each class.
         rho: the weight of the old prototype. If it is 1, the old prototypes are returned unchanged.
         weighting: with ``count`` mu_c = normalize(sum_k n_kc mu_kc / sum_k n_kc). With ``uniform``
             mu_c = sum_k mu_kc / K (the paper's Eq. 4).
@@ -74,7 +75,7 @@ def update_prototypes(
         [C, d] unit rows. The rows of classes that no client holds do not change.
     """
     if rho == 1:
-        return old  # normalising again would change its last bits
+        return old  # normalising again would change the last bits
     means = local.double()
     if weighting == "count":
         target = F.normalize((counts.unsqueeze(2) * means).sum(dim=0))
@@ -92,13 +93,13 @@ INITIALIZERS = {
 
 
 class Prototype(Head):
-    """A classifier of class prototypes W that the server moves, not gradient descent (FedNH).
+    """A classifier whose rows are class prototypes W, moved only by the server (FedNH).
 
-    logits_c = s * W_c . z / ||z|| (Dai et al., AAAI 2023). After training, clients send the class
-    means of their unit features. The server moves W towards these means, and sends W with every
-    message. Two forms are published: the paper's (``init=maximin weighting=uniform
-    renormalize_clients=false``) and the released code's (``init=orthogonal weighting=count
-    renormalize_clients=true augmented_means=true``).
+    logits_c = s * W_c . z / ||z||, where W_c is the prototype of class c and z are the features
+    (Dai et al., AAAI 2023). After training, clients send the class means of their unit features.
+    The server moves W towards these means, and sends W with every message. Two forms are published:
+    the paper's (``init=maximin weighting=uniform renormalize_clients=false``) and the released
+    code's (``init=orthogonal weighting=count renormalize_clients=true augmented_means=true``).
 
     Args:
         feature_dim: d.
@@ -106,10 +107,11 @@ class Prototype(Head):
         scale: s, the factor of the cosines.
         normalize_features: whether logits use z / ||z||. If false, logits_c = s * W_c . z. The
             class means are always means of unit features.
-        init: the initial W. ``maximin`` is the solution of problem (1), see
-            ``maximin_prototypes``; the others are orthogonal or random directions.
-        rho: the weight of the old prototype in a round. With 1 W is constant.
-        weighting: weights of the clients' means in their average; see ``update_prototypes``.
+        init: the initial W. ``maximin`` is the solution of the paper's problem (1), see
+            ``maximin_prototypes``. ``orthogonal`` and ``random`` are orthogonal and random
+            directions.
+        rho: the weight of the old prototype in a round. With rho = 1, W is constant.
+        weighting: how the clients' class means are averaged; see ``update_prototypes``.
         renormalize_clients: whether to normalise each client's means before averaging them.
         augmented_means: whether the inputs of class means are augmented, as in local training.
     """
@@ -150,15 +152,15 @@ class Prototype(Head):
         return self.scale * F.linear(z, self.weight)
 
     def normalize(self, z: Tensor) -> Tensor:
-        """Unit features [B, d], or z itself."""
+        """The features z [B, d] as the logits use them: of unit length, or unchanged."""
         return F.normalize(z, eps=1e-12) if self.normalize_features else z
 
     def prototypes(self) -> Tensor:
-        """W."""
+        """The prototypes W [C, d] of the currently loaded model."""
         return self.weight
 
     def broadcast(self, round: int) -> Tensors:
-        """W."""
+        """The server's prototypes W [C, d]."""
         return {"prototypes": self.global_prototypes.to(self.weight.device)}
 
     def receive(self, message: PartMessage) -> None:
@@ -187,7 +189,7 @@ class Prototype(Head):
         self.global_prototypes = update_prototypes(old, local, counts, self.rho, self.weighting)
 
     def server_state(self) -> dict[str, Any]:
-        """W."""
+        """The server's prototypes W [C, d]."""
         return {"prototypes": self.global_prototypes}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ def class_gradients(features: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
     """The gradient of each class's mean cross-entropy with respect to a linear classifier V.
 
     Row j of class c's gradient is mean_i (softmax(V z_i)_j - [j = c]) z_i, where z_i are the
-    features of class c.
+    features of class c. [j = c] is 1 if j is c, and 0 otherwise.
 
     Args:
         features: z [A, n, d], n features of each of A classes.
@@ -44,9 +44,10 @@ def class_gradients(features: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
 def mismatch(gradients: Tensor, targets: Tensor, with_bias: bool = False) -> Tensor:
     """Compute the distance of two sets of gradients, a scalar.
 
-    For each class and each row of V the function computes 1 - cosine of the two gradients; the
-    distance is the sum. 1e-6 is added to the cosine's denominator. If V has a bias, the last column
-    of the gradients is compared as one more vector [C] for each class (CReFF's released code).
+    For each class and each row of the classifier V, the function computes 1 - cosine of the two
+    gradients. The distance is the sum of these numbers. 1e-6 is added to the cosine's denominator.
+    If V has a bias, the last column of the gradients is compared as one more vector [C] for each
+    class (CReFF's released code).
 
     Args:
         gradients: [A, C, d], or [A, C, d + 1] with a bias.
@@ -65,7 +66,7 @@ def mismatch(gradients: Tensor, targets: Tensor, with_bias: bool = False) -> Ten
 def match_gradients(
     features: Tensor, labels: Tensor, targets: Tensor, weight: Tensor, steps: int, lr: float
 ) -> Tensor:
-    """Move features until their ``class_gradients`` have the directions of ``targets``.
+    """Change features so that their ``class_gradients`` get the directions of ``targets``.
 
     The function does plain gradient descent on ``mismatch``.
 
@@ -94,15 +95,15 @@ def retrained_classifier(
 ) -> Tensor:
     """Train a new linear layer; return its weight with the bias as last column, [C, d + 1].
 
-    It is trained with cross-entropy by plain SGD over shuffled batches. The initial weights are
-    uniform between -1 / sqrt(d) and 1 / sqrt(d), as in PyTorch.
+    The layer is trained with cross-entropy by plain SGD over shuffled batches. The initial weights
+    are uniform between -1 / sqrt(d) and 1 / sqrt(d), as in PyTorch.
 
     Args:
         features: [C, n, d], n features of each class.
         epochs: passes over all features.
-        batch_size: features in a step.
+        batch_size: number of features in a step.
         lr: learning rate.
-        generator: draws the initial weights and the order.
+        generator: draws the initial weights and the order of the features.
     """
     classes, count, dim = features.shape
     start: Tensor = (2 * torch.rand(classes, dim + 1, generator=generator) - 1) / dim**0.5
@@ -115,16 +116,16 @@ def retrained_classifier(
 class Retrained(GlobalClassifier):
     """A linear head W that clients train as in FedAvg, and a head V for the global model.
 
-    This is CReFF (Shang et al., IJCAI 2022). The server holds V and learned features F, which are
+    This is CReFF (Shang et al., IJCAI 2022). The server holds V and F. F are learned features:
     ``features`` vectors for each class. Initially F is drawn from N(0, 1), and V is a randomly
     initialised linear layer. Before local training, a client computes for each class that it holds
-    the gradient of the mean cross-entropy with respect to V. The received backbone is then in eval
-    mode. The server averages each class's gradient over the clients that sent it. It moves F so
-    that the gradients of F have the directions of these averages (``match_gradients``). Then it
-    trains a new V on F (``retrained_classifier``).
+    the gradient of the mean cross-entropy with respect to V. For this, the received backbone is in
+    eval mode. The server averages each class's gradient over the clients that sent it. It changes F
+    so that the gradients computed on F get the directions of these averages (``match_gradients``).
+    Then it trains a new V on F (``retrained_classifier``).
 
-    Only the global model uses V. W is sent, trained and averaged like ``head=linear``, so local and
-    personal models are exactly those of FedAvg.
+    Only the global model uses V. W is sent, trained and averaged as with ``head=linear``, so local
+    and personal models are exactly those of FedAvg.
 
     Args:
         feature_dim: d.
@@ -137,11 +138,12 @@ class Retrained(GlobalClassifier):
         match_steps: steps of gradient matching in a round.
         match_lr: learning rate of gradient matching.
         retrain_epochs: epochs of training V in a round.
-        retrain_batch_size: features in a step of training V.
+        retrain_batch_size: number of features in a step of training V.
         retrain_lr: learning rate of training V.
-        draws: how often a client draws images of a class. Its gradient is the mean over the draws.
-        draw_size: images in a draw, without replacement and augmented as in local training. If a
-            class has fewer images, a draw has all its images.
+        draws: how often a client draws images of a class. The gradient of the class is the mean
+            over the draws.
+        draw_size: number of images in a draw. They are drawn without replacement and augmented as
+            in local training. If a class has fewer images, a draw has all its images.
     """
 
     def __init__(
@@ -214,7 +216,7 @@ class Retrained(GlobalClassifier):
         return self._metrics
 
     def server_state(self) -> dict[str, Any]:
-        """The round, F and V."""
+        """The round, the learned features F and the classifier V."""
         return {"round": self._round, "features": self._features, "classifier": self._classifier}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -225,7 +227,7 @@ class Retrained(GlobalClassifier):
     # The client's half.
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Compute the gradients of the received model, then use W as the head."""
+        """Compute the class gradients of the received V, then predict with W."""
         if not client.is_personal:
             memory.update(self._gradients(client))
         self.is_global.fill_(False)
@@ -236,7 +238,7 @@ class Retrained(GlobalClassifier):
         return gradients | {"senders": (client.data.class_counts > 0).float()}
 
     def _gradients(self, client: Client) -> Tensors:
-        """``gradient/<class>`` -> gradient of V, for each class that the client holds."""
+        """Compute the gradient of each class that the client holds, as ``gradient/<class>``."""
         labels = client.data.labels
         weight = self.retrained.clone().requires_grad_()
         weights = client.weights | {"head.retrained": weight}
@@ -250,7 +252,7 @@ class Retrained(GlobalClassifier):
         return gradients
 
     def _drawn_inputs(self, client: Client, label: int, own: Tensor) -> Tensor:
-        """The images of all draws of a class, one draw after another. All draws have one size.
+        """The images of all draws of a class, one draw after another. All draws have the same size.
 
         Args:
             client: the client.

@@ -57,7 +57,7 @@ def orthogonal_directions(num_classes: int, dim: int, generator: Generator | Non
 def simplex(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
     """The corners [C, d] of a randomly rotated regular simplex, as unit vectors. Needs d >= C - 1.
 
-    The Helmert matrix H [C-1, C] has orthonormal rows that are orthogonal to the all-ones vector,
+    The Helmert matrix H [C-1, C] has orthonormal rows that are orthogonal to the all-ones vector 1,
     so H^T H = I - 11^T/C. If U [C-1, d] has orthonormal rows, the rows of H^T U have the inner
     products I - 11^T/C of a simplex.
     """
@@ -86,13 +86,13 @@ def spread(directions: Tensor) -> Tensor:
     """Spread unit rows [C, d] until their largest pairwise cosine is a local minimum.
 
     Starting from ``directions``, L-BFGS minimises the smooth maximum
-    log(sum_{i != j} exp(t cos_ij)) / t for growing t. This takes 1 to 2 seconds for C = 200 on one
-    core.
+    log(sum_{i != j} exp(t cos_ij)) / t for growing t. cos_ij is the cosine of rows i and j. This
+    takes 1 to 2 seconds for C = 200 on one core.
     """
     diagonal = torch.eye(len(directions), dtype=torch.bool)
 
     def smooth_maximum(flat: np.ndarray, temperature: int) -> tuple[float, np.ndarray]:
-        """The objective and its gradient."""
+        """The smooth maximum for t = ``temperature``, and its gradient."""
         points = torch.from_numpy(flat).view(directions.shape).requires_grad_()
         rows = F.normalize(points)
         cosines = torch.where(diagonal, -torch.inf, rows @ rows.T)

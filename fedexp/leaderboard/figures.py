@@ -34,7 +34,7 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     methods = list(order.sort_values(ascending=False).index)
     gains = {(row["cell"], row["method"]): row["gain"] for row in compared.to_dict("records")}
     table = np.array([[_mean(gains.get((c, m))) for c in cells] for m in methods])
-    width = max(6.4, 1.1 * len(cells) + 2.6)  # the title needs some width
+    width = max(6.4, 1.1 * len(cells) + 2.6)  # at least 6.4 inches, for the title
     figure = empty_figure(width, 0.24 * len(methods) + 1.8)
     axes = figure.subplots()
     image = axes.imshow(
@@ -63,7 +63,7 @@ def ranks_by_budget(frames: Mapping[int, pd.DataFrame], most: int = 10) -> Figur
 
     Args:
         frames: search budget -> standings.
-        most: number of methods in colour, which are those with the best rank at any one budget.
+        most: number of methods in colour: the methods with the best rank in their best budget.
             Other methods are grey.
     """
     ranks = pd.DataFrame({budget: by_mean_rank(frame) for budget, frame in frames.items()})

@@ -23,7 +23,7 @@ MEASURED = {
 }
 """Column -> the metric of a run's last round."""
 _RECENT = 5
-"""Number of last rounds whose mean is the global accuracy."""
+"""A run's global accuracy is the mean over this number of last rounds."""
 _BYTES = ("cost/download_bytes", "cost/upload_bytes")
 _SECONDS = ("time/select_s", "time/probe_s", "time/train_s", "time/server_s")
 _OWN_COLUMNS = ("experiment", "algorithm")

@@ -66,7 +66,7 @@ def verdict(gain: Interval | None) -> str:
 
 
 def conclusions(frame: pd.DataFrame, cells: Sequence[str]) -> pd.DataFrame:
-    """Method -> in how many cells it is ahead of, level with and behind the baseline."""
+    """Count for each method the cells where it is ahead of, level with or behind the baseline."""
     compared = frame[frame["cell"].isin(cells) & frame["gain"].notna()]
     words = compared.assign(verdict=compared["gain"].map(verdict))
     counts = words.groupby(["method", "verdict"]).size().unstack(fill_value=0)

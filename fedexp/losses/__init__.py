@@ -1,1 +1,1 @@
-"""Losses: scalar functions of one batch's forward pass."""
+"""Losses: each maps the outputs of a batch's forward pass to a scalar."""

@@ -1,4 +1,4 @@
-"""Cross-entropy of logits that are adjusted to the client's class counts, in training only.
+"""Cross-entropy of logits that, in training only, are adjusted to the client's class counts.
 
 If a client has few or no samples of a class, cross-entropy lowers the logit of this class. Each
 loss here weakens this effect by scaling or shifting the logits.
@@ -22,10 +22,11 @@ from fedexp.core.sockets import Loss
 
 
 class Adjusted(Loss):
-    """The base of cross-entropies with scaled and shifted logits, mean over the batch.
+    """The base class of losses that are cross-entropies of scaled and shifted logits.
 
-    The loss of a sample is -log softmax(scale * logits + shift)[target]. ``scale`` and ``shift``
-    are [C]. For the global model ``scale`` is 1 and ``shift`` is 0.
+    The loss of a sample is -log softmax(scale * logits + shift)[target]. The loss of a batch is the
+    mean. ``scale`` and ``shift`` are tensors [C]. For the global model ``scale`` is 1 and ``shift``
+    is 0.
     """
 
     scale: Tensor
@@ -40,21 +41,22 @@ class Adjusted(Loss):
         """Compute the pair (scale, shift), [C] each.
 
         Args:
-            counts: [C] float32, the client's training samples of each class, not all zero.
+            counts: [C] float32, the client's number of training samples of each class. At least one
+                is above zero.
         """
         raise NotImplementedError
 
     def scale_at(self, step: int | Tensor) -> Tensor:
-        """``scale`` [C] in this step of local training. By default it is the same in all steps."""
+        """The scale [C] in a step of local training. In this class it is the same in all steps."""
         return self.scale
 
     def receive(self, message: PartMessage) -> None:
-        """Reset scale and shift, because the global model has no adjustment."""
+        """Reset scale to 1 and shift to 0, because the global model has no adjustment."""
         self.scale.fill_(1)
         self.shift.fill_(0)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Adjust to this client's classes."""
+        """Set scale and shift from this client's class counts."""
         scale, shift = self.adjustment(client.data.class_counts.float())
         self.scale.copy_(scale)
         self.shift.copy_(shift)
@@ -68,11 +70,11 @@ class Adjusted(Loss):
 
 
 class LogitCalibration(Adjusted):
-    """FedLC: lowers the logit of each class by a margin, tau n_c^(-1/4).
+    """FedLC: lowers the logit of each class c by the margin tau n_c^(-1/4).
 
     n_c is the client's number of samples of class c, so rare classes get a larger margin (Zhang et
     al., ICML 2022). The softmax excludes classes without samples. Unlike in the paper's formula,
-    its denominator includes the true class, so that the loss is a cross-entropy.
+    the softmax's denominator includes the true class, so that the loss is a cross-entropy.
 
     Args:
         tau: the margin of a class with one sample.
@@ -91,18 +93,19 @@ class LogitCalibration(Adjusted):
 
 
 class RestrictedSoftmax(Adjusted):
-    """FedRS: scales down the logits of absent, or rare, classes (Li and Zhan, KDD 2021).
+    """FedRS: scales down the logits of absent or rare classes (Li and Zhan, KDD 2021).
 
     The head of the released code has no bias: use ``head=linear_nobias`` to reproduce it.
 
     Args:
-        alpha: the smallest factor of a logit. With 1 the loss is cross-entropy.
-        scaling: the factor of the logit of class c. With ``absent``, as in the paper, it is alpha
-            for classes that the client lacks, and 1 for the others. With ``shares`` it is
-            alpha + (1 - alpha) n_c / max_j n_j, where n_c is the client's number of samples of
-            class c. With ``released`` it is 1 - (1 - alpha)^t (1 - n_c / max_j n_j) in local step
-            t = 1, 2, ... This factor starts as with ``shares`` and tends to 1, because the released
-            code applies the formula of ``shares`` again and again to its own result.
+        alpha: the smallest factor that multiplies a logit. With 1 the loss is cross-entropy.
+        scaling: how to compute the factor of the logit of class c. With ``absent``, as in the
+            paper, it is alpha for classes that the client lacks, and 1 for the others. With
+            ``shares`` it is alpha + (1 - alpha) n_c / max_j n_j, where n_c is the client's number
+            of samples of class c. With ``released`` it is 1 - (1 - alpha)^t (1 - n_c / max_j n_j)
+            in local step t = 1, 2, ... In step 1 this is the factor of ``shares``, and later it
+            tends to 1. The reason is that in every step the released code applies the formula of
+            ``shares`` to the factors of the step before.
     """
 
     def __init__(
@@ -114,31 +117,33 @@ class RestrictedSoftmax(Adjusted):
         self.alpha, self.scaling = alpha, scaling
 
     def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """The factors of the first step, and the shift 0."""
+        """The factors of the first local step as scale, and the shift 0."""
         shares = (counts > 0).float() if self.scaling == "absent" else counts / counts.max()
         ones = torch.ones_like(counts)
         return torch.lerp(self.alpha * ones, ones, shares), torch.zeros_like(counts)
 
     def scale_at(self, step: int | Tensor) -> Tensor:
-        """The factors [C] of the logits after ``step`` steps."""
+        """The factors [C] of the logits in local step t = ``step`` + 1."""
         if self.scaling != "released":
             return self.scale
         return 1 - (1 - self.alpha) ** step * (1 - self.scale)
 
 
 class LogitAdjustment(Adjusted):
-    """Adds tau log p_c to the logit of class c; p_c is the share of the class at the client.
+    """Adds tau log p_c to the logit of class c, where p_c is the class's share of the samples.
 
-    This is Eq. 10 of the paper (Menon et al., ICLR 2021), with the client's shares as the prior.
+    This is Eq. 10 of the paper (Menon et al., ICLR 2021). The prior p_c is the share of class c
+    among the client's training samples.
 
     Args:
-        tau: the weight of log p_c. With 1 the unadjusted logits are fitted to balanced data. With 0
-            the loss is cross-entropy.
-        absent: treatment of the classes without samples. With ``exclude`` the softmax excludes
-            them. With ``one_sample`` they count as one sample, as in the code released with FedETF.
-            Then even a client with only one class learns to distinguish it from the others.
-        personal: the loss of a separate or tuned personal model. It is ``adjusted``, or
-            ``cross_entropy`` for a model that should predict its client's shares.
+        tau: the weight of log p_c. With 1 the unadjusted logits learn to predict as if all classes
+            had equal shares. With 0 the loss is cross-entropy.
+        absent: treatment of classes without samples. With ``exclude`` the softmax excludes these
+            classes. With ``one_sample`` each counts as one sample, as in the code released with
+            FedETF. Then even a client with only one class learns to distinguish it from the others.
+        personal: the loss of a separate or tuned personal model. With ``adjusted`` its logits are
+            adjusted, too. With ``cross_entropy`` they are not, so that the model learns its
+            client's shares.
     """
 
     def __init__(
@@ -153,7 +158,7 @@ class LogitAdjustment(Adjusted):
             self.traits = frozenset({LEAVES_OUT_CLASSES})
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Adjust to this client's classes, except for a personal model with cross-entropy."""
+        """Set scale and shift, or reset both for a personal model trained with cross-entropy."""
         if client.is_personal and self.personal == "cross_entropy":
             self.receive(message)
         else:

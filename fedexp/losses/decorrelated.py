@@ -14,21 +14,21 @@ from fedexp.core.sockets import Loss
 Form = Literal["paper", "released"]
 
 EPSILON = 1e-8
-"""Added to variances, so that a constant feature has the z-score 0."""
+"""Number that is added to variances, so that a constant feature is scaled to 0 and not to NaN."""
 
 
 def correlation_penalty(z: Tensor, real: Tensor | None, form: Form) -> Tensor:
     """Mean squared correlation of the features of a batch (Shi et al., ICLR 2023, Eq. 6).
 
-    The n samples have the z-scores z_i, and their correlation matrix is K = sum_i z_i z_i^T / n,
-    [d, d].
+    z_i [d] is the feature vector of sample i after each feature is scaled to mean 0 and variance 1
+    over the n samples of the batch. The correlation matrix is K = sum_i z_i z_i^T / n, [d, d].
 
     With ``paper`` the penalty is ||K||_F^2 / d^2. It is at least 1/d. It is 1 if all features have
     the correlation 1 or -1.
 
     With ``released`` the penalty is the mean of the squared off-diagonal elements of
-    sum_i z_i z_i^T, divided by n. The variance has the denominator n - 1, so these elements are
-    (n - 1) K. Therefore a batch of 64 has about 62 times the gradient of ``paper``.
+    sum_i z_i z_i^T, divided by n. Here the variance has the denominator n - 1, so the elements are
+    those of (n - 1) K. Therefore the gradient in a batch of 64 is about 62 times that of ``paper``.
 
     Args:
         z: features [B, d].
@@ -55,11 +55,11 @@ def correlation_penalty(z: Tensor, real: Tensor | None, form: Form) -> Tensor:
 def decorrelated(base: Node, beta: NonNegativeFloat, form: Form) -> Loss:
     """Add beta * ``correlation_penalty`` of the features z, the input of the head, to a loss.
 
-    The result is the base loss with a forward hook that adds the penalty. Everything else, such as
-    messages and memory, stays as in the base loss.
+    The result is the base loss with a forward hook that adds the penalty. The hook changes nothing
+    else, such as messages or memory.
 
     Args:
-        base: the base loss: its ``_target_`` and its arguments.
+        base: configuration of the base loss: ``_target_`` and the arguments.
         beta: weight of the penalty.
         form: see ``correlation_penalty``.
     """

@@ -26,7 +26,7 @@ class Focal(Loss):
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
         cross_entropy = F.cross_entropy(batch.logits, batch.targets, reduction="none")
-        # Computes 1 - p precisely near p = 1, and avoids the infinite slope of 0^gamma there.
+        # expm1 computes 1 - p precisely near p = 1. The clamp avoids the infinite slope of 0^gamma.
         missing = -(-cross_entropy).expm1()
         weight = missing.clamp(min=1e-12) ** self.gamma
         return batch.mean(weight * cross_entropy)

@@ -1,4 +1,4 @@
-"""FedGen: the server trains a generator of features, and clients learn from its features."""
+"""FedGen: the server trains a generator, and clients learn from the features that it makes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _LEAST_WEIGHT = 1e-4
 
 
 def distillation(logits: Tensor, teacher_logits: Tensor) -> Tensor:
-    """The divergence KL(teacher || student) of each sample. The teacher gets no gradient.
+    """The divergence KL(teacher || student) for each sample. The teacher gets no gradient.
 
     Args:
         logits: the student's logits [B, C].
         teacher_logits: the teacher's logits [B, C].
 
     Returns:
-        [B]. An excluded class (logit -inf) has probability 0 and adds 0.
+        The divergences [B]. An excluded class (logit -inf) has probability 0 and adds 0.
     """
     # The least finite number replaces -inf: -inf minus -inf would be NaN.
     student, teacher = (
@@ -47,35 +47,36 @@ def distillation(logits: Tensor, teacher_logits: Tensor) -> Tensor:
 class Generative(Loss):
     """Cross-entropy and two terms that learn from the server's generator of features (FedGen).
 
-    The loss is CE + a_t CE(h(G(y~)), y~) + b_t KL(h(G(y)) || h(z)) (Zhu et al., ICML 2021, as
-    released). CE is the cross-entropy, and h is the client's head. G is the server's generator:
-    G(y) are features made from noise and the labels y of the batch. y~ are equally many labels,
-    drawn uniformly from all classes. (So the paper's batch of generated samples has the size of the
-    data batch.) The second term trains only the head. The teacher h(G(y)) in the third term gets no
-    gradient.
+    The loss is CE(h(z), y) + a_t CE(h(G(y~)), y~) + b_t KL(h(G(y)) || h(z)) (Zhu et al., ICML 2021,
+    as released). CE is the cross-entropy, h is the client's head, and z are the features of the
+    batch. G is the server's generator: G(y) are features made from noise and the labels y of the
+    batch. y~ are labels drawn uniformly from all classes, as many as the batch has samples. (So the
+    paper's batch of generated samples is as large as the batch of data.) The second term trains
+    only the head. The teacher h(G(y)) in the third term gets no gradient.
 
     t counts rounds from 0. The weights are a_t = max(1e-4, a decay^t) and
     b_t = max(1e-4, b decay^t). In round 0 there is no G yet, so the second and third terms are 0.
-    The terms act in all local epochs; the released code stops them after 20 epochs.
+    Both terms act in all local epochs; the released code drops both after 20 epochs.
 
     After local training, the server trains G against the cohort's heads (``GeneratorTraining``). A
     client reports how often it trained on each class. In G's loss a client's head has a larger
-    weight on samples of classes that it trained on often. (By a broadcasting bug the released code
+    weight on classes that the client trained on often. (By a broadcasting bug the released code
     gives all samples of a batch the same weight, see ``ensemble_loss``.) Clients get G in eval
     mode, with its BatchNorm folded into the first layer.
 
     Args:
         generated_weight: a, the first value of a_t.
         distillation_weight: b, the first value of b_t.
-        decay: factor by which a_t and b_t change in each round.
+        decay: factor that multiplies a_t and b_t after each round.
         noise_dim: m, the number of noise values for one feature vector.
         hidden: width of G's hidden layer.
         steps: steps of G's optimizer in a round.
-        batch_size: generated features in a step. At least 2, because G has BatchNorm.
+        batch_size: feature vectors that G makes in a step. At least 2, because G has BatchNorm.
         lr: learning rate of G in the first round.
-        lr_decay: factor by which ``lr`` changes from round to round.
+        lr_decay: factor that multiplies the learning rate after each round.
         weight_decay: L2 penalty on G.
-        diversity: eta, weight of ``diversity_loss``, which makes generated features different.
+        diversity: eta, weight of ``diversity_loss``, which makes features from different noise
+            differ.
     """
 
     forbids = MappingProxyType(
@@ -122,7 +123,7 @@ class Generative(Loss):
         self._metrics: dict[str, float] = {}
 
     def setup(self, setting: Setting) -> None:
-        """Make G and buffers for the clients' copy of G. Raises InputError if heads are private."""
+        """Make G, and buffers for the clients' copy. Raises InputError if heads are private."""
         head_names = {name for name in setting.parameter_shapes if name.startswith("head.")}
         if private := sorted(head_names - setting.shared):
             raise InputError(
@@ -143,14 +144,14 @@ class Generative(Loss):
     # The server's half.
 
     def broadcast(self, round: int) -> Tensors:
-        """G, or nothing before its first training."""
+        """Send G, or nothing if G is not yet trained."""
         training = self.training_of_generator
         if not training.rounds:
             return {}
         return {name: w.to(self.key.device) for name, w in training.generator.folded().items()}
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """The client's head."""
+        """Select the parameters of the client's head, for the training of G."""
         return {name: w for name, w in weights.items() if name.startswith("head.")}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
@@ -181,13 +182,13 @@ class Generative(Loss):
     # The client's half.
 
     def receive(self, message: PartMessage) -> None:
-        """Load G and set the weights a_t and b_t. If the message has no G, the weights are 0."""
+        """Load G, and set a_t and b_t. If the message has no G, set both weights to 0."""
         for name, tensor in message.extras.items():
             self.get_buffer(name).copy_(tensor)
         factor = self.decay ** (message.round - 1)
         decayed = [max(_LEAST_WEIGHT, first * factor) for first in self.first_weights]
         for position, weight in enumerate(decayed if message.extras else [0.0, 0.0]):
-            self.weights[position].fill_(weight)  # a copy from the CPU would wait for the device
+            self.weights[position].fill_(weight)  # copy_ from the CPU would wait for the device
         self.key.fill_(key(self.setting.seed, "generated_features", message.round))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
@@ -219,12 +220,12 @@ class Generative(Loss):
         return {"seen": client.measured(self)["seen"]}
 
     def _generate(self, noise: Tensor, labels: Tensor) -> Tensor:
-        """Features [B, d] from the client's copy of G."""
+        """Make features [B, d] with the client's copy of G."""
         names = ("first_weight", "first_bias", "last_weight", "last_bias")
         return generate({name: self.get_buffer(name) for name in names}, noise, labels)
 
     def _generated_loss(self, batch: Forward, labels: Tensor, features: Tensor) -> Tensor:
-        """Mean cross-entropy of generated ``features`` [B, d], without classes that h excludes."""
+        """Mean cross-entropy of generated features [B, d] over labels that the head includes."""
         assert batch.head is not None
         logits = batch.head(features)
         losses = F.cross_entropy(logits, labels, reduction="none")

@@ -1,4 +1,4 @@
-"""FedGen's generator of features, and its training at the server."""
+"""FedGen's generator of features, and how the server trains the generator."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fedexp.core.messages import Tensors
 
 
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """One-hot float [B, C] of ``labels`` [B]. vmap does not support F.one_hot."""
+    """Turn ``labels`` [B] into one-hot vectors [B, C], float. vmap does not support F.one_hot."""
     return (labels.unsqueeze(1) == torch.arange(num_classes, device=labels.device)).float()
 
 
 class FeatureGenerator(nn.Module):
     """The generator G: (noise [B, m], labels [B]) -> features [B, d].
 
-    Its layers are Linear(m + C, h) on the noise and the one-hot label, BatchNorm, ReLU and
-    Linear(h, d).
+    The input is the noise and the one-hot label, m + C numbers. The layers are Linear(m + C, h),
+    BatchNorm, ReLU and Linear(h, d), where h is the width ``hidden``.
     """
 
     def __init__(self, noise_dim: int, hidden: int, num_classes: int, feature_dim: int) -> None:
@@ -32,14 +32,14 @@ class FeatureGenerator(nn.Module):
         self.last = nn.Linear(hidden, feature_dim)
 
     def forward(self, noise: Tensor, labels: Tensor) -> Tensor:
-        """Features [B, d]."""
+        """Make features [B, d]."""
         inputs = torch.cat([noise, one_hot(labels, self.num_classes)], dim=1)
         features: Tensor = self.last(F.relu(self.norm(self.first(inputs))))
         return features
 
     @torch.no_grad()
     def folded(self) -> Tensors:
-        """G in eval mode for ``generate``, with its BatchNorm folded into the first layer."""
+        """G in eval mode as weights for ``generate``; the first layer includes the BatchNorm."""
         assert self.norm.running_mean is not None
         assert self.norm.running_var is not None
         scale = self.norm.weight / (self.norm.running_var + self.norm.eps).sqrt()
@@ -52,7 +52,7 @@ class FeatureGenerator(nn.Module):
 
 
 def generate(folded: Tensors, noise: Tensor, labels: Tensor) -> Tensor:
-    """Make features [B, d] from noise [B, m], labels [B] and ``FeatureGenerator.folded``."""
+    """Make features [B, d] from noise [B, m] and labels [B] with the weights ``folded`` of G."""
     num_classes = folded["first_weight"].shape[1] - noise.shape[1]
     inputs = torch.cat([noise, one_hot(labels, num_classes)], dim=1)
     hidden = F.relu(F.linear(inputs, folded["first_weight"], folded["first_bias"]))
@@ -60,10 +60,10 @@ def generate(folded: Tensors, noise: Tensor, labels: Tensor) -> Tensor:
 
 
 def label_shares(seen: Tensor) -> Tensor:
-    """Each client's weight for each class: v_k(y) = (1 + s_ky) / sum_j (1 + s_jy).
+    """Client k's weight for class y: v_k(y) = (1 + s_ky) / sum over clients j of (1 + s_jy).
 
     Args:
-        seen: s [K, C], how often each client trained on a sample of each class.
+        seen: s [K, C]. s_ky is how often client k trained on a sample of class y.
 
     Returns:
         v [K, C]; each column sums to 1.
@@ -74,15 +74,17 @@ def label_shares(seen: Tensor) -> Tensor:
 def ensemble_loss(logits: Sequence[Tensor], labels: Tensor, shares: Tensor) -> Tensor:
     """The weighted cross-entropy of the K clients' heads, a scalar.
 
-    It is sum_k mean_b v_k(y_b) CE(logits_kb, y_b) over the clients k and the samples b. In the
-    released code, losses [B] are multiplied by weights [B, 1]. Broadcasting gives [B, B], and the
-    result is sum_k (mean_b v_k(y_b)) (mean_b CE(logits_kb, y_b)). So the released code does not
-    multiply the loss of a sample by the weight of this sample, as this function does.
+    It is sum_k mean_b v_k(y_b) CE(logits_kb, y_b) over the clients k and the samples b. CE is the
+    cross-entropy, and v_k(y_b) is client k's weight for the class y_b of the sample.
+
+    The released code multiplies losses [B] by weights [B, 1]. Broadcasting gives [B, B], so its
+    result is sum_k (mean_b v_k(y_b)) (mean_b CE(logits_kb, y_b)). In this result a client has the
+    same weight for all samples.
 
     Args:
-        logits: [B, C] from each client's head.
-        labels: y [B].
-        shares: v [K, C], see ``label_shares``.
+        logits: for each client, the logits [B, C] of its head.
+        labels: the samples' classes y [B].
+        shares: the weights v [K, C], see ``label_shares``.
     """
     losses = torch.stack([F.cross_entropy(each, labels, reduction="none") for each in logits])
     return (shares[:, labels] * losses).mean(dim=1).sum()
@@ -91,8 +93,9 @@ def ensemble_loss(logits: Sequence[Tensor], labels: Tensor, shares: Tensor) -> T
 def diversity_loss(noise: Tensor, features: Tensor) -> Tensor:
     """A loss, a scalar, that is small if different noise gives different features.
 
-    It is exp(-mean over all ordered pairs i, j of msd(noise) * mad(features)). msd is the mean
-    squared difference over the dimensions, and mad is the mean absolute difference.
+    It is exp(-a), where a is the mean of msd_ij * mad_ij over all pairs of samples i, j, including
+    i = j. msd_ij is the mean squared difference of the two samples' noise over the
+    dimensions. mad_ij is the mean absolute difference of their features.
 
     Args:
         noise: [B, m].
@@ -107,11 +110,11 @@ def diversity_loss(noise: Tensor, features: Tensor) -> Tensor:
 class GeneratorTraining:
     """Trains the server's generator G.
 
-    The optimizer is Adam with an L2 penalty; its state continues from round to round. In training
-    r, counted from 0, the learning rate is ``lr * lr_decay^r``. The loss is ``ensemble_loss +
-    diversity * diversity_loss``, with G in train mode.
+    The optimizer is Adam with an L2 penalty. Its state is kept from round to round. In the r-th
+    call of ``train``, counted from 0, the learning rate is ``lr * lr_decay^r``. The loss is
+    ``ensemble_loss + diversity * diversity_loss``, with G in train mode.
 
-    This class is no ``nn.Module``, because the client's model must not contain G's parameters.
+    This class is not an ``nn.Module``, because the client's model must not contain G's parameters.
     """
 
     def __init__(
@@ -139,8 +142,9 @@ class GeneratorTraining:
 
         Args:
             heads: each client's head, features [B, d] -> logits [B, C].
-            seen: [K, C], see ``label_shares``. Labels are drawn from the classes in the cohort.
-            draw: draws noise, uniform in [0, 1), and labels.
+            seen: [K, C], see ``label_shares``. Labels are drawn from the classes that at least one
+                client of the cohort trained on.
+            draw: the random generator of the noise, uniform in [0, 1), and of the labels.
         """
         self.optimizer.param_groups[0]["lr"] = self.lr * self.lr_decay**self.rounds
         self.rounds += 1
@@ -159,7 +163,7 @@ class GeneratorTraining:
         return loss.item()
 
     def state_dict(self) -> dict[str, Any]:
-        """G, its optimizer and the number of trainings, for a checkpoint."""
+        """G, the optimizer's state and the number of calls of ``train``, for a checkpoint."""
         return {
             "generator": self.generator.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -167,7 +171,7 @@ class GeneratorTraining:
         }
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
-        """Inverse of ``state_dict``. It also moves G to ``device``."""
+        """Move G to ``device`` and load the result of ``state_dict``."""
         self.generator.to(device).load_state_dict(state["generator"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.rounds = state["rounds"]

@@ -1,4 +1,4 @@
-"""Cross-entropy against smoothed labels."""
+"""Cross-entropy against smoothed labels, which give every class some probability."""
 
 from types import MappingProxyType
 from typing import Annotated
@@ -13,7 +13,10 @@ from fedexp.core.sockets import Loss
 
 
 class LabelSmoothing(Loss):
-    """Cross-entropy against (1 - eps) one-hot + eps / C (Szegedy et al., CVPR 2016, Section 7).
+    """Cross-entropy against smoothed labels (Szegedy et al., CVPR 2016, Section 7).
+
+    The target probabilities are (1 - eps) times the one-hot label, plus eps / C for each of the C
+    classes.
 
     Args:
         eps: the probability that is spread evenly over all C classes. With 0 the loss is

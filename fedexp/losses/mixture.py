@@ -1,4 +1,4 @@
-"""FedEM's loss: each component learns from the samples that it is responsible for."""
+"""FedEM's loss: each component learns most from samples that it predicts better than the others."""
 
 from types import MappingProxyType
 from typing import cast
@@ -16,13 +16,14 @@ class ResponsibilityWeighted(Loss):
     """The components' cross-entropies, weighted by their responsibilities for each sample.
 
     The loss is mean_i sum_m q_im CE(component m, sample i) (Marfoq et al., NeurIPS 2021, Alg. 1).
-    ``head=mixture`` explains the components, q_im and pi_k. The responsibilities q_im follow from
-    the received components and the client's pi_k before this round, so they do not change during
-    the round. Each step computes q_im for the inputs of its batch, which may be augmented. This
-    costs a forward pass of the received model.
+    q_im is the responsibility of component m for sample i, and pi_k are client k's weights of the
+    components; ``heads.mixture.Mixture`` explains both. q_im depends on the received components and
+    on pi_k before this round, so local steps do not change it. Each step computes q_im for the
+    inputs of its batch, which may be augmented. This costs a forward pass of the received model.
 
-    The components have no weight in common. So an elementwise optimizer trains each component as if
-    it were alone. But ``local.grad_clip`` uses the norm of all gradients together.
+    The components have no parameter in common. So an optimizer that treats each parameter
+    separately, such as SGD or Adam, trains each component as if it were alone. But
+    ``local.grad_clip`` uses the norm of the gradients of all components together.
     """
 
     reference_models = ("global",)

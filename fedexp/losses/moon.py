@@ -1,4 +1,4 @@
-"""MOON: pulls features towards the global model's and away from the previous local model's."""
+"""MOON: features approach the global model's and move away from the previous local model's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from fedexp.core.sockets import Loss
 def model_contrast(z: Tensor, global_z: Tensor, previous_z: Tensor, temperature: float) -> Tensor:
     """Model-contrastive loss of each sample (Li et al., CVPR 2021, Eq. 3).
 
-    The loss is -log(e^g / (e^g + e^p)) with g = cos(z, global_z) / tau and
+    The loss is small if the features z are similar to the global model's features and not to the
+    previous local model's. It is -log(e^g / (e^g + e^p)) with g = cos(z, global_z) / tau and
     p = cos(z, previous_z) / tau.
 
     Args:
@@ -26,9 +27,9 @@ def model_contrast(z: Tensor, global_z: Tensor, previous_z: Tensor, temperature:
         temperature: tau.
 
     Returns:
-        [B]. It is log 2 where ``global_z`` and ``previous_z`` agree.
+        The losses [B]. A loss is log 2 where ``global_z`` and ``previous_z`` are equal.
     """
-    # A single product makes the gradient exactly 0 where global_z and previous_z agree.
+    # g - p as one product: its gradient is exactly 0 where global_z and previous_z are equal.
     difference = F.normalize(global_z) - F.normalize(previous_z)
     return -F.logsigmoid((F.normalize(z) * difference).sum(dim=1) / temperature)
 
@@ -40,8 +41,8 @@ class Moon(Loss):
     projection after the backbone, Linear-ReLU-Linear with 256 outputs. Here the projection is an
     option of the backbone (``fedexp.models.layers.project``, "mlp").
 
-    In its first round a client has no previous local model, and the global model is used instead.
-    So the contrast is constant in this round.
+    In a client's first round the global model takes the place of the previous local model. So the
+    contrast is constant in this round.
 
     Args:
         mu: weight of the contrast.

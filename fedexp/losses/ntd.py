@@ -12,11 +12,12 @@ from fedexp.core.sockets import Loss
 def not_true_distillation(
     logits: Tensor, global_logits: Tensor, targets: Tensor, temperature: float
 ) -> Tensor:
-    """Not-true distillation of each sample (Lee et al., NeurIPS 2022).
+    """The distillation loss of each sample, without its true class (Lee et al., NeurIPS 2022).
 
-    The loss is KL(global || local). The probabilities of both models are the softmax of
-    logits / tau over all classes except the true one. A class that one of the models excludes
-    (logit -inf) is excluded from both softmaxes. If no class remains, the divergence is 0.
+    The loss is KL(global || local), a divergence between the probabilities of the global model and
+    of the model in training. Both probabilities are the softmax of logits / tau over all classes
+    except the true one. A class that one of the models excludes (logit -inf) is excluded from both
+    softmaxes. If no class remains, the loss is 0.
 
     Args:
         logits: [B, C] from the model in training.
@@ -48,7 +49,8 @@ class NotTrueDistillation(Loss):
 
     Args:
         beta: weight of the distillation.
-        temperature: tau. The factor tau^2 makes the scale of the gradient independent of tau.
+        temperature: tau. The factor tau^2 in the loss makes the scale of the gradient independent
+            of tau.
     """
 
     reference_models = ("global",)

@@ -27,15 +27,15 @@ def mean_prototypes(
     """Average each class's prototypes over the clients that hold it (Tan et al., AAAI 2022, Eq. 6).
 
     Args:
-        prototypes: [K, C, d]; rows of classes that a client does not hold have weight 0.
-        counts: [K, C] samples of each class at each client.
+        prototypes: [K, C, d]; a prototype of a class that the client lacks has weight 0.
+        counts: [K, C], each client's number of samples of each class.
         weighting: with ``samples`` a client's weight is its number of samples of the class. With
-            ``uniform`` it is 1.
+            ``uniform`` all clients that hold the class have the same weight.
 
     Returns:
         The pair (prototypes, holds). ``holds`` [C] bool says whether any client holds the class.
-        ``prototypes`` [C, d] are the averages, summed in float64; they are zero where ``holds`` is
-        false.
+        ``prototypes`` [C, d] are the averages, computed in float64. A class that no client holds
+        has the average zero.
     """
     weights = counts if weighting == "samples" else (counts > 0).long()
     total = weights.sum(dim=0)
@@ -56,13 +56,13 @@ class PrototypeAlign(PrototypeLoss):
             second term is only over the other samples. With ``zero`` (released code) the difference
             of such a sample counts as 0 in the mean.
         weighting: see ``mean_prototypes``.
-        first: the prototypes in the first round. With ``none`` there are none. With ``random`` they
-            are uniform in [0, 1]^d.
-        features: the features whose class means are the client's prototypes. With ``trained`` they
-            are the features of the training data under the trained model in eval mode, without
-            augmentation. With ``last_epoch`` they are the features in the steps of the last local
-            epoch: in train mode, with augmentation, while the weights change (the study of FedNH,
-            Dai et al., AAAI 2023).
+        first: the global prototypes in the first round. With ``none`` no class has a prototype.
+            With ``random`` they are drawn uniformly from [0, 1]^d.
+        features: the features whose class means are the client's prototypes. With ``trained`` the
+            client computes the features of its training data after local training, in eval mode and
+            without augmentation. With ``last_epoch`` the features come from the steps of the last
+            local epoch: in train mode, with augmentation, while the weights change. FedNH's authors
+            did so in their study (Dai et al., AAAI 2023).
     """
 
     traits = frozenset({CLASS_PROTOTYPES, TAKES_STALE})
@@ -83,7 +83,7 @@ class PrototypeAlign(PrototypeLoss):
         self._uses_last_epoch = features == "last_epoch"
 
     def setup(self, setting: Setting) -> None:
-        """Make buffers for the server's ``prototypes`` [C, d] and for ``holds`` [C]."""
+        """Make buffers for the global prototypes [C, d], and for which classes have one: [C]."""
         super().setup(setting)
         shape = (setting.num_classes, setting.feature_dim)
         no_class = torch.zeros(setting.num_classes, dtype=torch.bool)
@@ -103,16 +103,16 @@ class PrototypeAlign(PrototypeLoss):
         return loss + self.lam * cpdr(z, y, self.prototypes, self.holds, real=batch.real)
 
     def receive(self, message: PartMessage) -> None:
-        """Load the server's prototypes."""
+        """Load the prototypes that the server sent. If it sent none, no class has a prototype."""
         self.holds.fill_(False)
         for name, tensor in message.extras.items():
             self.get_buffer(name).copy_(tensor)
 
     def measure(self, batch: Forward) -> Tensors:
-        """The sum [C, d] and the number [C] of the batch's features of each class.
+        """For each class, sum and count the features of the batch: sums [C, d], counts [C].
 
-        Only batches of the last local epoch count. Without ``features=last_epoch`` nothing is
-        measured.
+        In a batch before the last local epoch all are 0. With ``features=trained`` nothing is
+        returned.
         """
         if not self._uses_last_epoch:
             return {}
@@ -133,6 +133,6 @@ class PrototypeAlign(PrototypeLoss):
         return {"prototypes": sums / counts.clamp(min=1).unsqueeze(1), "counts": counts.long()}
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
-        """The clients' average ``prototypes``, and ``holds``: which classes have a prototype."""
+        """Average the clients' prototypes; ``holds`` says which classes have an average."""
         means, holds = mean_prototypes(prototypes, counts, self.weighting)
         return {"prototypes": means, "holds": holds}

@@ -1,4 +1,4 @@
-"""The base of losses that compare features with prototypes from the server."""
+"""The base class of losses that compare features with prototypes from the server."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from fedexp.core.sockets import Loss
 
 
 class PrototypeLoss(Loss):
-    """A loss with tensors that the server computes from the cohort's class prototypes.
+    """A loss that uses tensors that the server computes from the cohort's class prototypes.
 
-    Clients report their class prototypes and class counts. A subclass computes the server's tensors
-    in ``merge``; the clients store them in ``receive``. For a class that the latest cohort lacks,
-    the server sends the values of an earlier cohort.
+    Clients report their class prototypes and class counts. A subclass defines in ``merge`` how the
+    server computes the tensors, and in ``receive`` how clients store them. For a class that the
+    latest cohort lacks, the server sends the values of an earlier cohort.
 
     Attributes:
-        by_client: names of the tensors from ``merge`` that have a row for each client.
+        by_client: names of the tensors from ``merge`` whose first dimension is the client.
     """
 
     by_client: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self) -> None:
         super().__init__()
-        self.known: Tensors = {}  # the tensors to send: none before the first reports
+        self.known: Tensors = {}  # the tensors to send; empty before the first reports
 
     def setup(self, setting: Setting) -> None:
-        """Set the number of classes C; a subclass adds its buffers."""
+        """Set the number of classes C. Subclasses also make buffers here."""
         self.num_classes = setting.num_classes
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
         """Compute the tensors to send from a cohort's prototypes [K, C, d] and counts [K, C].
 
         Returns:
-            name -> [C, ...], or [K, C, ...] if the name is in ``by_client``.
+            Name -> tensor [C, ...], or [K, C, ...] if the name is in ``by_client``.
         """
         raise NotImplementedError
 
@@ -54,7 +54,7 @@ class PrototypeLoss(Loss):
         return {"prototypes": prototypes, "counts": counts}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Replace the rows of the classes that the cohort holds by the results of ``merge``."""
+        """Call ``merge``, but keep the earlier values of classes that the cohort lacks."""
         if not updates:
             return
         prototypes, counts = stack_reports(updates)
@@ -63,7 +63,7 @@ class PrototypeLoss(Loss):
         self.known = renewed(self.known, new, held, self.by_client) if self.known else new
 
     def server_state(self) -> Tensors:
-        """The tensors to send."""
+        """The tensors that the server sends."""
         return dict(self.known)
 
     def load_server_state(self, state: Tensors) -> None:
@@ -72,14 +72,14 @@ class PrototypeLoss(Loss):
 
 
 def renewed(old: Tensors, new: Tensors, held: Tensor, by_client: Collection[str]) -> Tensors:
-    """Combine two versions of the tensors: ``new`` for the held classes, ``old`` for the others.
+    """Take the values of held classes from ``new`` and those of the other classes from ``old``.
 
     Args:
         old: name -> [C, ...], or [K, C, ...] for names in ``by_client``.
-        new: tensors with the same names. If K differs between an old and a new tensor, rows of
-            zeros are appended to the one with the smaller K.
-        held: [C] bool, the classes that the latest cohort holds.
-        by_client: names of the tensors that have a row for each client.
+        new: tensors with the same names. If an old and a new tensor differ in K, rows of zeros are
+            appended to the tensor with the smaller K.
+        held: [C] bool, whether the latest cohort holds the class.
+        by_client: names of the tensors whose first dimension is the client.
     """
     result = {}
     for name, tensor in new.items():

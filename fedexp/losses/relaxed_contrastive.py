@@ -15,7 +15,7 @@ Cosine = Annotated[float, Field(ge=-1, le=1)]
 
 
 class RelaxedContrast(NamedTuple):
-    """FedRCL's two terms, contrast and divergence, with a value for each sample: [B] each."""
+    """FedRCL's two terms, the contrast [B] and the divergence [B] of each sample."""
 
     contrast: Tensor
     divergence: Tensor
@@ -32,6 +32,9 @@ def relaxed_contrast(
 ) -> RelaxedContrast:
     """The relaxed contrastive loss of each sample (Seo et al., CVPR 2024).
 
+    The contrast pulls samples of one class together and pushes samples of different classes apart.
+    The divergence pushes very similar samples of one class apart.
+
     s_ij is the cosine of the features of samples i and j. P_i is the set of the other samples of
     i's class, and N_i is the set of the samples of other classes. tau is the temperature. The two
     terms are
@@ -42,17 +45,17 @@ def relaxed_contrast(
 
     With ``pairs="hardest"``, as in the released code, P_i has only the least similar sample of i's
     class, and N_i has only the ``negatives`` most similar samples of other classes. If P_i is
-    empty, the contrast uses s_ii = 1, so that i is only pushed away from N_i, and the divergence
-    is 0. If N_i is empty, the contrast is 0.
+    empty, the contrast uses s_ii = 1 in place of s_ij, so that i is only pushed away from N_i. The
+    divergence is then 0. If N_i is empty, the contrast is 0.
 
     Args:
         features: [B, d].
-        targets: [B] classes.
+        targets: the samples' classes [B].
         temperature: tau.
-        threshold: lambda. Two samples of a class are pushed apart if their cosine is at least
-            lambda.
+        threshold: the divergence pushes two samples of a class apart if their cosine is at least
+            this number. The paper calls it lambda.
         negatives: the size of N_i with ``pairs="hardest"``.
-        pairs: which pairs of samples count: ``hardest`` or ``all``.
+        pairs: ``hardest``, or ``all`` for the whole sets P_i and N_i.
         real: [B], 1 for a sample, 0 for padding. If None, all are samples.
     """
     unit = F.normalize(features, dim=1)
@@ -83,18 +86,19 @@ def relaxed_contrast(
 class RelaxedContrastive(Loss):
     """Cross-entropy + contrast + beta * divergence (FedRCL; Seo et al., CVPR 2024).
 
-    ``relaxed_contrast`` computes the contrast and the divergence. Each is a mean over the batch and
-    over the backbone's levels.
+    ``relaxed_contrast`` computes the contrast and the divergence from the features after each stage
+    of the backbone. Each term is a mean over the batch and over the stages.
 
     Args:
         temperature: tau of the contrast and the divergence.
-        threshold: lambda. Two samples of a class are pushed apart if their cosine is at least
-            lambda.
+        threshold: the divergence pushes two samples of a class apart if their cosine is at least
+            this number. The paper calls it lambda.
         beta: weight of the divergence.
-        negatives: with ``hardest``, the number of samples of other classes for each sample.
+        negatives: with ``pairs=hardest``, the number of samples of other classes that each sample
+            is compared with.
         pairs: with ``hardest`` (released code) each sample is compared with the least similar
             sample of its class and the most similar samples of other classes. With ``all`` (paper)
-            it is compared with all samples.
+            it is compared with all samples of the batch.
     """
 
     levels = True

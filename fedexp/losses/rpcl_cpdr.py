@@ -36,17 +36,19 @@ class RpclCpdr(PrototypeLoss):
 
     The server sends the prototypes ``relational`` [K, C, d] and ``consistent`` [C, d]. The masks
     ``holds`` [K, C] and ``consistent_holds`` [C] say which of the prototypes exist. K is the size
-    of the largest cohort so far. The rows of a class come from the latest cohort that held the
-    class, ordered by client number. So row k may belong to different clients for different classes.
+    of the largest cohort so far. The prototypes of a class come from the latest cohort that held
+    the class, ordered by client number. So row k may belong to different clients for different
+    classes.
 
     Args:
         ce_weight: weight of the cross-entropy.
         rpcl_weight: weight of RPCL.
         cpdr_weight: weight of CPDR.
         temperature: tau of RPCL.
-        normalizer: U(r) of RPCL. With ``dataset`` it is the mean distance between r and the
-            features of all the client's samples under the received model (Eq. 13). ``rpcl``
-            explains the other values.
+        normalizer: how RPCL computes U(r), which divides the similarity to the relational
+            prototype r. With ``dataset`` U(r) is the mean distance between r and the features of
+            all the client's samples under the received model (Eq. 13). ``rpcl`` explains the other
+            values.
         distance: see ``cpdr``.
         neighbors: see ``relational_prototypes``.
         metric: see ``relational_prototypes``.
@@ -76,7 +78,7 @@ class RpclCpdr(PrototypeLoss):
         self.neighbors, self.metric = neighbors, metric
 
     def setup(self, setting: Setting) -> None:
-        """Make empty buffers for the server's prototypes and for U(r)."""
+        """Make empty buffers for the server's prototypes and for the normalizer U(r)."""
         super().setup(setting)
         self._no_prototypes = {
             "relational": torch.zeros(0, setting.num_classes, setting.feature_dim),
@@ -107,12 +109,12 @@ class RpclCpdr(PrototypeLoss):
             setattr(self, name, tensor.to(device))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """If ``normalizer`` is ``dataset``, compute U(r) for this client."""
+        """If ``normalizer`` is ``dataset``, compute U(r) from this client's samples."""
         if self.normalizer == "dataset" and len(self.relational):
             self.spread = mean_distances(client.features()[0], self.relational)
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
-        """The relational and consistent prototypes, with masks of the prototypes that exist."""
+        """Compute the relational and consistent prototypes, and masks of those that exist."""
         relational, holds = relational_prototypes(
             prototypes, counts, self.neighbors, metric=self.metric
         )

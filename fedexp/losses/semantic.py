@@ -1,4 +1,4 @@
-"""FedSC's two terms (KDD 2025): pure functions of features and prototypes.
+"""FedSC's two loss terms, RPCL and CPDR (KDD 2025), as functions of features and prototypes.
 
 RPCL contrasts features with relational prototypes, one for each client and class. CPDR pulls
 features to consistent prototypes, one for each class.
@@ -28,23 +28,24 @@ def rpcl(
     """Relational prototype contrastive learning (FedSC Eq. 13-14).
 
     z are the features of a sample, and r is a relational prototype. The loss of a sample is
-    -log(sum over r of its class of exp(s(z, r) / tau) / sum over all r of exp(s(z, r) / tau)), with
-    s(z, r) = cos(z, r) / U(r). U(r) is the mean distance of features from r and gets no gradient.
-    The loss is the mean over the samples of the batch whose class has a relational prototype, or 0
-    if there are none.
+    -log(S_own / S_all). S_own is the sum of exp(s(z, r) / tau) over the r of the sample's class.
+    S_all is the same sum over all r. The similarity is s(z, r) = cos(z, r) / U(r). U(r) is the mean
+    distance of features from r and gets no gradient. The result is the mean loss of the samples of
+    the batch whose class has a relational prototype, or 0 if there are none.
 
     Args:
         z: features [B, d].
         y: labels [B].
-        relational: r [K, C, d].
-        holds: [K, C] bool, whether r exists.
+        relational: the relational prototypes [K, C, d].
+        holds: [K, C] bool, whether the relational prototype exists.
         temperature: tau.
-        normalizer: U(r). With ``batch`` it is the mean of ||z - r|| over this batch, and with
-            ``none`` it is 1. A tensor [K, C] gives U itself. With these three the gradient depends
-            on the norm of the features: with ``batch`` it falls with the square of the norm.
-            ``unit`` (not in the paper) is like ``batch``, but z and r are scaled to norm 1, and the
-            loss is multiplied by the mean norm of z, which gets no gradient. So the gradient with
-            respect to z does not depend on the norm of the features.
+        normalizer: how to compute U(r). With ``batch`` it is the mean of ||z - r|| over this batch,
+            and with ``none`` it is 1. A tensor [K, C] holds the values U(r) themselves. With these
+            three the gradient depends on the norm of the features: with ``batch`` it falls with the
+            square of the norm. ``unit`` (not in the paper) computes U(r) like ``batch``, but from z
+            and r scaled to norm 1. It also multiplies the loss by the mean norm of z, which gets no
+            gradient. So with ``unit`` the gradient with respect to z does not depend on the norm of
+            the features.
         real: [B], 1 for a sample, 0 for padding. If None, all are samples.
 
     Returns:
@@ -79,17 +80,18 @@ def cpdr(
     """Consistent prototype discrepancy regularisation (FedSC Eq. 15).
 
     The loss is the mean distance of the features from the consistent prototype of their class. The
-    mean is over the samples of the batch whose class has a prototype; it is 0 if there are none.
+    mean is over the samples of the batch whose class has a prototype. If there are no such samples,
+    the loss is 0.
 
     Args:
         z: features [B, d].
         y: labels [B].
-        consistent: [C, d] the consistent prototypes.
+        consistent: the consistent prototypes [C, d].
         holds: [C] bool, whether the class has a prototype.
-        distance: with ``mse`` it is the squared difference, mean over the d dimensions. With ``l1``
-            it is the absolute difference, sum over the dimensions. The norm of its gradient is
-            sqrt(d) even for small differences, so ``l1`` needs a small weight. With ``l2`` it is
-            the Euclidean distance.
+        distance: the distance from the prototype. ``mse`` is the mean squared difference over the d
+            dimensions. ``l1`` is the sum of the absolute differences. The norm of its gradient is
+            sqrt(d) even for small differences, so ``l1`` needs a small weight. ``l2`` is the
+            Euclidean distance.
         real: [B], 1 for a sample, 0 for padding. If None, all are samples.
 
     Returns:
@@ -104,11 +106,11 @@ def cpdr(
 
 
 def mean_distances(z: Tensor, relational: Tensor, real: Tensor | None = None) -> Tensor:
-    """The mean of ||z - r|| over features ``z`` [n, d] for each prototype r: U [K, C] of Eq. 13."""
+    """The mean of ||z - r|| over features z [n, d], for each prototype r: U(r) [K, C] of Eq. 13."""
     distances = torch.cdist(z, relational.flatten(0, 1))
     return mean_over(distances, real).reshape(relational.shape[:2])
 
 
 def _mean_where(known: Tensor, losses: Tensor, real: Tensor | None) -> Tensor:
-    """The mean of ``losses`` [B] over the samples where ``known`` [B] is true; 0 if none is."""
+    """The mean of ``losses`` [B] where ``known`` [B] is true, or 0 if it is false everywhere."""
     return mean_over(losses, known if real is None else known * real)

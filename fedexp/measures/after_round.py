@@ -1,4 +1,4 @@
-"""The view of a federation after a round, from which measures compute their results."""
+"""``AfterRound``: everything about a federation after a round that measures may read."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,16 +22,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class AfterRound:
-    """A federation after a round; measures read it and change nothing.
+    """The state of a federation after a round; measures may read it, but must not change it.
 
     Attributes:
         message: the round's number, the new global weights, and the parts' extras.
-        rounds: T.
-        exchange: the round's cohort, traffic and seconds, and the accepted updates without tensors.
-        quarantined: clients whose update was not finite and was left out.
-        server: the server after its step. A measure that ``overlaps`` must not use it.
-        ranks: the processes.
-        scoring: loads and scores models; measures should use the methods below instead.
+        rounds: T, the number of rounds of the run.
+        exchange: the round's cohort, bytes and seconds, and the accepted updates without tensors.
+        quarantined: clients whose update had NaN or infinite values and was therefore left out.
+        server: the server after its step. A measure that ``overlaps`` must not use the server.
+        ranks: the processes that share the run.
+        scoring: loads and scores models; measures should call the methods below instead.
         found: the results of the measures that the config lists before this one.
     """
 
@@ -52,14 +52,15 @@ class AfterRound:
 
     @property
     def is_last(self) -> bool:
-        """Whether it is the last round."""
+        """Whether this round is the last round of the run."""
         return self.round == self.rounds
 
     @property
     def tuned_from(self) -> Message:
         """The global model from which personal models are tuned, if the method tunes them.
 
-        It is the model in ``message``, unless the measure ``best`` found a better model.
+        If the measure ``best`` found a better model than the one in ``message``, it is that model;
+        otherwise it is the model in ``message``.
         """
         return self.found.best_model or self.message
 
@@ -75,7 +76,7 @@ class AfterRound:
 
     @property
     def resources(self) -> Resources:
-        """The resident module, parts and kept models, for measures that run models themselves."""
+        """The resident module, parts and stored models, for measures that run models themselves."""
         return self.scoring.resources
 
     def once(self, key: object, compute: Callable[[], T]) -> T:
@@ -85,56 +86,60 @@ class AfterRound:
         return cast(T, self._shared[key])
 
     def global_model(self) -> ClientModule:
-        """The resident module as the global model, in eval mode."""
+        """Load the global model into the resident module and return the module, in eval mode."""
         return self.scoring.load_global(self.message)
 
     def global_predictions(self) -> Predictions | None:
         """The global model's predictions on the test split, computed once.
 
-        None in all processes except the first, and if the method has no global model.
+        Only the first process gets predictions; the other processes get None. If the method has no
+        global model, all processes get None.
         """
         return self._predictions("test")
 
     def predictions_with(self, weights: Tensors) -> Predictions | None:
-        """The global model's predictions on the test split with other shared ``weights``.
+        """The predictions on the test split if the global model had these shared ``weights``.
 
-        None if ``global_predictions`` is None.
+        The result is None in the same cases as that of ``global_predictions``.
         """
         if not self.ranks.is_first:
             return None
         return self.scoring.score_global(replace(self.message, weights=weights))
 
     def class_accuracies(self) -> Mapping[str, float]:
-        """Class name -> accuracy of the global model; empty without predictions.
+        """Class name -> accuracy of the global model on the test samples of this class.
 
-        Classes without test samples are absent.
+        Classes without test samples are absent. If ``global_predictions`` is None, the result is
+        empty.
         """
         return self.once("classes", self._class_accuracies)
 
     def validation_predictions(self) -> Predictions | None:
-        """The global model's predictions on all validation samples of clients, computed once.
+        """The global model's predictions on all clients' validation samples, computed once.
 
-        None if there are no such samples, or if ``global_predictions`` is None.
+        None if there are no validation samples, or if ``global_predictions`` is None.
         """
         return self._predictions("validation") if len(self.data.validation) else None
 
     def personal_predictions(
         self, select: Select = lambda client: None, tune: bool = True
     ) -> Iterator[tuple[int, Predictions]]:
-        """(client, predictions) of the personal models of this process's clients, in any order.
+        """Yield (client, predictions of its personal model) for the clients of this process.
+
+        The clients come in any order.
 
         Args:
             select: client -> the samples of the test split for its model; by default all samples.
-            tune: whether models are tuned first, if the method tunes.
+            tune: whether the models are tuned before scoring, if the method tunes models.
         """
         return self.scoring.score_personal(self.tuned_from, tune, select)
 
     def personal_models(
         self, clients: Collection[int] | None = None
     ) -> Iterator[tuple[int, Tensors]]:
-        """(client, weights) of the kept personal models of this process's clients, untuned.
+        """Yield (client, weights of its stored personal model) for the clients of this process.
 
-        ``clients`` restricts the result to these clients.
+        The models are not tuned. If ``clients`` is given, only these clients' models are yielded.
         """
         store = self.resources.store
         for client in store.clients_with_model:

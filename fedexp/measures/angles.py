@@ -1,4 +1,4 @@
-"""Angles between the classes' vectors in classifiers and features (FedGELA, Figures 2-5)."""
+"""Angles between class vectors: classifier weights and mean features (FedGELA, Figures 2-5)."""
 
 from collections.abc import Mapping, Sequence
 from math import fsum, isnan
@@ -16,8 +16,9 @@ from fedexp.measures.scoring.predictions import Predictions
 class Angles(Measure):
     """Mean angles between the class vectors of the global model, in degrees.
 
-    See ``global_angles``; the measure ``personal`` has the angles of personal models. Without a
-    global model, or if no client trains on the classes of the test split, nothing is measured.
+    ``global_angles`` defines the metrics; the measure ``personal`` has the angles of personal
+    models. Nothing is measured if the method has no global model, or if no client trains on the
+    classes of the test split.
 
     Args:
         every: rounds between measurements; the last round is always measured.
@@ -29,26 +30,27 @@ class Angles(Measure):
         self.every = every
 
     def __call__(self, after: AfterRound) -> Measured:
-        """``geometry/<kind>_angle*`` of the global model."""
+        """The metrics ``geometry/<kind>_angle*`` of the global model."""
         data = after.data
         predictions = None if data.description.unseen_classes else after.global_predictions()
         if predictions is None:
             return Measured()
         counts = data.counted_classes
         if data.description.per_token:
-            counts = counts[:0]  # class counts of sequences, not of tokens
+            counts = counts[:0]  # they count sequences, but the classes here belong to tokens
         return Measured(global_angles(predictions, counts))
 
 
 def mean_pairwise_angle(vectors: Tensor) -> float:
-    """Mean angle in degrees between the rows of ``vectors`` [C, d], over all pairs of rows.
+    """Mean angle in degrees between two rows of ``vectors`` [C, d], over all pairs of rows.
 
     Args:
-        vectors: one vector for each class; zero vectors have no direction and are left out.
+        vectors: one vector of d numbers for each of the C classes; zero vectors have no direction
+            and are left out.
 
     Returns:
-        Degrees in [0, 180]; NaN with fewer than two vectors. Vectors that are spread as far apart
-        as possible (a simplex equiangular tight frame) have the angle arccos(-1/(C-1)).
+        Degrees in [0, 180]; NaN if fewer than two vectors remain. If the C vectors are spread as
+        far apart as possible (a simplex equiangular tight frame), the angle is arccos(-1/(C-1)).
     """
     present = vectors.norm(dim=1) > 0
     unit = F.normalize(vectors[present].double(), dim=1)
@@ -59,11 +61,13 @@ def mean_pairwise_angle(vectors: Tensor) -> float:
 
 
 def mean_angles_within(vectors: Tensor, members: Tensor) -> Tensor:
-    """The mean angle over all pairs within each of N sets of classes, for one or more models.
+    """For each of N sets of classes, the mean angle over all pairs of vectors in the set.
+
+    The leading dimensions ``...`` of the shapes stand for one or more models.
 
     Args:
         vectors: [..., C, d] one vector for each class; zero vectors are left out.
-        members: [..., N, C] bool, the classes in each set.
+        members: [..., N, C] bool: whether each class is in each set.
 
     Returns:
         [..., N] degrees, float64; NaN for a set with fewer than two vectors.
@@ -78,17 +82,18 @@ def mean_angles_within(vectors: Tensor, members: Tensor) -> Tensor:
 
 
 def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, float]:
-    """``geometry/<kind>_angle*`` of the global model, for each kind of its class vectors.
+    """The metrics ``geometry/<kind>_angle*`` of the global model, for each kind of class vector.
 
-    ``<kind>_angle`` is the mean over all pairs of classes. ``<kind>_angle_global_existing`` is a
-    mean over clients: for each client, the mean over all pairs of classes that it holds.
-    ``<kind>_angle_global_missing`` is the same for the classes that the client lacks (FedGELA,
-    Figures 2 and 5). A client with fewer than two such classes, or without data, is left out.
+    ``<kind>_angle`` is the mean angle over all pairs of classes. ``<kind>_angle_global_existing``
+    first takes each client's mean over all pairs of classes that the client holds, and then the
+    mean of these over clients. ``<kind>_angle_global_missing`` does so with the classes that the
+    client lacks (FedGELA, Figures 2 and 5). Left out are clients without data, and clients with
+    fewer than two classes to compare.
 
     Args:
         predictions: the global model's predictions on the test split.
-        class_counts: [N, C] training samples of each class at each client; in a large population
-            only at the clients whose classes are counted.
+        class_counts: [N, C] number of training samples of each class at each client. In a large
+            population it has rows only for the clients whose classes are counted.
     """
     holds = class_counts.cpu()[class_counts.cpu().sum(dim=1) > 0] > 0
     angles = {}
@@ -103,11 +108,14 @@ def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, f
 def local_angles(
     predictions: Sequence[Predictions], class_counts: Tensor
 ) -> list[dict[str, float]]:
-    """Each client's mean angle over pairs of classes that it holds, and over pairs of the others.
+    """The metrics ``geometry/<kind>_angle_*`` of each client's model.
+
+    ``existing`` is the mean angle over pairs of classes that the client holds, ``missing`` the mean
+    angle over pairs of classes that the client lacks.
 
     Args:
         predictions: the predictions of K clients' models.
-        class_counts: [K, C] training samples of each class at each of these clients.
+        class_counts: [K, C] number of training samples of each class at each of these clients.
     """
     holds = class_counts.cpu() > 0
     members = torch.stack([holds, ~holds], dim=1)
@@ -122,7 +130,7 @@ def local_angles(
 
 
 def mean_over_clients(clients: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Each metric's mean over the clients that measured it."""
+    """Metric -> its mean over the clients that measured this metric."""
     names = dict.fromkeys(name for client in clients for name in client)
     measured = {name: [client[name] for client in clients if name in client] for name in names}
     return {name: fsum(values) / len(values) for name, values in measured.items()}

@@ -1,4 +1,4 @@
-"""The success of a backdoor: how often a trigger makes the global model predict its target."""
+"""The success of a backdoor: how often a trigger makes the global model predict a target class."""
 
 from types import MappingProxyType
 
@@ -13,13 +13,15 @@ from fedexp.measures.measure import Measure, Measured, Outline
 
 
 class Backdoor(Measure):
-    """``backdoor/success``: share of triggered test images that are classified as the target.
+    """``backdoor/success``: the share of images with a trigger that get the attack's target class.
 
-    Only test samples of other classes count. The share is above 0 even for a model without a
-    backdoor, because of its mistakes and of the patch itself.
+    The trigger, a small patch, is stamped on all test images of classes other than the target.
+    Even a model without a backdoor has a share above 0: it makes mistakes, and the patch hides a
+    part of the image.
 
     Args:
-        trigger: the attack's trigger, ``faults.trigger``; None if the faults have no trigger.
+        trigger: the attack's patch and target class, ``faults.trigger``; None if the faults have no
+            trigger.
         every: rounds between measurements; the last round is always measured.
     """
 
@@ -36,7 +38,7 @@ class Backdoor(Measure):
         self.trigger, self.every = trigger, every
 
     def check(self, outline: Outline) -> None:
-        """Raise InputError if there is no trigger, or one that does not fit images and classes."""
+        """Raise InputError if there is no trigger, or if it does not fit the images and classes."""
         if self.trigger is None:
             raise InputError(
                 "measure.backdoor: faults=none has no trigger; use faults=byzantine "
@@ -46,7 +48,7 @@ class Backdoor(Measure):
 
     @torch.inference_mode()
     def __call__(self, after: AfterRound) -> Measured:
-        """The share; empty if all test samples are of the target class."""
+        """``backdoor/success``; nothing if all test samples are of the target class."""
         if self.trigger is None or not after.ranks.is_first:
             return Measured()
         data, module, hits = after.data, after.global_model(), []

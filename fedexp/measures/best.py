@@ -1,4 +1,4 @@
-"""The best global model so far: kept as a file, and for methods that tune personal models."""
+"""Keeps the best global model so far, for a file and for methods that tune it."""
 
 import math
 from typing import Any
@@ -13,15 +13,15 @@ from fedexp.measures.measure import Measure, Measured
 class Best(Measure):
     """Keeps a copy of the most accurate global model so far.
 
-    Among equally accurate models it keeps the earliest. Only rounds that score the global model
-    count. Accuracy is measured on validation data if there are any, else on the test split. With
-    validation data the model is written to ``checkpoints/best.pt`` after the run. Without
-    validation data the copy is kept only if personal models are measured and the method tunes them
-    from the best global model (``personalization=finetune_best``).
+    If several models are equally accurate, the earliest is kept. Only rounds in which the global
+    model is scored count. With validation data, accuracy is measured on them, and the best model is
+    written to ``checkpoints/best.pt`` after the run. Without validation data, accuracy is measured
+    on the test split, and the copy is kept only if personal models are measured and the method
+    tunes them from the best global model (``personalization=finetune_best``).
 
     Attributes:
-        score: the highest accuracy so far; -inf before the first score.
-        message: weights and extras of the most accurate model; None before the first score.
+        score: the highest accuracy so far; -inf before the first scored round.
+        message: weights and extras of the most accurate model; None before the first scored round.
     """
 
     overlaps = True
@@ -32,17 +32,17 @@ class Best(Measure):
         self._is_tuned = self._validates = False
 
     def setup(self, setting: Setting, resources: Resources) -> None:
-        """Find out whether the best model is used, and whether it is written."""
+        """Find out whether the method tunes the best model, and whether a file is written."""
         self._is_tuned = resources.store.keeps_models and resources.personalization.tunes == "best"
         has_global = resources.personalization.has_global
         self._validates = has_global and len(resources.data.validation) > 0
 
     def due(self, round: int, rounds: int) -> bool:
-        """After every round, if the best model is used or written."""
+        """After every round, if the method tunes the best model or a file is written."""
         return (self._is_tuned or self._validates) and round > 0
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The best model so far, this round's model included if it was scored."""
+        """The best model so far, including this round's model if it was scored."""
         scores = after.found.metrics
         own = scores.get("validation/accuracy", scores.get("global/accuracy", -math.inf))
         score = after.ranks.from_first(lambda: own)
@@ -52,11 +52,11 @@ class Best(Measure):
 
     @property
     def chosen(self) -> Message | None:  # type: ignore[override]
-        """The most accurate model on validation data; None if there are no such data."""
+        """The most accurate model on validation data; None if there are no validation data."""
         return self.message if self._validates else None
 
     def state_dict(self) -> dict[str, Any]:
-        """Score and model; empty before the first score."""
+        """The best score and its model; empty before the first scored round."""
         return {"score": self.score, **vars(self.message)} if self.message else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

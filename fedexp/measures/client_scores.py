@@ -25,7 +25,7 @@ Kinds = Annotated[
 """Kinds of metrics of personal models; see ``personal_accuracies`` and ``local_angles``."""
 
 _AT_ONCE = 64
-"""Number of personal models whose accuracies and angles are computed at once; bounds the memory."""
+"""Number of personal models whose accuracies and angles are computed at once; limits the memory."""
 
 
 class PersonalMeasure(Measure):
@@ -33,16 +33,16 @@ class PersonalMeasure(Measure):
 
     Args:
         every: rounds between measurements; the last round is always measured.
-        kinds: kinds of accuracy; see ``personal_accuracies``.
-        of: the clients whose models are scored: all that have trained, or the round's cohort.
-        samples: size of the subset of the test split for scoring; None: the whole test split.
+        kinds: kinds of metrics; see ``personal_accuracies`` and ``local_angles``.
+        of: the clients whose models are scored: all clients that have trained, or only the cohort.
+        samples: number of test samples on which models are scored; None: the whole test split.
 
     Attributes:
         size: the argument ``samples``.
-        samples: the test samples for scoring; set by ``setup``.
+        samples: the test samples on which models are scored; set by ``setup``.
         last_only: whether models are scored after the last round only, because the method tunes
             them from the best global model.
-        own_images: whether each model is scored on its client's own test split only.
+        own_images: whether each model is scored only on the test images of its own client.
     """
 
     needs = frozenset({Need.CLASS_LABELS, Need.TEST_CLASSES})
@@ -58,11 +58,11 @@ class PersonalMeasure(Measure):
         self.last_only = self.own_images = False
 
     def check(self, outline: Outline) -> None:
-        """With ``partition.shift``, score each model on its own client's test images only.
+        """With ``partition.shift``, choose to score each model on its client's test images only.
 
         Raises:
-            InputError: the run has ``partition.shift``, and ``samples`` is set or all kinds need
-                images of other clients.
+            InputError: the run has ``partition.shift``, and either ``samples`` is set or every kind
+                needs images of other clients.
         """
         self.own_images = outline.shifts
         if not self.own_images:
@@ -81,17 +81,22 @@ class PersonalMeasure(Measure):
         self.last_only = resources.personalization.tunes == "best"
 
     def due(self, round: int, rounds: int) -> bool:
-        """Every ``every`` rounds and after the last round."""
+        """After the last round and, unless ``last_only``, every ``every`` rounds."""
         return every_nth(round, rounds, rounds if self.last_only else self.every)
 
 
 def client_scores(
     after: AfterRound, samples: ScoredSamples, tune: bool = True
 ) -> dict[int, ClientScores]:
-    """Client -> scores of its personal model, over all processes, in order of clients.
+    """Client -> scores of its personal model, for the clients of all processes, in their order.
 
-    If an earlier measure of this round asked for at least these metrics, its scores are reused.
-    Every process must call this function.
+    If an earlier measure of this round asked for all these metrics, the scores are reused. Every
+    process must call this function.
+
+    Args:
+        after: the state of the federation after a round.
+        samples: the test samples on which models are scored.
+        tune: whether the models are tuned before scoring, if the method tunes models.
     """
     passes: dict[frozenset[str], dict[int, ClientScores]] = after.once(
         ("personal", samples.size, tune), dict
@@ -111,11 +116,11 @@ def client_scores(
 def score_clients(
     data: Sequence[ClientData], samples: ScoredSamples, scored: Iterator[tuple[int, Predictions]]
 ) -> Iterator[tuple[int, ClientScores]]:
-    """Yield (client, scores) of each model; computes many models at once.
+    """Yield (client, scores) of each personal model; many models are computed at once.
 
     Args:
         data: client -> its data.
-        samples: the test samples for scoring.
+        samples: the test samples on which the models were scored.
         scored: (client, predictions) of the personal models.
     """
     while pairs := list(islice(scored, _AT_ONCE)):
@@ -141,6 +146,6 @@ def _score_group(
         if len(found.validation):
             each["validation/personal_accuracy"] = found.validation.double().mean().item()
     accuracies = personal_accuracies(correct, samples, clients)
-    nothing = correct.new_zeros(len(clients), 0)  # a slice would keep the whole tensor
+    nothing = correct.new_zeros(len(clients), 0)  # a slice would keep ``correct`` in memory
     flags = correct[:, samples.share] if samples.is_estimate else nothing
     return [ClientScores(*each) for each in zip(accuracies, others, flags, strict=True)]

@@ -1,4 +1,4 @@
-"""A table of the clients: how much each has trained, and the accuracy of its model."""
+"""A table of the clients: how much each client has trained, and how accurate its model is."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +17,7 @@ from fedexp.measures.measure import Measured
 
 @dataclass
 class _Total:
-    """One client's accepted updates so far."""
+    """Sums over one client's accepted updates so far; ``loss`` is that of the latest update."""
 
     turns: int = 0
     steps: int = 0
@@ -28,9 +28,11 @@ class _Total:
 class Clients(PersonalMeasure):
     """The table ``clients``: one row for each client that has trained, in each measured round.
 
-    Columns: ``client``; ``samples`` and ``classes`` that the client holds; ``turns``, ``steps`` and
-    ``upload_bytes``, summed over its accepted updates so far; ``loss``, the training loss of its
-    last turn; ``accuracy_<kind>`` of its personal model, empty if the model is not scored.
+    ``client`` is the client's number. ``samples`` and ``classes`` are the numbers of training
+    samples and classes that the client holds. ``turns``, ``steps`` and ``upload_bytes`` are totals
+    over the client's accepted updates so far. ``loss`` is the training loss of the latest of them.
+    ``accuracy_<kind>`` is an accuracy of the client's personal model, empty if the model is not
+    scored.
     """
 
     needs = PersonalMeasure.needs | {Need.SIMULATION}
@@ -42,7 +44,7 @@ class Clients(PersonalMeasure):
         self._arrived: list[Receipt] = []
 
     def begin_round(self, message: Message) -> None:
-        """Add the last round to the totals."""
+        """Add the previous round's updates to the totals."""
         self._add_up()
 
     def observe(self, update: Update) -> None:
@@ -50,15 +52,15 @@ class Clients(PersonalMeasure):
         self._arrived.append(receipt(update))
 
     def contribution(self) -> Contribution:
-        """The round's updates in this process."""
+        """The receipts of the round's updates that this process accepted."""
         return Contribution(items=self._arrived)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[Receipt]]) -> None:
-        """Replace this process's updates by the updates of all processes."""
+        """Replace the receipts of this process by the receipts of all processes."""
         self._arrived = [each for of_rank in items for each in of_rank]
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The table."""
+        """The table ``clients``."""
         self._add_up()
         scores = client_scores(after, self.samples)
         numbers = sorted(self._totals.keys() | scores.keys())

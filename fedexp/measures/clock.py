@@ -1,4 +1,4 @@
-"""Simulated time, and the time to reach accuracies."""
+"""Simulated time, and the simulated time until the global model reaches given accuracies."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -14,13 +14,13 @@ Accuracy = Annotated[float, Field(gt=0, le=1)]
 
 
 class Times:
-    """The metrics of simulated time, round by round.
+    """Computes the metrics of simulated time, round by round.
 
     Args:
-        targets: accuracies of the global model.
+        targets: accuracies of the global model whose first round is timed.
 
     Attributes:
-        reached: ``clock/time_to/<target>`` -> its value, for each target that was reached.
+        reached: ``clock/time_to/<target>`` -> seconds, for each target that was reached.
     """
 
     def __init__(self, targets: Sequence[float]) -> None:
@@ -29,11 +29,11 @@ class Times:
 
     @property
     def names(self) -> list[str]:
-        """``clock/time_to/<target>`` for each target."""
+        """The name ``clock/time_to/<target>`` of the metric of each target."""
         return list(map(_name, self.targets))
 
     def after(self, time: RoundTime, accuracy: float | None) -> dict[str, float]:
-        """The metrics after a round.
+        """The metrics ``clock/*`` after a round.
 
         Args:
             time: the simulated time of the round.
@@ -52,18 +52,18 @@ class Clock(Measure):
     """The simulated time of the round and of the run, if clients have simulated devices.
 
     ``clock/seconds`` is the time since the start of the first round. ``clock/round_s`` is the
-    duration of the round. ``clock/idle_share`` is the share of the round in which a client waits
-    for the slowest client, a mean over the clients whose updates arrived. With a deadline,
-    ``clock/late`` is the number of clients that missed it. With over-selection, ``clock/surplus``
-    is the number of clients that others overtook. ``clock/time_to/<target>`` is the value of
-    ``clock/seconds`` in the first measured round in which ``global/accuracy`` is at least the
-    target. Before that round the metric is absent.
+    duration of the round. ``clock/idle_share`` is the share of the round that a client spends
+    waiting for the slowest client, as a mean over the clients whose updates arrived. If rounds have
+    a deadline, ``clock/late`` is the number of clients that missed it. If the server invites more
+    clients than it needs, ``clock/surplus`` is the number of clients that came after enough others.
+    ``clock/time_to/<target>`` is the value of ``clock/seconds`` in the first measured round in
+    which ``global/accuracy`` is at least the target. Before that round the metric is absent.
 
     Args:
-        targets: accuracies of the global model.
+        targets: accuracies of the global model whose first round is timed.
     """
 
-    directions = MappingProxyType({"clock/*": "lower"})  # late and surplus updates are lost work
+    directions = MappingProxyType({"clock/*": "lower"})  # late and surplus updates are wasted
     overlaps = True
 
     def __init__(self, targets: list[Accuracy]) -> None:
@@ -76,7 +76,7 @@ class Clock(Measure):
         self.headlines: Mapping[str, Better] = dict.fromkeys(names, lower)
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The times after this round."""
+        """The metrics ``clock/*`` after this round; nothing without simulated time."""
         time = after.exchange.time
         if time is None:
             return Measured()
@@ -84,7 +84,7 @@ class Clock(Measure):
         return Measured(metrics | self._left_out(after))
 
     def _left_out(self, after: AfterRound) -> dict[str, float]:
-        """The numbers of late and of surplus clients, if there can be any."""
+        """``clock/late`` and ``clock/surplus``, each only if the settings allow such clients."""
         system, turns = after.resources.system, after.exchange.turns
         can_occur = {
             "late": system.deadline is not None,
@@ -96,7 +96,7 @@ class Clock(Measure):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Metric -> time, for each target that was reached."""
+        """``clock/time_to/<target>`` -> seconds, for each target that was reached."""
         return dict(self._times.reached)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

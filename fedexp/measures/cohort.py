@@ -1,4 +1,4 @@
-"""Personal accuracies of a round's cohort alone."""
+"""The mean accuracy of the personal models of a round's cohort."""
 
 from collections.abc import Mapping
 
@@ -10,16 +10,17 @@ from fedexp.measures.measure import Better, Measured, Outline
 
 
 class Cohort(PersonalMeasure):
-    """``cohort/accuracy_<kind>``: mean personal accuracy of the clients that the round trained.
+    """``cohort/accuracy_<kind>``: mean personal accuracy of the clients that trained this round.
 
-    FedNH's released code (Dai et al., AAAI 2023) logs this mean in place of the mean over all
-    clients. The means differ, because the cohort's models come from this round.
+    FedNH's released code (Dai et al., AAAI 2023) logs this mean instead of the mean over all
+    clients. The two means differ, because the cohort's models have just been trained, while other
+    clients' models are from earlier rounds.
     """
 
     overlaps = True
 
     def check(self, outline: Outline) -> None:
-        """Set the headlines."""
+        """Declare the mean of each kind of accuracy as a headline."""
         super().check(outline)
         higher: Better = "higher"
         self.headlines: Mapping[str, Better] = {
@@ -27,7 +28,7 @@ class Cohort(PersonalMeasure):
         }
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The mean of each kind of accuracy; absent if no client of the cohort has this kind."""
+        """The mean of each kind of accuracy that at least one client of the cohort has."""
         scores = client_scores(after, self.samples)
         trained = {each.client for each in after.exchange.receipts}
         of_cohort = [score.accuracies for client, score in scores.items() if client in trained]

@@ -1,4 +1,4 @@
-"""The measures that a config names."""
+"""Build and check the measures that a config names."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,12 +13,12 @@ from fedexp.measures.measures import headlines
 
 
 def build_measures(nodes: Mapping[str, Node | None]) -> dict[str, Measure]:
-    """Name -> measure, of ``config.measure``. Raises InputError for a wrong class or value."""
+    """Build ``config.measure``: name -> measure. Raises InputError for a wrong class or value."""
     return {name: build(f"measure.{name}", node, Measure) for name, node in nodes.items() if node}
 
 
 def declared_measures(measures: Mapping[str, Measure], dataset: str) -> Iterator[Declaration]:
-    """The needs of the measures; error messages name the ``dataset``."""
+    """Yield what each measure needs of the method and data; error messages name the ``dataset``."""
     for name, measure in measures.items():
         key, needs = f"measure.{name}", dict[str, str]()
         for need in sorted(measure.needs):
@@ -38,13 +38,13 @@ def check_measures(
 
     Args:
         measures: name -> measure.
-        config: of the run.
+        config: the run's config.
         about: names and shape of the dataset.
-        given: the needs that the data and the method meet.
+        given: the properties in ``Need`` that the data and the method have.
         simulates_time: whether clients have simulated devices.
 
     Raises:
-        InputError: a key does not fit the run, or ``objective`` is not a headline.
+        InputError: a measure's key does not fit the run, or ``objective`` is not a headline.
     """
     outline = Outline(
         about,

@@ -7,19 +7,20 @@ from fedexp.measures.measure import Measure, Measured
 
 
 class Cost(Measure):
-    """Bytes, seconds and the server's memory.
+    """The bytes that a round sends, its seconds, and the memory of the server.
 
     ``cost/download_bytes`` and ``cost/upload_bytes`` count all tensors that the server exchanges
-    with clients; a client that answers the sampler and then trains downloads the message once.
-    ``time/select_s``, ``time/probe_s`` (if the sampler asks clients), ``time/train_s`` and
-    ``time/server_s`` add up to the time of the round without evaluation.
+    with clients. If a client answers the sampler and then trains, it downloads the message only
+    once. Four times add up to the time of the round without evaluation: ``time/select_s`` for the
+    choice of the cohort, ``time/probe_s`` for answers to the sampler (if it asks clients),
+    ``time/train_s`` for local training, and ``time/server_s`` for the rest.
     ``cost/server_memory_bytes`` counts the tensors that the server keeps between rounds.
     """
 
     directions = MappingProxyType({"cost/*": "lower", "time/*": "lower"})
 
     def __call__(self, after: AfterRound) -> Measured:
-        """``cost/*`` and ``time/*`` of the round."""
+        """The metrics ``cost/*`` and ``time/*`` of the round."""
         exchange = after.exchange
         seconds = {f"time/{step}_s": value for step, value in exchange.seconds.items()}
         return Measured(

@@ -1,4 +1,4 @@
-"""The messages, bytes and seconds of one round."""
+"""Counts the messages, bytes and seconds of one round."""
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,13 +15,13 @@ from fedexp.system.turns import Outcome, TurnRecord
 
 @dataclass(frozen=True)
 class Receipt:
-    """An accepted update without its tensors.
+    """The numbers of an accepted update, without its tensors.
 
     Attributes:
-        client: the client that sent it.
+        client: the client that sent the update.
         num_samples: n_k, the number of the client's training samples.
         steps: gradient steps of the client's local training.
-        samples: training samples computed in these steps.
+        samples: training samples that these steps computed; a repeated sample counts each time.
         upload_bytes: bytes of the update's tensors.
         metrics: the update's metrics, for example ``loss``.
     """
@@ -35,7 +35,7 @@ class Receipt:
 
 
 def receipt(update: Update) -> Receipt:
-    """The update without its tensors."""
+    """The receipt of this update: its numbers without its tensors."""
     metrics = dict(update.metrics)
     counts = update.num_samples, update.steps, update.samples, update.nbytes
     return Receipt(update.client, *counts, metrics)
@@ -52,8 +52,8 @@ class Exchange:
         download_bytes: bytes downloaded by the cohort and by clients that answered the sampler.
         upload_bytes: bytes of all answers and updates, including refused updates.
         receipts: the accepted updates, without their tensors.
-        seconds: step -> seconds: ``select``, ``train`` and, if the sampler asked clients,
-            ``probe``; after the end of the round also ``server``, the remaining time.
+        seconds: step of the round -> seconds. The steps are ``select``, ``train``, ``probe`` if the
+            sampler asked clients, and after the end of the round ``server``, the remaining time.
         time: the simulated time of the round; None without simulated time.
         coordination: metrics of how clients and server were coordinated.
     """
@@ -76,7 +76,7 @@ class Exchange:
         self._start = self._reduced_at = time.perf_counter()
 
     def count_answers(self, answers: Iterable[tuple[int, Tensors]]) -> dict[int, Tensors]:
-        """Client -> answer to the sampler; counts a message to each client that answers."""
+        """Client -> its answer to the sampler; each of these clients has downloaded a message."""
         start = time.perf_counter()
         received = dict(answers)
         if received:
@@ -85,10 +85,11 @@ class Exchange:
         return received
 
     def count_cohort(self, cohort: Sequence[int]) -> Sequence[int]:
-        """Return the cohort; the time so far, except the time for answers, counts as selection.
+        """Add the chosen clients and their downloads, and return the chosen clients.
 
-        If clients are chosen several times in a round, the later ones are added. Their selection
-        counts as training, which has begun.
+        The time so far, except the time for answers, counts as selection. If the server chooses
+        further clients later in the round, training has begun, so their selection counts as
+        training.
         """
         if not self._trains:
             elapsed = time.perf_counter() - self._start
@@ -99,7 +100,7 @@ class Exchange:
         return cohort
 
     def count_arrivals(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """Pass on the updates, except late ones; the time of waiting for them is training."""
+        """Yield the updates that are not late; the time of waiting for them counts as training."""
         self._trains, asked = True, time.perf_counter()
         for update in updates:
             self.seconds["train"] += time.perf_counter() - asked
@@ -124,7 +125,7 @@ class Exchange:
         self.receipts.append(receipt(update))
 
     def leave_out(self, turns: Sequence[TurnRecord]) -> None:
-        """Note the turns of clients of the cohort that are late or surplus without training."""
+        """Note the turns of clients of the cohort that did not train: late or surplus clients."""
         self._left_out = turns
 
     @property
@@ -134,16 +135,16 @@ class Exchange:
 
     @property
     def downloads_left(self) -> dict[int, int]:
-        """Client of the cohort -> bytes that it downloads after the answers to the sampler."""
+        """Client of the cohort -> bytes to download; 0 if it has already answered the sampler."""
         return {c: 0 if c in self._answered else self._downloads[c] for c in self.cohort}
 
     @cached_property
     def turns(self) -> list[TurnRecord]:
-        """What each client's device did: first the answers, then the cohort in its order.
+        """One record of each client's work: first answers to the sampler, then turns of the cohort.
 
-        If updates may arrive in a later round, the starts come first, then the arrivals. Complete
-        after ``set_reduced``. The bytes add up to ``download_bytes`` and, after the end of the
-        round, ``upload_bytes``.
+        If updates may arrive in a later round, the starts of turns come before the arrivals. The
+        list is complete after ``set_reduced``. The records' bytes add up to ``download_bytes`` and,
+        after the end of the round, to ``upload_bytes``.
         """
         accepted = {each.client for each in self.receipts}
         ended = {turn.client: turn for turn in (*self._left_out, *self._arrived)}
@@ -166,7 +167,7 @@ class Exchange:
         ]
 
     def contribution(self) -> Contribution:
-        """This process's arrived updates, and the receipts of the accepted ones.
+        """The turns whose updates arrived at this process, and the receipts of accepted updates.
 
         The time from here to ``set_reduced`` counts as training.
         """
@@ -174,7 +175,7 @@ class Exchange:
         return Contribution(items=(self._arrived, self.receipts))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace this process's updates and receipts by those of all processes.
+        """Replace the turns and receipts of this process by those that all processes contributed.
 
         The time of waiting for the other processes is added to ``seconds["train"]``.
         """
@@ -184,7 +185,7 @@ class Exchange:
         self.upload_bytes = sum(turn.upload_bytes for turn in self._arrived)
 
     def end(self) -> None:
-        """End the round; all time that is not counted yet counts as time of the server."""
+        """End the round; time that no other step has counted is counted as ``server``."""
         self.upload_bytes += sum(self._answered.values())
         elapsed = time.perf_counter() - self._start
         self.seconds["server"] = elapsed - sum(self.seconds.values())

@@ -17,18 +17,19 @@ from fedexp.measures.scoring.accuracies import spread
 
 
 class Fairness(PersonalMeasure):
-    """``fairness/gini``, ``fairness/variance`` and ``fairness/worst_decile`` of one accuracy.
+    """How unequal the clients' personal accuracies are: Gini, variance, worst tenth.
 
-    The metrics compare the clients whose personal model is scored. The Gini coefficient is 0 if all
-    accuracies are equal, and nearly 1 if only one client has an accuracy above 0. ``worst_decile``
-    is the mean over the worst tenth of the clients. The figure ``fairness`` shows the distribution
-    after the last round.
+    ``fairness/gini`` is the Gini coefficient: 0 if all accuracies are equal, and nearly 1 if only
+    one client has an accuracy above 0. ``fairness/variance`` is the variance over clients.
+    ``fairness/worst_decile`` is the mean over the worst tenth of the clients. Only clients whose
+    personal model is scored count. After the last round, the figure ``fairness`` shows the
+    distribution of the accuracies.
 
     Args:
         every: rounds between measurements; the last round is always measured.
         kind: kind of accuracy; see ``personal_accuracies``.
-        of: the clients whose models are scored: all that have trained, or the round's cohort.
-        samples: size of the subset of the test split for scoring; None: the whole test split.
+        of: the clients whose models are scored: all clients that have trained, or only the cohort.
+        samples: number of test samples on which models are scored; None: the whole test split.
     """
 
     headlines = MappingProxyType(
@@ -51,7 +52,7 @@ class Fairness(PersonalMeasure):
         self.kind = kind
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The metrics, and after the last round the figure; nothing if no client is scored."""
+        """The metrics, after the last round also the figure; nothing if no client is scored."""
         scores = client_scores(after, self.samples).values()
         found = [each.accuracies[self.kind] for each in scores if self.kind in each.accuracies]
         if not found:
@@ -69,10 +70,10 @@ class Fairness(PersonalMeasure):
 
 
 def gini(values: NDArray[np.float64]) -> float:
-    """The Gini coefficient of ``values`` [n] >= 0.
+    """The Gini coefficient of n non-negative ``values``, a measure of inequality.
 
-    It is the mean absolute difference of all pairs, divided by twice the mean: 0 if all values are
-    equal, and (n - 1) / n if only one is not zero.
+    It is the mean absolute difference over all pairs of values, divided by twice the mean value. If
+    all values are equal, it is 0; if only one value is not zero, it is (n - 1) / n.
     """
     total = values.sum()
     if not total:
@@ -83,7 +84,7 @@ def gini(values: NDArray[np.float64]) -> float:
 
 
 def _distribution(accuracies: NDArray[np.float64], worst_decile: float, kind: str) -> Figure:
-    """A histogram of the clients' accuracies, with their mean and worst decile."""
+    """A histogram of the clients' accuracies, with lines at the mean and the ``worst_decile``."""
     figure = DataFigure({"accuracy": accuracies}, (6.4, 3.6))
     axes = figure.subplots()
     low = min(np.floor(accuracies.min() * 10) / 10, 0.9)  # at least a tenth wide

@@ -1,4 +1,4 @@
-"""Updates that were left out, and injected faults."""
+"""The numbers of refused updates, refused models and injected faults."""
 
 from types import MappingProxyType
 
@@ -7,16 +7,16 @@ from fedexp.measures.measure import Measure, Measured
 
 
 class Faults(Measure):
-    """The counts of refused updates and merged models, and of injected faults.
+    """The numbers of refused updates, refused models and injected faults.
 
-    ``clients/quarantined``: updates that were not finite. ``server/quarantined``: 1 if the merged
-    model was not finite.
+    ``clients/quarantined`` is the number of updates that were left out because they had NaN or
+    infinite values. ``server/quarantined`` is 1 if the merged model had such values, else 0.
     """
 
     directions = MappingProxyType({"clients/*": "lower", "server/quarantined": "lower"})
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The counts of this round's cohort."""
+        """The numbers of refusals and of faults in this round's cohort."""
         injected = after.resources.faults.metrics(after.round, after.exchange.cohort)
         refused = {"server/quarantined": int(after.server.refused)}
         return Measured({"clients/quarantined": len(after.quarantined), **refused, **injected})

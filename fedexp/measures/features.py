@@ -1,4 +1,4 @@
-"""Features of the test split under the global model and clients' personal models."""
+"""A picture of the test samples' features z under the global model and personal models."""
 
 import logging
 from typing import Literal
@@ -20,19 +20,20 @@ from fedexp.measures.named_classes import class_numbers
 LOGGER = logging.getLogger(__name__)
 
 _MAPPED_SAMPLES = 1000
-"""Number of test samples in a feature map; t-SNE takes long with many more."""
+"""Largest number of test samples in the picture; with many more, t-SNE takes long."""
 
 
 class Features(Measure):
-    """A map of test features after the last round, a panel for each model.
+    """Draws the features of test samples as points in a plane, with one panel for each model.
 
-    The figure is ``features/clients`` if clients are shown, else ``features/global``.
+    The figure is drawn after the last round. Its name is ``features/clients`` if clients are shown,
+    else ``features/global``.
 
     Args:
         global_model: whether the global model is shown.
         clients: the clients whose personal models are shown.
-        classes: the classes that are shown, by number or name; empty for all.
-        projection: method of the projection to the plane.
+        classes: numbers or names of the classes that are shown; empty for all classes.
+        projection: the method that projects features to the plane.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Features(Measure):
         return round == rounds
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The figure; nothing without a model or sample to show."""
+        """The figure; nothing if there is no model or no sample to show."""
         shown = class_numbers(self.classes, after.data.description)
         index = _samples(after, shown)
         if not len(index):
@@ -94,7 +95,7 @@ class Features(Measure):
 
 
 def _samples(after: AfterRound, shown: list[int]) -> Tensor:
-    """[n] positions in the test split of random samples of these classes."""
+    """The positions [n] in the test split of random samples of the classes ``shown``."""
     test = after.data.test
     shuffled = torch.randperm(len(test), generator=torch_generator(after.seed, "features"))
     shuffled = shuffled.to(test.labels.device)

@@ -1,8 +1,9 @@
 """Few-shot evaluation: how well the global model's features separate classes that no client has.
 
-An episode draws some of these unseen classes. From each class it draws a few labelled samples, the
-support, and other samples to classify, the queries. A query gets the class whose support has the
-nearest mean feature z, by Euclidean distance (Snell et al., NeurIPS 2017). The head is not used.
+The evaluation consists of episodes. For an episode, some of these unseen classes are drawn, and
+from each class a few labelled samples (the support) and other samples to classify (the queries). A
+query gets the class whose support has the nearest mean feature z, by Euclidean distance (Snell et
+al., NeurIPS 2017). The head is not used.
 """
 
 import math
@@ -22,7 +23,7 @@ from fedexp.measures.after_round import AfterRound
 from fedexp.measures.measure import Measure, Measured, Outline, every_nth
 
 _CHUNK = 50
-"""Number of episodes whose features are gathered at once; bounds the memory."""
+"""Number of episodes whose features are gathered at once; limits the memory."""
 
 
 class FewShot(Measure):
@@ -80,7 +81,7 @@ class FewShot(Measure):
         return self._drawn is not None and every_nth(round, rounds, self.every)
 
     def __call__(self, after: AfterRound) -> Measured:
-        """``fewshot_metrics`` of the global model; empty without a global model."""
+        """The metrics ``global/fewshot_*``; nothing without a global model."""
         has_global = after.resources.personalization.has_global
         if self._drawn is None or not has_global or not after.ranks.is_first:
             return Measured()
@@ -90,7 +91,7 @@ class FewShot(Measure):
 
 @torch.inference_mode()
 def _features(after: AfterRound) -> Tensor:
-    """z [n, d] of the test split under the global model, in eval mode."""
+    """The features z [n, d] of the n test samples under the global model."""
     module, found = after.global_model(), []
     for inputs, _ in after.data.test.batches(after.resources.eval_batch_size):
         with after.resources.fabric.autocast():
@@ -101,14 +102,15 @@ def _features(after: AfterRound) -> Tensor:
 def draw_episodes(
     labels: np.ndarray, num_classes: int, settings: FewShot, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw episodes: positions of the support [E, W, S] and of the queries [E, W, Q].
+    """Draw E episodes: the positions of the support [E, W, S] and of the queries [E, W, Q].
 
-    The W classes of an episode are distinct, and so are its samples; all draws are uniform.
+    All draws are uniform, and no class or sample occurs twice in an episode.
 
     Args:
-        labels: [n] class of each sample, 0 to U-1.
-        num_classes: U, at least W.
-        settings: W ways, S shots, Q queries of each class, E episodes.
+        labels: [n] class of each sample, from 0 to U-1.
+        num_classes: U, the number of unseen classes; at least W.
+        settings: has the numbers of episodes E, of classes in an episode W (``ways``), and of
+            support samples S (``shots``) and ``queries`` Q of each class.
         generator: source of the random draws.
 
     Raises:
@@ -123,7 +125,7 @@ def draw_episodes(
         )
     classes = generator.random((settings.episodes, num_classes)).argsort(axis=1)[:, : settings.ways]
     keys = generator.random((*classes.shape, sizes.max()))
-    keys[np.arange(sizes.max()) >= sizes[classes][..., None]] = np.inf  # the class is smaller
+    keys[np.arange(sizes.max()) >= sizes[classes][..., None]] = np.inf  # no such sample
     places = keys.argsort(axis=2)[..., :needed]
     by_class = np.argsort(labels, kind="stable")
     starts = np.cumsum(sizes) - sizes
@@ -132,12 +134,14 @@ def draw_episodes(
 
 
 def episode_accuracies(z: Tensor, support: Tensor, query: Tensor) -> Tensor:
-    """Share of each episode's queries that are nearest to the support mean of the right class.
+    """The accuracy of each episode: the share of queries that get the right class.
+
+    A query gets the class with the nearest mean of support features.
 
     Args:
-        z: [n, d] features.
-        support: [E, W, S] positions in ``z``.
-        query: [E, W, Q] positions in ``z``.
+        z: [n, d] features of all samples.
+        support: [E, W, S] positions in ``z`` of S samples of W classes in E episodes.
+        query: [E, W, Q] positions in ``z`` of Q samples of the same classes and episodes.
 
     Returns:
         [E] float64 on the CPU.
@@ -149,7 +153,7 @@ def episode_accuracies(z: Tensor, support: Tensor, query: Tensor) -> Tensor:
         torch.split(support, _CHUNK), torch.split(query, _CHUNK), strict=True
     ):
         means = z[supports].mean(dim=2)
-        # By differences: the expanded square loses digits if features are large and similar.
+        # Without matrix products, which lose digits if features are large and similar.
         distances = torch.cdist(
             z[asked].flatten(1, 2), means, compute_mode="donot_use_mm_for_euclid_dist"
         )
@@ -158,10 +162,12 @@ def episode_accuracies(z: Tensor, support: Tensor, query: Tensor) -> Tensor:
 
 
 def fewshot_metrics(accuracies: Tensor) -> dict[str, float]:
-    """The mean over episodes, and half the width of its 95 % interval (1.96 standard errors).
+    """``global/fewshot_accuracy``, the mean over episodes, and ``global/fewshot_interval``.
+
+    The interval is half the width of the mean's 95 % confidence interval: 1.96 standard errors.
 
     Args:
-        accuracies: [E], at least two.
+        accuracies: [E] accuracy of each episode; E is at least two.
     """
     interval = 1.96 * accuracies.std().item() / math.sqrt(len(accuracies))
     return {

@@ -17,15 +17,16 @@ from fedexp.measures.after_round import AfterRound
 from fedexp.measures.measure import Measure, Measured
 
 _MOST_BARS = 40
-"""Largest number of classes in the picture of one page; the file beside it has all classes."""
+"""Largest number of classes in the picture; the file beside the picture has all classes."""
 
 
 class Forgetting(Measure):
-    """``forgetting/mean``: the drop of the global model's accuracy from each class's best round.
+    """``forgetting/mean``: the mean drop of a class's accuracy since the best round of the class.
 
-    The drop of a class is its highest accuracy in the earlier measured rounds minus its accuracy
-    now, at least 0. ``forgetting/mean`` and ``forgetting/max`` are over classes. The first measured
-    round has no metrics. The figure ``forgetting`` shows the classes after the last round.
+    The drop of a class is the global model's highest accuracy on it in earlier measured rounds
+    minus the accuracy now; a negative drop counts as 0. ``forgetting/mean`` and ``forgetting/max``
+    are the mean and the maximum over classes. The first measured round has no metrics. After the
+    last round, the figure ``forgetting`` shows the drop of each class.
 
     Args:
         every: rounds between measurements; the last round is always measured.
@@ -41,7 +42,7 @@ class Forgetting(Measure):
         self._best: dict[str, float] = {}
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The metrics, and after the last round the figure."""
+        """The metrics, after the last round also the figure."""
         present = after.class_accuracies()
         drops = {c: max(0.0, self._best[c] - now) for c, now in present.items() if c in self._best}
         self._best |= {c: max(now, self._best.get(c, 0.0)) for c, now in present.items()}
@@ -63,7 +64,7 @@ class Forgetting(Measure):
 
 
 def _bars(drops: Mapping[str, float]) -> Figure:
-    """A bar for each of the ``_MOST_BARS`` classes with the largest drops, the largest on top."""
+    """A bar chart of the ``_MOST_BARS`` largest drops of classes, the largest drop on top."""
     order = sorted(drops, key=lambda name: -drops[name])
     values = np.array([drops[name] for name in order])
     shown = order[:_MOST_BARS]

@@ -1,4 +1,4 @@
-"""The global model on the test split."""
+"""Accuracy and loss of the global model on the test split."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,12 +17,12 @@ Accuracy = Annotated[float, Field(gt=0, le=1)]
 class GlobalModel(Measure):
     """``global/accuracy`` and ``global/loss`` on the test split, and the accuracy of each class.
 
-    The loss is the mean cross-entropy. If the method has no global model, or if no client trains on
-    the classes of the test split, nothing is measured.
+    The loss is the mean cross-entropy. Nothing is measured if the method has no global model, or if
+    no client trains on the classes of the test split.
 
     Args:
         every: rounds between measurements; the last round is always measured.
-        targets: accuracies; the summary has the first round that reached each accuracy.
+        targets: accuracies; for each of them, the summary has the first round that reached it.
     """
 
     headlines: Mapping[str, Better] = MappingProxyType(
@@ -34,10 +34,10 @@ class GlobalModel(Measure):
         self.every, self.targets = every, targets
 
     def check(self, outline: Outline) -> None:
-        """Drop the headlines if the run has no global model or no test classes to score.
+        """Remove the headlines if there is no global model, or no test split that it can classify.
 
         Raises:
-            InputError: the global model or the test classes are missing, but ``targets`` is set.
+            InputError: ``targets`` is set, although there is no such model or test split.
         """
         lacking = sorted({Need.GLOBAL_MODEL, Need.TEST_CLASSES} - outline.given)
         if lacking and self.targets:
@@ -48,7 +48,7 @@ class GlobalModel(Measure):
             self.headlines = {}
 
     def __call__(self, after: AfterRound) -> Measured:
-        """Accuracy, loss, and class name -> accuracy."""
+        """The accuracy, the loss, and the accuracy of each class."""
         unseen = after.data.description.unseen_classes
         predictions = None if unseen else after.global_predictions()
         if predictions is None:

@@ -20,19 +20,19 @@ from fedexp.measures.scoring.accuracies import personal_accuracies, spread, spre
 from fedexp.measures.scoring.scored_samples import ScoredSamples
 
 _AT_ONCE = 64
-"""Number of clients whose accuracies are computed at once; bounds the memory."""
+"""Number of clients whose accuracies are computed at once; limits the memory."""
 
 
 class HeldOut(Measure):
     """``held_out/*``: accuracies at the clients that never train (``clients.held_out``).
 
-    Yuan et al. (ICLR 2022) call them unparticipating clients. The global model is scored on the
-    samples of each such client, which no client trains on, and on the test samples of ``kinds``. If
-    the method tunes a global model at each client, the tuned models are scored on these test
-    samples, too. A held-out client has no memory, no private weights and no local model, so methods
-    that tune the latest local model are not scored. Models that are tuned from the best global
-    model are scored after the last round only. Without held-out clients nothing is measured; a kind
-    that the data cannot measure is absent.
+    Yuan et al. (ICLR 2022) call these held-out clients unparticipating clients. The global model is
+    scored on each held-out client's own samples, which no client trains on, and on the test samples
+    of each of ``kinds``. If the method tunes a global model at each client, the tuned models are
+    scored on these test samples, too. A held-out client has no memory, no private weights and no
+    local model, so methods that tune the latest local model are not scored. Models that are tuned
+    from the best global model are scored after the last round only. Without held-out clients
+    nothing is measured. A kind of accuracy that the data cannot measure is absent.
 
     Args:
         every: rounds between measurements; the last round is always measured.
@@ -57,7 +57,7 @@ class HeldOut(Measure):
         self._samples: ScoredSamples | None = None
 
     def check(self, outline: Outline) -> None:
-        """Set the headlines, and find out whether the data have the test samples."""
+        """Set the headlines, and find out whether the test split can measure ``kinds``."""
         if outline.holds_out and Need.GLOBAL_MODEL in outline.given:
             self.headlines: Mapping[str, Better] = {
                 "held_out/accuracy": "higher",
@@ -67,7 +67,7 @@ class HeldOut(Measure):
         self._has_kinds = {Need.CLASS_LABELS, Need.TEST_CLASSES} <= outline.given
 
     def setup(self, setting: Setting, resources: Resources) -> None:
-        """Find the test samples that are scored."""
+        """Choose the test samples on which models are scored."""
         if self._has_kinds and resources.data.held_out_clients:
             self._samples = ScoredSamples(resources.data, self.kinds, None)
 
@@ -76,7 +76,7 @@ class HeldOut(Measure):
         return every_nth(round, rounds, self.every)
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The metrics; each process tunes some of the clients' models."""
+        """The metrics; if models are tuned, the processes share the clients."""
         clients = list(after.data.held_out_clients.values())
         if not clients:
             return Measured()
@@ -94,9 +94,9 @@ class HeldOut(Measure):
 
 
 def _on_own(after: AfterRound, clients: Sequence[ClientData]) -> dict[str, float]:
-    """``spread`` of the global model's accuracies, each on one client's samples.
+    """``spread`` over clients of the global model's accuracy on each client's own samples.
 
-    If each token has a target, the accuracies are shares of tokens.
+    If each token has a target, an accuracy is the share of tokens that are classified correctly.
     """
     train = after.data.train
     index = [client.train_index for client in clients]
@@ -110,7 +110,7 @@ def _on_own(after: AfterRound, clients: Sequence[ClientData]) -> dict[str, float
 def _on_test(
     correct: Tensor, clients: Sequence[ClientData], samples: ScoredSamples
 ) -> Iterator[dict[str, float]]:
-    """Each client's ``personal_accuracies`` of one model with ``Predictions.correct`` [n]."""
+    """Yield each client's ``personal_accuracies`` of a model with ``Predictions.correct`` [n]."""
     for start in range(0, len(clients), _AT_ONCE):
         group = clients[start : start + _AT_ONCE]
         yield from personal_accuracies(correct.expand(len(group), -1), samples, group)
@@ -119,7 +119,7 @@ def _on_test(
 def _tuned(
     after: AfterRound, clients: Sequence[ClientData], samples: ScoredSamples
 ) -> Iterator[tuple[int, dict[str, float]]]:
-    """(client, ``personal_accuracies``) of the models that these clients tune."""
+    """Tune a model at each client, and yield (client, ``personal_accuracies`` of the model)."""
     data = {client.client: client for client in clients}
     scoring = after.scoring.of_newcomers(data)
     for client, found in scoring.score_personal(after.tuned_from, select=samples, of=list(data)):
@@ -128,7 +128,7 @@ def _tuned(
 
 
 def _tunes(after: AfterRound) -> bool:
-    """Whether newcomers tune a global model after this round."""
+    """Whether held-out clients tune a global model after this round."""
     personalization = after.resources.personalization
     starts = {"global": True, "best": after.is_last, "local": False}[personalization.tunes]
     return starts and bool(personalization.tuning())

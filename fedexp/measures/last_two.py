@@ -1,4 +1,4 @@
-"""The mean of the last two global models."""
+"""Accuracy and loss of the mean of the last two global models."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -14,10 +14,10 @@ from fedexp.measures.measure import Better, Measure, Measured
 class LastTwo(Measure):
     """``global/accuracy_last_two`` and ``global/loss_last_two`` on the test split.
 
-    The scored model is the mean of the global weights before and after the round; integer buffers
-    are taken from the newer model. After round 1 it is the model of round 1 alone, without the
-    initial weights, as in FedExP's released code (Jhunjhunwala et al., ICLR 2023, Section 6).
-    Clients never get this mean.
+    The scored model is the mean of the global weights before and after the round; its integer
+    buffers come from the model after the round. After round 1 the model of round 1 is scored alone,
+    without the initial weights, as in FedExP's released code (Jhunjhunwala et al., ICLR 2023,
+    Section 6). The mean is never sent to clients.
 
     Args:
         every: rounds between measurements; the last round is always measured.
@@ -35,7 +35,7 @@ class LastTwo(Measure):
         self._before = message
 
     def __call__(self, after: AfterRound) -> Measured:
-        """Accuracy and loss of the mean."""
+        """Accuracy and loss of the mean of the two models."""
         newest = after.message.weights
         mean = newest if self._before.round == 1 else mean_of(self._before.weights, newest)
         found = after.predictions_with(mean)

@@ -31,23 +31,24 @@ from fedexp.measures.parameter_plane import (
 LOGGER = logging.getLogger(__name__)
 
 _MARGIN = 0.35
-"""Margin around the models, as a share of the larger of their extents in x and y."""
+"""Margin around the models, as a share of their extent in x or y, whichever is larger."""
 
 
 class LossSurface(Measure):
     """``loss_surface``: the test loss on a plane through models of one round.
 
-    The local models are the round's updates of the two clients with the lowest numbers. Private
+    The figure has a value for each point of a square grid in the plane; a point is a model. The
+    local models are the updates of the two clients in the round with the lowest numbers. Private
     parameters have their initial values. BatchNorm statistics are estimated anew at each point, on
-    training samples of the clients; all other buffers are the global model's.
+    the clients' training samples. All other buffers have the global model's values.
 
     Args:
-        rounds: the rounds after which the surface is drawn; None: the last round.
-        plane: the plane goes through the global model and the two local models, or in two random
-            directions from the global model.
+        rounds: the rounds after which the surface is drawn; None: only the last round.
+        plane: if ``local``, the plane goes through the global model and the two local models; if
+            ``random``, through the global model in two random directions.
         points: grid points along each side of the square; several processes share the points.
-        samples: number of test images scored at each point; BatchNorm uses equally many training
-            images.
+        samples: number of test images scored at each point; the BatchNorm statistics are estimated
+            on equally many training images.
     """
 
     needs = frozenset({Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES, Need.ALL_CLIENTS})
@@ -63,7 +64,7 @@ class LossSurface(Measure):
         self._local: dict[int, Tensors] = {}
 
     def check(self, outline: Outline) -> None:
-        """Raise InputError for a round after the last one."""
+        """Raise InputError if one of ``rounds`` comes after the last round of the run."""
         rounds = outline.rounds
         if any(round > rounds for round in self.rounds or ()):
             raise InputError(
@@ -71,7 +72,7 @@ class LossSurface(Measure):
             )
 
     def due(self, round: int, rounds: int) -> bool:
-        """After the chosen rounds."""
+        """After the rounds in ``rounds``, by default after the last round."""
         return round in (self.rounds if self.rounds is not None else [rounds])
 
     def begin_round(self, message: Message) -> None:
@@ -79,7 +80,7 @@ class LossSurface(Measure):
         self._local = {}
 
     def observe(self, update: Update) -> None:
-        """Keep the weights of an accepted update, if its client is one of the first two."""
+        """Keep the weights of the two accepted updates with the lowest client numbers."""
         if self.plane == "local":
             kept = sorted({*self._local, update.client})[:2]
             if update.client in kept:
@@ -88,7 +89,7 @@ class LossSurface(Measure):
             self._local = {client: self._local[client] for client in kept}
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The figure; nothing after a round without updates."""
+        """The figure; nothing if the plane needs local models and the round has no updates."""
         message = after.message
         local = dict(list(after.ranks.gather_pairs(self._local.items()))[:2])
         self._local = {}
@@ -114,7 +115,7 @@ class LossSurface(Measure):
     def _losses(
         self, after: AfterRound, plane: ParameterPlane, points: Sequence[tuple[float, float]]
     ) -> NDArray[np.float64]:
-        """The mean test loss [n] at each point; the processes share the points."""
+        """The mean test loss at each of n points, as [n]; the processes share the points."""
         data, device, ranks = after.data, after.resources.module.device, after.ranks
         trained = torch.cat([client.train_index for client in data.clients])
         train = self._sample(after, data.train, trained)
@@ -130,7 +131,7 @@ class LossSurface(Measure):
         chosen = index[chosen.to(index.device)]
         size = after.resources.eval_batch_size
         if len(chosen) % size == 1 < len(chosen):
-            chosen = chosen[:-1]  # BatchNorm needs two samples
+            chosen = chosen[:-1]  # a last batch of one sample is too small for BatchNorm
         return list(samples.batches(size, chosen))
 
 
@@ -138,10 +139,13 @@ class LossSurface(Measure):
 def _loss(
     after: AfterRound, weights: Tensors, train: Sequence[Batch], test: Sequence[Batch]
 ) -> float:
-    """The mean cross-entropy on ``test`` with these parameters."""
+    """The mean cross-entropy on ``test`` of the model with these weights.
+
+    Its BatchNorm statistics are first estimated on ``train``.
+    """
     module = after.resources.module.eval()
     module.load(weights)
-    seed_layers(module.device, after.seed, "loss_surface", after.round)  # dropout
+    seed_layers(module.device, after.seed, "loss_surface", after.round)  # for dropout
     update_bn(train, nn.Sequential(module.backbone, module.head))
     module.eval()
     losses = []
@@ -155,12 +159,12 @@ def _loss(
 def window(
     models: Sequence[tuple[float, float]], points: int, half: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The x and y coordinates [points] of a square grid around the models.
+    """The x coordinates and the y coordinates of a square grid around the models, each [points].
 
     Args:
         models: the (x, y) of each model.
         points: grid points along each side of the square.
-        half: half the side of the square, if all models are at one point.
+        half: half the length of a side, for the case that all models are at one point.
     """
     low, high = np.min(models, axis=0), np.max(models, axis=0)
     extent = (high - low).max()
@@ -171,5 +175,5 @@ def window(
 
 
 def _grid(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[tuple[float, float]]:
-    """The grid's points, row after row: all x with the first y, and so on."""
+    """The grid's points (x, y), row after row: first all points with the first y, and so on."""
     return [(float(a), float(b)) for b in y for a in x]

@@ -1,4 +1,4 @@
-"""The mean of the cohort's models, for methods whose global model is not this mean."""
+"""Scores the mean of the cohort's models, for methods whose global model is another model."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -20,9 +20,9 @@ class MeanModel(Measure):
     """``global/accuracy_mean_model`` and ``global/loss_mean_model`` on the test split.
 
     The scored model is the unweighted mean of the weights that the cohort sent. In FedDyn and FedDC
-    the global model is this mean plus a mean drift. Their authors' released code scores the mean
-    alone; ``global/accuracy`` scores the global model. In a round without updates nothing is
-    measured. Memory: one model in float64.
+    the global model is this mean plus a mean drift. The released code of both papers scores the
+    mean alone, while ``global/accuracy`` scores the global model. In a round without updates
+    nothing is measured. The sum of the weights takes the memory of one model in float64.
 
     Args:
         every: rounds between measurements; the last round is always measured.
@@ -40,16 +40,16 @@ class MeanModel(Measure):
         self._rounds = setting.rounds
 
     def begin_round(self, message: Message) -> None:
-        """Start a new mean."""
+        """Start a new mean for this round."""
         self._start, self._mean = message, Average("uniform")
 
     def observe(self, update: Update) -> None:
-        """Add a client's weights."""
+        """Add a client's weights to the mean, if the measure is due after this round."""
         if self.due(self._start.round, self._rounds):
             self._mean.add(update, self._start.weights)
 
     def contribution(self) -> Contribution:
-        """The sums of this process."""
+        """The sums over the updates of this process."""
         return self._mean.contribution()
 
     def set_reduced(self, sums: Mapping[str, Any], items: Sequence[Any]) -> None:

@@ -1,15 +1,15 @@
-"""The contract of a measure: a metric, table or figure in one Python and one YAML file.
+"""The contract of a measure, which adds metrics, tables or figures to the records of a run.
 
-The bundled measure ``forgetting`` is a short example with a metric and a figure. To add your own
-measure, change nothing here: write a class that can be imported, and a file ``measure/drift.yaml``
-in a folder that ``--config-dir`` names::
+The measure ``forgetting`` of fedexp is a short example with metrics and a figure. To add your own
+measure, you need no change in fedexp. Write a class that can be imported, and a YAML file, for
+example ``conf/measure/drift.yaml``::
 
     drift:
       _target_: my_package.Drift
       every: 5
 
-Then ``fedexp --config-dir conf +measure=drift measure.drift.every=2`` runs it.
-``fedexp.testing.check_measure`` checks the contract.
+Then ``fedexp --config-dir conf +measure=drift measure.drift.every=2`` runs the measure.
+``fedexp.testing.check_measure`` checks that a measure keeps the contract.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from fedexp.measures.after_round import AfterRound
 from fedexp.measures.measured import Measured as Measured
 
 Better = Literal["higher", "lower"]
-"""Which values of a metric are better."""
+"""Whether higher or lower values of a metric are better."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Outline:
 
     Attributes:
         about: names and shape of the dataset.
-        clients: N.
-        rounds: T.
-        given: the needs that the data and the method meet.
+        clients: N, the number of clients.
+        rounds: T, the number of rounds.
+        given: the properties in ``Need`` that the data and the method have.
         validates: whether clients hold out samples for validation.
-        shifts: whether clients see the images in different ways (``partition.shift``).
+        shifts: whether each client's images are changed in another way (``partition.shift``).
         holds_out: whether some clients never train.
         simulates_time: whether clients have simulated devices.
     """
@@ -56,25 +56,26 @@ class Outline:
 
 
 class Measure:
-    """Looks at a federation round by round. The constructor gets the keys of its YAML.
+    """Looks at a federation after each round and returns metrics, tables and figures.
 
-    Annotate the constructor's arguments with pydantic types (``PositiveInt``, ``Literal`` ...): the
-    config is checked against them before any data is read.
+    The constructor's arguments are the keys of the measure's YAML file. Annotate them with pydantic
+    types (``PositiveInt``, ``Literal`` ...): the config is checked against these types before any
+    data is read.
 
     Attributes:
         headlines: metric for comparing runs -> whether higher or lower values are better. A
             headline can be the ``objective`` of a sweep.
-        directions: like ``headlines``, for the other metrics, by name or pattern (``cost/*``). A
-            table never marks the best value of a metric without a direction.
-        needs: required properties of data and method, checked before data is read.
-        every: rounds between measurements, for the default of ``due``.
-        remembers: the clients whose personal models the measure needs; None: no client.
-        chosen: a global model to write to ``checkpoints/NAME.pt`` after the run, NAME being the
+        directions: name or pattern (``cost/*``) of other metrics -> whether higher or lower values
+            are better. For a metric without a direction, a table marks no best value.
+        needs: properties that the data and the method must have, checked before data is read.
+        every: rounds between measurements, if ``due`` is not overridden.
+        remembers: the clients whose personal models the measure needs; None: no clients.
+        chosen: a global model to write to ``checkpoints/NAME.pt`` after the run, where NAME is the
             measure's name; None: no model.
         overlaps: whether the measure may be computed while the next round trains
-            (``evaluation.overlap=true``). If so, it may use only its own results of earlier rounds
-            and the values that ``AfterRound`` computes from the round's message and personal
-            models.
+            (``evaluation.overlap=true``). Such a measure may use only its own results of earlier
+            rounds, and the values that ``AfterRound`` computes from the round's message and
+            personal models.
     """
 
     headlines: Mapping[str, Better] = MappingProxyType({})
@@ -86,7 +87,7 @@ class Measure:
     overlaps: ClassVar[bool] = False
 
     def check(self, outline: Outline) -> None:
-        """Called before data is read; remove headlines here that this run cannot measure.
+        """Called before data is read. Here, remove headlines that this run cannot measure.
 
         Raises:
             InputError: the value of a key does not fit the run.
@@ -96,9 +97,9 @@ class Measure:
         """Called once, before the first round; ``resources`` has the data and the parts."""
 
     def due(self, round: int, rounds: int) -> bool:
-        """Whether to measure after ``round`` of ``rounds``; round 0 is before training.
+        """Whether to measure after this round; round 0 is before training.
 
-        By default every ``every`` rounds and after the last round.
+        By default, measure every ``every`` rounds and after the last round, number ``rounds``.
         """
         return every_nth(round, rounds, self.every)
 
@@ -109,11 +110,11 @@ class Measure:
         """Called for each accepted update of this process, when it arrives."""
 
     def contribution(self) -> Contribution:
-        """Observations of this process, to be summed or gathered over all processes."""
+        """The observations of this process; they are summed or gathered over all processes."""
         return Contribution()
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace observations by the float64 sums and items of all processes' contributions."""
+        """Replace this process's observations by the float64 sums and items of all processes."""
 
     def __call__(self, after: AfterRound) -> Measured:
         """The results after a round in which the measure is due.
@@ -123,7 +124,7 @@ class Measure:
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that later rounds need, for a checkpoint; the same in every process."""
+        """For a checkpoint, the state that later rounds need; it is the same in every process."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -131,8 +132,8 @@ class Measure:
 
 
 def every_nth(round: int, rounds: int, every: int) -> bool:
-    """Whether to measure after ``round``: after multiples of ``every`` and after the last round.
+    """Whether ``round`` is a multiple of ``every`` or the last of ``rounds`` rounds.
 
-    False for round 0, which is before training.
+    For round 0, which is before training, the result is False.
     """
     return round > 0 and (round % every == 0 or round == rounds)

@@ -20,13 +20,13 @@ class Measured:
     """The results of one or several measures after one round.
 
     Attributes:
-        metrics: name -> value, for example ``global/accuracy``; an unmeasured value is absent.
+        metrics: name -> value, for example ``global/accuracy``; unmeasured metrics are absent.
         per_class: class name -> accuracy of the global model.
         tables: name -> table, for example ``clients``; written to ``<name>.csv``.
         figures: name -> figure, for example ``heatmap/partition``.
-        best_model: the most accurate global model so far, if the method needs it.
-        logs: name -> table of every round, for example ``turns``. It is written to ``<name>.csv``
-            like ``tables``, but not to W&B, which would store the table of each round as a file.
+        best_model: the most accurate global model so far, if the method needs this model.
+        logs: name -> table, for example ``turns``, with rows for every round. Like ``tables``, logs
+            are written to ``<name>.csv``, but not to W&B, which would store one file per round.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Measured:
     logs: Mapping[str, Table] = field(default_factory=dict)
 
     def __or__(self, other: Measured) -> Measured:
-        """Both results together; for a name in both, the value of ``other`` counts."""
+        """Both results together; if a name is in both, the value of ``other`` is taken."""
         return Measured(
             {**self.metrics, **other.metrics},
             {**self.per_class, **other.per_class},

@@ -1,4 +1,4 @@
-"""All measures of a run, called together."""
+"""``Measures``: calls all measures of a run."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +21,13 @@ from fedexp.measures.scoring.scoring import Scoring
 
 @dataclass(frozen=True)
 class Pending:
-    """The results after a round, some of which may still be computed.
+    """The results of the measures after a round; a second thread may still compute some of them.
 
     Attributes:
         round: the number of the round.
-        names: the measures, in the config's order.
+        names: the names of the measures, in the config's order.
         prompt: the results that are ready now.
-        later: the results that may still be computed.
+        later: the results that a second thread computes; they may be ready later.
     """
 
     round: int
@@ -41,7 +41,7 @@ class Pending:
         return self.later.done()
 
     def result(self) -> Measured:
-        """All results; waits for them."""
+        """Wait until all results are ready, and return them together."""
         parts = self.prompt, self.later.result()
         found = {name: each for part in parts for name, each in part.of_measures.items()}
         whole = reduce(or_, (found[name] for name in self.names), Measured())
@@ -55,7 +55,7 @@ class Results:
 
     Attributes:
         of_measures: name -> result.
-        seconds: the time for computing them.
+        seconds: the time that all these measures took together.
     """
 
     of_measures: Mapping[str, Measured] = field(default_factory=dict)
@@ -67,13 +67,13 @@ class Measures:
 
     Args:
         measures: name -> measure.
-        rounds: T.
+        rounds: T, the number of rounds.
         scoring: loads and scores models.
-        ranks: the processes.
-        overlap: computes some measures while the next round trains; None: no overlap.
+        ranks: the processes that share the run.
+        overlap: a thread that computes some measures while the next round trains; None: no thread.
 
     Attributes:
-        exchange: the traffic and the times of the current round.
+        exchange: the messages, bytes and seconds of the current round.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Measures:
 
     @property
     def chosen(self) -> dict[str, Message]:
-        """Name of a measure -> the global model that it chose to keep as a file."""
+        """Name of a measure -> the global model that the measure chose to keep as a file."""
         found = {name: measure.chosen for name, measure in self._measures.items()}
         return {name: message for name, message in found.items() if message is not None}
 
@@ -110,11 +110,11 @@ class Measures:
             measure.observe(update)
 
     def contribution(self) -> Contribution:
-        """The observations of all measures in this process."""
+        """What this process counted, and what its measures observed, in the round."""
         return joined(self._reducibles())
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Give each measure the observations of all processes."""
+        """Give the counts and each measure the observations of all processes."""
         split(self._reducibles(), sums, items)
 
     def scores_personal(self, round: int) -> bool:
@@ -127,9 +127,9 @@ class Measures:
         return self.after(message, server)
 
     def after(self, message: Message, server: Server, quarantined: Sequence[int] = ()) -> Pending:
-        """The results after a round; ``message`` has its number and the new global model.
+        """The results after a round; ``message`` has the round's number and the new global model.
 
-        With ``evaluation.overlap`` some results may come later, while the next round trains.
+        With ``evaluation.overlap``, some results may come later, while the next round trains.
         """
         self.exchange.end()
         view = partial(
@@ -156,7 +156,7 @@ class Measures:
         return Pending(message.round, list(due), prompt, pending)
 
     def state_dict(self) -> dict[str, Any]:
-        """Name -> state of each measure that has one, for a checkpoint."""
+        """For a checkpoint, name of a measure -> its state; measures without state are absent."""
         states = {name: measure.state_dict() for name, measure in self._measures.items()}
         return {name: state for name, state in states.items() if state}
 
@@ -169,7 +169,7 @@ class Measures:
         return {n: each for n, each in self._measures.items() if each.due(round, self._rounds)}
 
     def _fits(self, overlap: Overlap, due: Mapping[str, Measure]) -> bool:
-        """Whether the personal models that ``due`` uses, if any, can be scored later."""
+        """Whether the overlap can keep the personal models that the measures ``due`` use later."""
         uses_models = any(measure.remembers and measure.overlaps for measure in due.values())
         return not uses_models or overlap.keeps_models(self._scoring.resources.store)
 
@@ -183,7 +183,7 @@ def _run(
     message: Message,
     scoring: Scoring,
 ) -> Results:
-    """Call these measures, one after another."""
+    """Call these measures one after another; each measure sees the results of earlier measures."""
     start, results = time.perf_counter(), {}
     after = view(message=message, scoring=scoring)
     for name, measure in measures.items():
@@ -193,7 +193,7 @@ def _run(
 
 
 def headlines(measures: Mapping[str, Measure]) -> dict[str, Better]:
-    """Headline metric of these measures -> whether higher or lower values are better."""
+    """Each headline of these measures -> whether higher or lower values are better."""
     return reduce(or_, (dict(measure.headlines) for measure in measures.values()), {})
 
 

@@ -1,8 +1,9 @@
 """Membership inference: can an attacker recognise the final global model's training samples?
 
-The attacked samples are members and others. The members are drawn from the training samples of all
-clients, even of clients that never trained. Equally many others of the same classes are drawn from
-the test split. Guessing has an AUC of 0.5.
+The attacker gets members and non-members, and tries to tell which is which. The members are drawn
+from the training samples of all clients, even of clients that never trained. Equally many
+non-members of the same classes are drawn from the test split. Guessing has an AUC (area under the
+ROC curve) of 0.5.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,29 +35,30 @@ from fedexp.measures.measure import Better, Measure, Measured
 from fedexp.state.client_store import ClientStore
 
 _ENOUGH_SHADOWS = 64
-"""From this number of shadows on, each sample has its own variance (Carlini et al., S&P 2022)."""
+"""Smallest number of shadow models for a separate variance of each sample (Carlini et al.)."""
 
 _TRAINED_WITH = ("head", "loss", "personalization")
-"""The parts that take part in the local training of a shadow."""
+"""The sockets whose parts a shadow model is trained with."""
 
 
 class Membership(Measure):
     """Attacks the final global model by its loss (Yeom et al., CSF 2018), and optionally by LiRA.
 
-    LiRA (Carlini et al., S&P 2022, Alg. 1) compares the confidences of models that were trained
-    with and without a sample. Each of these shadow models is trained centrally on half of the
-    attacked samples, like the only client of a first round. It starts from the federation's initial
-    weights, which every client knows. It uses the clients' loss, personalization, optimizer and
-    augmentation, and the extras of the last message, so that it trains the same layers as a client.
-    It has no regularizer, because a regularizer pulls a client towards the server's model. The
-    attacked model was trained by a federation on more data, so shadows only approximate it; the
-    approximation improves with ``samples``.
+    LiRA (Carlini et al., S&P 2022, Alg. 1) trains further models, the shadow models. It compares
+    the confidences of the shadow models that were trained with a sample and of those that were
+    trained without this sample. Each shadow model is trained on half of the attacked samples, as if
+    it were the only client of a first round. It starts from the federation's initial weights, which
+    every client knows. It is trained with the clients' loss, personalization, optimizer and
+    augmentation, and with the extras of the last message, so that the same layers are trained as at
+    a client. No regularizer is used, because a regularizer pulls a client towards the server's
+    model. A federation with more data trained the attacked model, so shadow models only approximate
+    it; more ``samples`` improve the approximation.
 
     Args:
-        attack: ``loss``, or ``lira`` for both attacks.
-        samples: number of members; there are as many others.
+        attack: ``loss`` for the attack by the loss, or ``lira`` for both attacks.
+        samples: number of members, and also of non-members.
         shadows: number of shadow models for LiRA, an even number.
-        epochs: passes of a shadow over its half of the samples.
+        epochs: passes of a shadow model over its half of the samples.
     """
 
     needs = frozenset({Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES, Need.ALL_CLIENTS})
@@ -80,7 +82,7 @@ class Membership(Measure):
         return round == rounds
 
     def __call__(self, after: AfterRound) -> Measured:
-        """``membership/*`` of the global model; the resident module's parts do not change."""
+        """The metrics ``membership/*`` of the global model; the method's parts do not change."""
         if not after.ranks.is_first:
             return Measured()
         resources, data = after.resources, after.data
@@ -100,7 +102,7 @@ class Membership(Measure):
     def _shadows(
         self, after: AfterRound, pool: Samples, inside: np.ndarray
     ) -> Iterator[np.ndarray]:
-        """[n] confidences of each shadow, one after another."""
+        """Train one shadow model after another, and yield its confidences [n] on the pool."""
         federation = after.resources
         resources = replace(
             federation,
@@ -120,7 +122,7 @@ class Membership(Measure):
 
 @torch.inference_mode()
 def _confidences(module: ClientModule, pool: Samples, resources: Resources) -> np.ndarray:
-    """[n] ``confidences`` of the module for the samples of the pool."""
+    """The module's ``confidences`` [n] in the labels of the n samples of the pool."""
     module.eval()
     logits = []
     for inputs, _ in pool.batches(resources.eval_batch_size):
@@ -130,17 +132,17 @@ def _confidences(module: ClientModule, pool: Samples, resources: Resources) -> n
 
 
 def confidences(logits: Tensor, labels: Tensor) -> Tensor:
-    """Confidences phi = log(p / (1 - p)) of labels with probability p (Carlini et al., Eq. 3).
+    """Confidence phi = log(p / (1 - p)) in a label of probability p (Carlini et al., Eq. 3).
 
-    phi is computed as the label's logit minus the logsumexp of the other logits, which stays
-    precise for p near 1. The cross-entropy is log(1 + exp(-phi)).
+    To stay precise for p near 1, phi is computed as the label's logit minus the logsumexp of the
+    other logits. The cross-entropy is log(1 + exp(-phi)).
 
     Args:
-        logits: [n, C].
-        labels: [n].
+        logits: [n, C] logits of n samples for C classes.
+        labels: [n] the right class of each sample.
 
     Returns:
-        [n] float64.
+        [n] phi of each sample, float64.
     """
     own = labels.unsqueeze(1)
     others = logits.double().scatter(1, own, -inf)
@@ -150,19 +152,20 @@ def confidences(logits: Tensor, labels: Tensor) -> Tensor:
 def likelihood_ratios(target: np.ndarray, shadows: np.ndarray, inside: np.ndarray) -> np.ndarray:
     """The scores of LiRA, logarithms of likelihood ratios (Carlini et al., S&P 2022, Alg. 1).
 
-    A sample's score is log N(phi; mu_in, s_in) - log N(phi; mu_out, s_out), with phi the attacked
-    model's confidence. mu_in and s_in are the mean and standard deviation of the confidences of the
-    shadows that were trained on the sample; mu_out and s_out are those of the other shadows. With
-    fewer than 64 shadows all samples share s_in and s_out.
+    A sample's score is log N(phi; mu_in, s_in) - log N(phi; mu_out, s_out). N is the density of the
+    normal distribution, and phi is the attacked model's confidence in the sample's label. mu_in and
+    s_in are the mean and standard deviation of this confidence over the shadow models that were
+    trained on the sample; mu_out and s_out are taken over the other shadow models. With fewer than
+    64 shadow models all samples share s_in and s_out.
 
     Args:
-        target: [n] confidences of the attacked model.
-        shadows: [S, n] confidences of the shadows.
-        inside: [S, n] bool: whether the shadow was trained on the sample. For each sample this is
-            true of at least two shadows and false for at least two.
+        target: [n] confidences of the attacked model in n samples.
+        shadows: [S, n] confidences of S shadow models.
+        inside: [S, n] bool: whether each shadow model was trained on each sample. Each sample needs
+            at least two shadow models that were trained on it and two that were not.
 
     Returns:
-        [n] scores, large for members.
+        [n] scores; a high score marks a suspected member.
     """
     trained, untrained = (
         norm.logpdf(target, *_gaussian(shadows, where)) for where in (inside, ~inside)
@@ -173,16 +176,17 @@ def likelihood_ratios(target: np.ndarray, shadows: np.ndarray, inside: np.ndarra
 def attack_metrics(name: str, scores: np.ndarray, is_member: np.ndarray) -> dict[str, float]:
     """``membership/<name>_auc``, ``_tpr_at_1fpr`` and ``_accuracy`` of an attack.
 
-    A threshold on the scores has a true-positive rate (TPR) and a false-positive rate (FPR).
-    ``tpr_at_1fpr`` is the largest TPR with an FPR of at most 1 %. ``accuracy`` is the largest
-    (TPR + 1 - FPR) / 2; guessing has 0.5. With equally many members and others it is the accuracy
-    of the best threshold. If a score is not finite because the model has diverged, all metrics are
-    NaN.
+    The attack suspects the samples whose score is at least a threshold. Each threshold has a
+    true-positive rate (TPR) and a false-positive rate (FPR). ``auc`` is the area under the curve of
+    TPR over FPR. ``tpr_at_1fpr`` is the largest TPR with an FPR of at most 1 %. ``accuracy`` is the
+    largest (TPR + 1 - FPR) / 2, which is 0.5 for guessing. With equally many members and
+    non-members, it is the accuracy of the best threshold. If a score is not finite because the
+    model has diverged, all metrics are NaN.
 
     Args:
         name: name of the attack.
-        scores: [n], large for suspected members.
-        is_member: [n] bool, with at least one of each kind.
+        scores: [n] score of each sample, high for suspected members.
+        is_member: [n] bool: whether each sample is a member; there are members and non-members.
     """
     from sklearn.metrics import auc, roc_curve  # slow to import; most runs have no attack
 
@@ -196,12 +200,12 @@ def attack_metrics(name: str, scores: np.ndarray, is_member: np.ndarray) -> dict
 
 
 def choose(data: FederatedData, samples: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the members in the training split, and of the others in the test split.
+    """Positions of the members in the training split, and of the non-members in the test split.
 
-    There are ``samples`` members and ``samples`` others, or fewer if a split has fewer. Both have
-    the same number of samples of each class, in proportion to the smaller of the two splits'
-    numbers. If a shadow's last batch would hold one sample, too few for BatchNorm, one sample is
-    left out.
+    There are ``samples`` members and ``samples`` non-members, or fewer if a split has fewer. Both
+    have the same number of samples of each class. This number is proportional to the number of
+    samples of the class in the split that has fewer of them. If the last batch of a shadow model
+    would hold one sample, too few for BatchNorm, one sample is left out.
     """
     held = np.sort(torch.cat([client.train_index for client in data.clients]).cpu().numpy())
     labels = data.train.labels.cpu().numpy()[held], data.test.labels.cpu().numpy()
@@ -217,10 +221,10 @@ def choose(data: FederatedData, samples: int, batch_size: int) -> tuple[np.ndarr
 
 
 def halves(size: int, shadows: int, seed: int) -> np.ndarray:
-    """[shadows, size] bool: whether each shadow is trained on each sample.
+    """Choose which shadow model is trained on which of ``size`` samples: [shadows, size] bool.
 
-    Each shadow gets a random half; every second shadow gets the complement of the previous half, so
-    that each sample is in exactly half of the shadows.
+    Each shadow model gets a random half of the samples. Every second shadow model gets the samples
+    that the previous one did not get, so that exactly half of the shadow models train on a sample.
     """
     inside = np.zeros((shadows, size), dtype=bool)
     for shadow in range(0, shadows, 2):
@@ -231,18 +235,21 @@ def halves(size: int, shadows: int, seed: int) -> np.ndarray:
 
 
 def _gaussian(values: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean [n] and standard deviation, [n] or [], of the values [S, n] where ``where`` is true."""
+    """Mean and standard deviation of each column of ``values`` [S, n] where ``where`` is true.
+
+    The mean is [n]. The standard deviation is [n], or with few rows one number for all columns.
+    """
     mean = values.mean(axis=0, where=where)
     squares = np.square(values - mean).sum(axis=0, where=where)
     freedom = where.sum(axis=0) - 1
     if len(values) < _ENOUGH_SHADOWS:
         squares, freedom = squares.sum(), freedom.sum()
-    tiny = np.finfo(np.float64).eps  # identical shadows have variance 0, so no density
+    tiny = np.finfo(np.float64).eps  # equal values have variance 0, and so no density
     return mean, np.sqrt(squares / freedom).clip(min=tiny)
 
 
 def _pool(data: FederatedData, members: np.ndarray, others: np.ndarray) -> Samples:
-    """The attacked samples, members first."""
+    """The attacked samples: first the members, then the others, which are the non-members."""
     pool, device = copy(data.train), data.train.labels.device
     chosen, rest = (torch.from_numpy(index).to(device) for index in (members, others))
     pool.inputs = torch.cat([data.train.inputs[chosen], data.test.inputs[rest]])
@@ -251,7 +258,7 @@ def _pool(data: FederatedData, members: np.ndarray, others: np.ndarray) -> Sampl
 
 
 def _population(data: FederatedData, pool: Samples, inside: np.ndarray) -> FederatedData:
-    """A population in which client k holds the half of the pool that shadow k is trained on."""
+    """A population in which client k holds the samples that shadow model k is trained on."""
     population, device = copy(data), pool.labels.device
     population.train, population.seed = pool, key(data.seed, "shadows")
     indices = [np.flatnonzero(half) for half in inside]

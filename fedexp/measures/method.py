@@ -1,4 +1,4 @@
-"""The metrics and figures of the method's own parts."""
+"""The metrics and figures that the method's parts define."""
 
 import logging
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from fedexp.measures.measure import Measure, Measured
 
 LOGGER = logging.getLogger(__name__)
 _CORRELATION = "_spearman"
-"""End of the name of a metric that is the rank correlation of an estimate with the truth."""
+"""Ending of the name of a metric that is the rank correlation of an estimate with the truth."""
 _UNINFORMATIVE = 0.2
 _PATIENCE = 5
 
 
 class Method(Measure):
-    """The parts' own metrics after each round, and their own figures after the last round.
+    """Records the parts' metrics after each round, and the parts' figures after the last round.
 
     A metric ``*_spearman`` is the rank correlation of a part's estimate with the truth. If it stays
     below 0.2 for five rounds in a row, the run warns once that the estimate is useless.
@@ -29,7 +29,7 @@ class Method(Measure):
         self._low: dict[str, int] = {}
 
     def __call__(self, after: AfterRound) -> Measured:
-        """Metrics of ``Part.metrics``; in the last round the figures of ``Part.figures``."""
+        """The values of ``Part.metrics``; after the last round also the ``Part.figures``."""
         figures: dict[str, Figure] = {}
         if after.is_last and after.ranks.is_first:
             for name, part in after.server.parts.items():
@@ -41,7 +41,7 @@ class Method(Measure):
         return Measured(metrics=metrics, figures=figures)
 
     def _warn(self, metrics: Mapping[str, float]) -> None:
-        """Warn of a correlation that has stayed low."""
+        """Warn if a rank correlation has been low for ``_PATIENCE`` rounds in a row."""
         for name in (each for each in metrics if each.endswith(_CORRELATION)):
             rounds = self._low.get(name, 0) + 1 if metrics[name] < _UNINFORMATIVE else 0
             self._low[name] = rounds

@@ -1,4 +1,4 @@
-"""Classes and super-classes that a config names."""
+"""Looks up the classes and super-classes that a config names."""
 
 import re
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from fedexp.errors import InputError
 def class_numbers(chosen: Sequence[int | str], about: Description) -> list[int]:
     """The numbers of the classes in ``measure.features.classes``; all classes if it is empty.
 
-    A config names a class by its number or its name. Upper or lower case does not matter, and
-    spaces, hyphens and underscores are the same.
+    A config names a class by number or by name. Upper and lower case make no difference, nor do
+    spaces, hyphens and underscores. Raises InputError for an unknown class.
     """
     known = {_plain(name): number for number, name in enumerate(about.classes)}
     found = []
@@ -27,10 +27,10 @@ def class_numbers(chosen: Sequence[int | str], about: Description) -> list[int]:
 
 
 def superclass_pairs(chosen: Sequence[Sequence[str]], about: Description) -> list[tuple[str, str]]:
-    """The pairs of super-classes in ``measure.prototypes.zoom``, named as the dataset names them.
+    """The pairs of super-classes in ``measure.prototypes.zoom``, with the dataset's names.
 
-    Upper or lower case does not matter, and spaces, hyphens and underscores are the same:
-    ``Aquatic_mammals`` is ``aquatic mammals``.
+    Upper and lower case make no difference, nor do spaces, hyphens and underscores:
+    ``Aquatic_mammals`` is ``aquatic mammals``. Raises InputError for an unknown super-class.
     """
     known = {_plain(name): name for name in about.superclasses}
     for each in (name for pair in chosen for name in pair):

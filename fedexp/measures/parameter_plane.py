@@ -1,4 +1,4 @@
-"""Planes in the space of a model's parameters."""
+"""Planes through models: a model with D parameters is a point in a space of D dimensions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,19 +9,20 @@ from torch import Generator, Tensor
 from fedexp.core.messages import Tensors
 
 _PARALLEL = 1e-3
-"""A direction is parallel to an axis if at most this share of its norm is perpendicular to it."""
+"""A direction is skipped if at most this share of its norm is perpendicular to the earlier axes."""
 
 
 @dataclass(frozen=True)
 class ParameterPlane:
-    """The plane of the points origin + x basis_0 + y basis_1, with an orthonormal basis.
+    """The plane of the points origin + x basis_0 + y basis_1 in the space of parameters.
 
-    So two points have the same distance in (x, y) as in the space of parameters.
+    The basis is orthonormal, so two points have the same distance in (x, y) as in this space.
 
     Attributes:
-        origin: name -> tensor.
-        basis: [2, D] orthonormal, D the number of parameters in the order of ``origin``.
-        is_random: for each of the two axes, whether it is a random direction.
+        origin: name -> tensor, the model at x = y = 0.
+        basis: [2, D] the two axes, orthonormal; D is the number of parameters, in the order of
+            ``origin``.
+        is_random: for each of the two axes, whether this axis is a random direction.
     """
 
     origin: Tensors
@@ -29,7 +30,7 @@ class ParameterPlane:
     is_random: tuple[bool, bool]
 
     def at(self, x: float, y: float) -> Tensors:
-        """The parameters at this point."""
+        """The parameters of the model at the point (x, y)."""
         step = x * self.basis[0] + y * self.basis[1]
         pieces = torch.split(step, [each.numel() for each in self.origin.values()])
         return {
@@ -38,7 +39,7 @@ class ParameterPlane:
         }
 
     def project(self, parameters: Tensors) -> tuple[float, float]:
-        """The (x, y) of the point of the plane that is nearest to these parameters."""
+        """The (x, y) of the point in the plane that is nearest to these parameters."""
         x, y = (self.basis @ _difference(parameters, self.origin)).tolist()
         return x, y
 
@@ -46,14 +47,14 @@ class ParameterPlane:
 def plane_through(
     origin: Tensors, others: Sequence[Tensors], generator: Generator
 ) -> ParameterPlane:
-    """The plane through ``origin`` and at most two other points.
+    """The plane through the model ``origin`` and at most two other models.
 
-    If there are fewer points, or all are on one line, random filter-normalised directions complete
-    the basis.
+    If there are fewer other models, or if all models are on one line, random directions of
+    ``filter_normalized`` complete the basis.
 
     Args:
         origin: name -> parameter.
-        others: parameters of the same names.
+        others: the other models, with parameters of the same names.
         generator: source of the random directions.
     """
     given = [_difference(each, origin) for each in others]
@@ -71,8 +72,8 @@ def plane_through(
 def filter_normalized(parameters: Tensors, generator: Generator) -> Tensors:
     """A random Gaussian direction, scaled to the parameters (Li et al., NeurIPS 2018, Section 4).
 
-    Each filter of a convolution and each row of a matrix has the same norm as in ``parameters``.
-    Parameters with one dimension, such as biases, are 0.
+    In the direction, each filter of a convolution and each row of a matrix has the same norm as in
+    ``parameters``. For parameters with one dimension, such as biases, the direction is 0.
     """
     direction = {}
     for name, value in parameters.items():
@@ -86,7 +87,7 @@ def filter_normalized(parameters: Tensors, generator: Generator) -> Tensors:
 
 
 def flatten(parameters: Tensors) -> Tensor:
-    """All parameters in order, as one vector [D]."""
+    """All D parameters in order, as one vector [D]."""
     return torch.cat([each.detach().flatten() for each in parameters.values()])
 
 

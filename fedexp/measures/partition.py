@@ -1,4 +1,4 @@
-"""The partition: the samples of each class at each client."""
+"""A picture of the partition: the number of samples of each class at each client."""
 
 from matplotlib.figure import Figure
 
@@ -10,11 +10,11 @@ from fedexp.measures.after_round import AfterRound
 from fedexp.measures.measure import Measure, Measured
 
 _MOST_SHOWN = 1000
-"""Largest number of clients in the picture of a large population."""
+"""Number of clients in the picture of a large population."""
 
 
 class Partition(Measure):
-    """``heatmap/partition``, drawn before training."""
+    """``heatmap/partition``: the number of samples of each class at each client."""
 
     needs = frozenset({Need.SIMULATION})
 
@@ -28,7 +28,7 @@ class Partition(Measure):
 
 
 def partition_picture(data: FederatedData) -> Figure:
-    """A heatmap of all clients, or of evenly spaced clients of a large population."""
+    """A heatmap of all clients; of a large population, evenly spaced clients are drawn."""
     clients, counts = data.counted, data.counted_classes
     if len(clients) > ALL_CLIENTS:
         clients, counts = evenly_spaced(clients, _MOST_SHOWN), evenly_spaced(counts, _MOST_SHOWN)

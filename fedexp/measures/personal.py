@@ -16,8 +16,8 @@ from fedexp.measures.scoring.accuracies import weighted_accuracy as weighted_acc
 class Personal(PersonalMeasure):
     """Accuracies of the personal models: mean, standard deviation and worst decile over clients.
 
-    If the method tunes personal models from the best global model, they are scored after the last
-    round only, with and without tuning (``personal/accuracy_*_untuned``).
+    If the method tunes personal models from the best global model, the personal models are scored
+    after the last round only, with tuning and without (``personal/accuracy_*_untuned``).
     """
 
     overlaps = True
@@ -26,7 +26,7 @@ class Personal(PersonalMeasure):
     )
 
     def check(self, outline: Outline) -> None:
-        """Set the headlines."""
+        """Set the headlines according to the kinds of accuracy."""
         super().check(outline)
         found: dict[str, Better] = {
             f"personal/accuracy_{kind}": "higher" for kind in self.kinds if kind != "angles"
@@ -38,7 +38,7 @@ class Personal(PersonalMeasure):
         self.headlines: Mapping[str, Better] = found
 
     def __call__(self, after: AfterRound) -> Measured:
-        """``personal/*``, ``geometry/*`` of personal models, ``validation/personal_accuracy``."""
+        """The metrics ``personal/*``, ``geometry/*`` and ``validation/personal_accuracy``."""
         metrics = self._metrics(after)
         if self.last_only and after.tuned_from is not after.message:
             untuned = self._metrics(after, tune=False)

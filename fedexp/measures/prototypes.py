@@ -23,8 +23,8 @@ class ClassSimilarity:
     Attributes:
         cosines: [C, C] float64.
         angles: [C, C] in degrees, float64.
-        clients: the number of clients, if the values are means over clients' models; 0 if they are
-            the values of one model.
+        clients: if the values are means over clients' models, the number of clients; if they are
+            the values of one model, 0.
     """
 
     cosines: Tensor
@@ -35,7 +35,7 @@ class ClassSimilarity:
 def pairwise_similarity(vectors: Tensor) -> ClassSimilarity:
     """Cosines and angles between the rows of ``vectors`` [C, d], in float64.
 
-    A zero vector has cosine 0, and so 90 degrees, with every vector.
+    A zero vector gets the cosine 0, and so the angle 90 degrees, with every vector.
     """
     units = F.normalize(vectors.detach().cpu().double(), dim=1)
     cosines = (units @ units.T).clamp(-1, 1)
@@ -45,11 +45,11 @@ def pairwise_similarity(vectors: Tensor) -> ClassSimilarity:
 class Prototypes(Measure):
     """``heatmap/prototype_similarity``: the cosine of every pair of class prototypes.
 
-    The prototypes are the vectors that classify after the round, see ``prototype_similarity``.
+    ``prototype_similarity`` explains whose prototypes are compared.
 
     Args:
         every: rounds between heatmaps; the last round always has one.
-        zoom: pairs of super-classes to draw in a separate figure.
+        zoom: pairs of super-classes whose classes are compared in a separate figure.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Prototypes(Measure):
         superclass_pairs(self.zoom, outline.about)
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The heatmap and its zoom; nothing without prototypes."""
+        """The heatmap, and the figure of ``zoom``; nothing without prototypes."""
         found = prototype_similarity(after)
         if found is None or not after.ranks.is_first:
             return Measured()
@@ -87,16 +87,16 @@ class Prototypes(Measure):
 
 
 def prototype_similarity(after: AfterRound) -> ClassSimilarity | None:
-    """The similarity of the prototypes that classify after this round, at the first process.
+    """The similarity of the class prototypes with which the method classifies after this round.
 
     The result is the first of these similarities that exists:
 
-    * of the server's class vectors, if the personalization predicts with them;
-    * of the kept personal models' prototypes, as a mean over the models, if heads are private or
-      there is no global model;
-    * of the prototypes of the global model's head.
+    * the similarity of the server's class vectors, if the personalization predicts with them;
+    * the mean similarity in the clients' stored personal models, if heads are private or there is
+      no global model;
+    * the similarity of the prototypes of the global model's head.
 
-    Every process must call this function. It returns None if there are no prototypes.
+    It is None if there are no prototypes. Every process must call this function.
     """
     personalization = after.resources.personalization
     module = after.global_model()
@@ -119,7 +119,7 @@ def _heads_are_private(resources: Resources) -> bool:
 
 
 def _mean_over_clients(after: AfterRound) -> ClassSimilarity | None:
-    """The mean of the similarities in the clients' kept models; None if no model is kept."""
+    """The mean similarity over clients' stored models with prototypes; None if there are none."""
     module, num_classes = after.resources.module, after.data.description.num_classes
     total, clients = torch.zeros(2, num_classes, num_classes, dtype=torch.float64), 0
     for _, weights in after.personal_models():

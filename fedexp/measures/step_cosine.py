@@ -1,4 +1,4 @@
-"""Cosines of clients' steps with the global step of a round (FedPTR, Figure 2)."""
+"""Cosines between clients' steps and the global step of a round (FedPTR, Figure 2)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,32 +17,34 @@ from fedexp.measures.measure import Measure, Measured
 class StepCosine(Measure):
     """``geometry/<kind>_step_cosine``: mean cosine of each kind of step with the global step.
 
-    The global step is g = w^{t+1} - w^t. The clients' own steps w_k - w^t (``local``), and every
-    direction that a part logs, are compared with g. Steps are vectors of all shared parameters,
-    without buffers.
-    The mean cosine with g is the inner product of the mean unit vector and g / |g|, so only one
-    float64 sum is kept for each kind of step, also for a large cohort.
+    The global step of round t is g = w^{t+1} - w^t, where w^t are the global weights at the start
+    of the round. It is compared with the step w_k - w^t to the trained weights w_k of client k
+    (kind ``local``), and with each direction that a part logs (its kind is the direction's name).
+    Steps are vectors of all shared parameters, without buffers.
+
+    The mean cosine with g is the inner product of g / |g| and the mean of the unit vectors. So only
+    one float64 sum of unit vectors is stored for each kind, even if the cohort is large.
     """
 
     def setup(self, setting: Setting, resources: Resources) -> None:
-        """Find the parameters that are compared."""
+        """Find the shared parameters, of which steps consist."""
         self._parameters = setting.shared & setting.parameter_shapes.keys()
 
     def begin_round(self, message: Message) -> None:
-        """Store w^t and start the sums anew."""
+        """Store the global weights w^t and start new sums."""
         weights = message.weights
         self._start = {n: weights[n].double() for n in weights if n in self._parameters}
         self._sums: dict[str, Tensor] = {}
         self._counts: Counter[str] = Counter()
 
     def observe(self, update: Update) -> None:
-        """Add one client's steps."""
+        """Add one client's step and its logged directions to the sums."""
         self._add("local", self._step_to(update.weights))
         for name, direction in update.directions.items():
             self._add(name, self._flatten(direction))
 
     def contribution(self) -> Contribution:
-        """The sums of unit steps, and the number of steps in each sum."""
+        """The sum of unit vectors of each kind of step, and the number of steps in each sum."""
         return Contribution(self._sums, dict(self._counts))
 
     def set_reduced(self, sums: Tensors, items: Sequence[dict[str, int]]) -> None:
@@ -52,8 +54,8 @@ class StepCosine(Measure):
     def __call__(self, after: AfterRound) -> Measured:
         """The mean cosine of each kind of step, over the clients with such a step.
 
-        Each client counts once. Steps that are zero or not finite are left out; a kind with no
-        remaining step is absent.
+        Every client has the same weight. Steps that are zero or not finite are left out. A kind
+        without remaining steps is absent.
         """
         step = _unit(self._step_to(after.message.weights))
         if step is None:
@@ -75,7 +77,7 @@ class StepCosine(Measure):
         return self._flatten({n: weights[n] - before for n, before in self._start.items()})
 
     def _flatten(self, step: Tensors) -> Tensor:
-        """One float64 vector; a parameter that is not in ``step`` counts as zero."""
+        """The step as one float64 vector; a parameter that is not in ``step`` becomes zero."""
         moves = [
             step[name].to(before) if name in step else torch.zeros_like(before)
             for name, before in self._start.items()
@@ -84,6 +86,6 @@ class StepCosine(Measure):
 
 
 def _unit(step: Tensor) -> Tensor | None:
-    """The unit vector of the step; None if it is zero or not finite."""
+    """The unit vector of the step; None if the step is zero or not finite."""
     length = step.norm()
     return step / length if 0 < length < torch.inf else None

@@ -1,4 +1,4 @@
-"""The clients' local training: losses, and metrics that parts log."""
+"""Metrics of the clients' local training: losses, and metrics that parts log."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,26 +10,26 @@ from fedexp.measures.exchange import Receipt
 from fedexp.measures.measure import Measure, Measured
 
 _FROM_TRAINING = ("loss", "cross_entropy")
-"""Metrics with the prefix ``train/`` and a standard deviation."""
+"""Metrics of clients that get the prefix ``train/``, and also a standard deviation."""
 
 
 class Training(Measure):
-    """Means over the cohort of the metrics of local training.
+    """The mean over the cohort of each metric of local training.
 
-    ``train/loss`` is the mean training loss (the whole objective, over all steps), weighted by the
-    clients' samples. ``train/cross_entropy`` is the unweighted mean of the clients' cross-entropies
-    over the last local epoch. ``train/loss_std`` and ``train/cross_entropy_std`` are population
-    standard deviations over clients. A metric that a part logs is averaged over the clients that
-    logged it. Two costs are averaged, too: ``cost/client_memory_bytes``, the bytes that a client
-    keeps between rounds, and ``cost/stored_parameters``, the count of numbers that local training
-    holds.
+    ``train/loss`` is the mean training loss, weighted by the clients' numbers of samples. The loss
+    of a client is its whole objective, averaged over all its steps. ``train/cross_entropy`` is the
+    unweighted mean over clients of the cross-entropy in the last local epoch.
+    ``train/loss_std`` and ``train/cross_entropy_std`` are population standard deviations over
+    clients. A metric that a part logs is averaged over the clients that logged it. So are two
+    costs: ``cost/client_memory_bytes`` is the bytes that a client keeps between rounds, and
+    ``cost/stored_parameters`` is how many numbers a client holds in memory for local training.
     """
 
     headlines = MappingProxyType({"train/loss": "lower"})
     directions = MappingProxyType({"train/loss_std": "lower", "train/cross_entropy*": "lower"})
 
     def __call__(self, after: AfterRound) -> Measured:
-        """``train/*`` and the logged metrics; the order of the updates does not matter."""
+        """``train/*`` and the parts' metrics; they do not depend on the order of the updates."""
         return Measured(mean_metrics(after.exchange.receipts))
 
 

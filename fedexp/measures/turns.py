@@ -1,4 +1,4 @@
-"""The log of turns: what each client's device did in each round."""
+"""A log with the work of each client in each round."""
 
 from dataclasses import fields
 
@@ -10,13 +10,13 @@ from fedexp.system.turns import TurnRecord
 class Turns(Measure):
     """The log ``turns``: a row for each client of each round, with its work and its bytes.
 
-    The columns are the attributes of ``TurnRecord``. The log holds numbers that a round counts
-    anyway. From these numbers and the clients' devices ``round_time`` computes simulated time, so
-    other devices need no new training.
+    The columns are the attributes of ``TurnRecord``. From this log and the speed of the clients'
+    devices, ``round_time`` computes simulated time. So the simulated time with other devices can be
+    computed without training again.
     """
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The rows of the round."""
+        """The rows of this round."""
         names = [field.name for field in fields(TurnRecord)]
         turns = after.exchange.turns
         return Measured(logs={"turns": {n: [getattr(each, n) for each in turns] for n in names}})

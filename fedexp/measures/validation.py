@@ -1,4 +1,4 @@
-"""The global model on the samples that clients hold out for validation."""
+"""Accuracy and loss of the global model on the samples that clients hold out for validation."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -13,8 +13,8 @@ from fedexp.measures.measure import Better, Measure, Measured, Outline
 class Validation(Measure):
     """``validation/accuracy`` and ``validation/loss`` of the global model.
 
-    They are measured on the samples that clients hold out (``data.validation``), all clients
-    together. Without such samples nothing is measured.
+    Both are measured on the samples that all clients together hold out (``data.validation``).
+    Without such samples nothing is measured.
 
     Args:
         every: rounds between measurements; the last round is always measured.
@@ -29,7 +29,7 @@ class Validation(Measure):
         self.every = every
 
     def check(self, outline: Outline) -> None:
-        """Drop the headlines if nothing can be measured."""
+        """Remove the headlines if the run has no global model or no held-out samples."""
         if not outline.validates or Need.GLOBAL_MODEL not in outline.given:
             self.headlines = {}
 

@@ -26,7 +26,7 @@ class CharLSTM(nn.Module):
         self.lstm = LSTM(embedding_dim, hidden, layers, each_step=per_token)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """[B, hidden] for ``tokens`` [B, L] int64; [B, L, hidden] with ``per_token``."""
+        """Map ``tokens`` [B, L] int64 to z [B, hidden], or to [B, L, hidden] with ``per_token``."""
         z: Tensor = self.lstm(self.embedding(tokens))
         return z
 
@@ -43,8 +43,8 @@ def char_lstm(
 ) -> nn.Module:
     """LEAF's network for Shakespeare (Caldas et al., 2018): an embedding and LSTM layers.
 
-    FedGELA (Fan et al., NeurIPS 2023, Table 11) adds Linear-ReLU-Linear of width 256, which is
-    ``feature_dim=256`` with ``projection="mlp"``.
+    FedGELA (Fan et al., NeurIPS 2023, Table 11) adds Linear-ReLU-Linear layers of width 256. Set
+    ``feature_dim=256`` and ``projection="mlp"`` for these layers.
 
     Args:
         input_shape: [length] of the sequences; any length fits.
@@ -54,7 +54,7 @@ def char_lstm(
         layers: number of LSTM layers.
         feature_dim: width of a projection after the network; None for no projection.
         projection: layers of the projection, see ``project``.
-        per_token: whether each token has features; set by the dataset.
+        per_token: whether to return features of each token; set by the dataset.
     """
     network = CharLSTM(vocabulary, embedding_dim, hidden, layers, per_token)
     return project(network, hidden, feature_dim, projection)

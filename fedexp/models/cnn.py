@@ -1,7 +1,8 @@
-"""Small convolutional networks: convolutions and pools, flatten, and mostly Linear-ReLU layers.
+"""Small convolutional networks: convolutions and pools, often followed by Linear-ReLU layers.
 
-Each factory takes the shape of an image, [channels, height, width]; the network computes z [B, d].
-The levels (``fedexp.models.levels``) come from the maps before each convolution's ReLU.
+Each function builds a network for images of the shape [channels, height, width]. The network
+computes features z [B, d]. If it has levels (``fedexp.models.levels``), they come from the feature
+maps before each convolution's ReLU.
 """
 
 from typing import Annotated, Literal
@@ -34,7 +35,7 @@ def simple_cnn(
 
     Args:
         input_shape: [channels, height, width].
-        feature_dim: width of the second Linear-ReLU.
+        feature_dim: width of the second linear layer, and of z without a projection.
         projection_dim: width of an "mlp" projection after the network, see ``project``; or None.
     """
     trunk = LevelSequential(
@@ -52,7 +53,7 @@ def simple_cnn(
 def hics_fmnist(
     input_shape: tuple[int, ...], blocks: HicsBlocks, dropout: Dropout
 ) -> nn.Sequential:
-    """HiCS-FL's network for Fashion-MNIST; z is the flattened map, d = 512 at 28x28.
+    """HiCS-FL's network for Fashion-MNIST; z is the flattened feature map, with d = 512 at 28x28.
 
     The network has two unpadded 5x5 convolutions of 32 filters, each with a 2x2 max pool, and no
     hidden linear layer.
@@ -61,7 +62,7 @@ def hics_fmnist(
         input_shape: [channels, height, width].
         blocks: layers between convolution and pool. ``relu`` has no normalisation, because the
             paper mentions none. ``prelu_batchnorm`` is the choice of the released code.
-        dropout: probability of dropping an element after the second pool.
+        dropout: probability that an element after the second pool is set to zero.
     """
     trunk = [
         layer
@@ -81,8 +82,9 @@ def hics_cifar(
 
     Args:
         input_shape: [channels, height, width].
-        feature_dim: width of the Linear-ReLU after the flattened map.
-        dropout: probability of dropping an element after each pool and after the third convolution.
+        feature_dim: width of the linear layer, which follows the flattened map and has a ReLU.
+        dropout: probability that an element after each pool and after the third convolution is set
+            to zero.
     """
     trunk = LevelSequential(
         *_conv(image_channels(input_shape), 32, kernel=3),

@@ -1,4 +1,4 @@
-"""Build a configured backbone: initial weights, trained layers, LoRA."""
+"""Build a backbone as configured: initial weights, trained layers, LoRA."""
 
 import inspect
 from collections.abc import Callable
@@ -15,16 +15,18 @@ from fedexp.models.weights import start_from
 
 
 def configured(build: Callable[..., nn.Module], config: Model) -> Callable[..., nn.Module]:
-    """Make a factory that applies the config's ``init``, ``start_from``, ``train`` and ``lora``.
+    """Make a function that builds a backbone and applies the keys of ``config`` to it.
+
+    These keys are ``init``, ``start_from``, ``train`` and ``lora``.
 
     Args:
-        build: a backbone's factory with its hyper-parameters bound. It may have the argument
+        build: builds the backbone with all hyper-parameters already set. It may have the argument
             ``input_shape``.
-        config: ``model`` in the config.
+        config: the group ``model`` of the run's config.
 
     Returns:
-        A factory with the only argument ``input_shape``. It raises InputError if a key does not fit
-        the backbone.
+        A function of ``input_shape`` alone that returns the backbone. The function raises
+        InputError if a key does not fit the backbone.
     """
     takes_shape = "input_shape" in inspect.signature(build).parameters
 
@@ -53,7 +55,7 @@ def configure_head(head: nn.Module, config: Model) -> None:
 
 
 def trained_paths(config: Model) -> list[str] | None:
-    """The paths of trained layers, or None if all layers train."""
+    """The paths of the layers that train, such as ``backbone.layer4``, or None for all layers."""
     if config.train is None and config.lora.rank is not None:
         return [HEAD]
     return config.train

@@ -1,4 +1,4 @@
-"""The ConvNet of dataset distillation; FedPTR learns its synthetic images with it."""
+"""The ConvNet of dataset distillation, with which FedPTR learns its synthetic images."""
 
 from pydantic import PositiveInt
 from torch import nn
@@ -14,17 +14,19 @@ def convnet(
     feature_dim: PositiveInt | None,
     projection: Projection,
 ) -> nn.Module:
-    """Blocks of conv3x3-norm-ReLU-avgpool2, flattened (MTT, Cazenavette et al., CVPR 2022).
+    """Build the ConvNet of MTT, a method of dataset distillation (Cazenavette et al., CVPR 2022).
 
-    The norm is instance normalisation: a GroupNorm with one group per channel. With one input
-    channel the first convolution pads by 3 instead of 1, so that 28x28 becomes 32x32. The levels
-    (``fedexp.models.levels``) come from the maps before each block's ReLU.
+    Each block has a 3x3 convolution, a normalisation, a ReLU and a 2x2 average pool. The output of
+    the last block is flattened. The normalisation is instance normalisation: a GroupNorm with one
+    group per channel. With one input channel the first convolution pads by 3 instead of 1, so that
+    28x28 becomes 32x32. The levels (``fedexp.models.levels``) come from the feature maps before
+    each block's ReLU.
 
     Args:
         input_shape: [channels, height, width].
         width: channels of every block.
-        depth: number of blocks; each halves height and width.
-        feature_dim: width of a projection after the network; None for no projection. With width 128
+        depth: number of blocks. Each block halves height and width.
+        feature_dim: width of a projection after the network. None for no projection: with width 128
             and depth 3, 32x32 colour images and 28x28 grey images then have 2048 features.
         projection: layers of the projection, see ``project``.
     """

@@ -1,4 +1,4 @@
-"""Traits of single layers, declared because some engines cannot train all kinds of layers."""
+"""Declare which kinds of layers a model has, because some engines cannot train all kinds."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,13 +13,14 @@ from fedexp.core.fixed_weights import fixed_layers
 
 
 def declared_layers(backbone: nn.Module, parts: Mapping[str, object]) -> Iterator[Declaration]:
-    """Yield the declarations of the head and of single layers, named as in the client's model.
+    """Yield a declaration for each layer that some engine or part may not support.
 
-    A BatchNorm layer with fixed statistics declares nothing.
+    Such layers are BatchNorm without fixed statistics, stochastic depth, recurrent layers, and a
+    head without trained parameters. Layers are named as in the client's model.
 
     Args:
         backbone: the backbone; it may be on the meta device.
-        parts: socket -> part.
+        parts: name of the socket -> part in this socket.
     """
     networks = {name: part for name, part in parts.items() if isinstance(part, nn.Module)}
     fixed = {f"backbone.{name}".rstrip(".") for name in fixed_layers(backbone)}

@@ -20,18 +20,18 @@ Pooling = Literal["mean", "first", "last", "pooler"]
 Weights = Literal["pretrained"]
 
 _FAILURES = (OSError, ValueError, RuntimeError, TypeError, KeyError, AttributeError, ImportError)
-"""Errors of transformers for a config that it cannot build; it has no error class of its own."""
+"""Errors that transformers raises for a model that it cannot build."""
 
 
 class Pooled(nn.Module):
-    """A transformer whose outputs are pooled to z [B, d]; without pooling z is [B, L, d].
+    """A transformer whose output states are pooled to z [B, d]; without pooling z is [B, L, d].
 
     Args:
         network: a network of ``transformers``; it takes ``input_ids`` or ``pixel_values``.
-        pooling: "mean", "first" or "last" of the last layer's states, "pooler" for the network's
-            own pooler, None for no pooling.
-        pad_token: token id of padding, None if there is none. Attention masks the padding out, and
-            "mean" and "last" ignore it.
+        pooling: "mean" averages the last layer's states over the tokens, "first" and "last" take
+            one state. "pooler" uses the network's own pooling layer. None means no pooling.
+        pad_token: token id of padding, or None if there is no padding. The attention, "mean" and
+            "last" ignore padding.
     """
 
     def __init__(self, network: nn.Module, pooling: Pooling | None, pad_token: int | None) -> None:
@@ -39,7 +39,7 @@ class Pooled(nn.Module):
         self.network, self.pooling, self.pad_token = network, pooling, pad_token
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Features of token ids [B, L] int64 or images [B, channels, height, width]."""
+        """Compute z for token ids [B, L] int64 or images [B, channels, height, width]."""
         if inputs.is_floating_point():
             return self._pool(self.network(pixel_values=inputs), None)
         if self.pad_token is None:
@@ -48,7 +48,7 @@ class Pooled(nn.Module):
         return self._pool(self.network(input_ids=inputs, attention_mask=real.long()), real)
 
     def prepare_for_vmap(self) -> None:
-        """Switch to an attention that ``torch.func.vmap`` supports, for ``engine=vectorized``.
+        """Use an attention that ``torch.func.vmap`` supports; ``engine=vectorized`` calls this.
 
         Raises:
             InputError: ``pad_token`` is set; vmap does not support the mask of the padding.
@@ -62,7 +62,7 @@ class Pooled(nn.Module):
         network.set_attn_implementation("eager")
 
     def _pool(self, outputs: Any, real: Tensor | None) -> Tensor:
-        """Pool the network's outputs to z; ``real`` [B, L] is true except for padding."""
+        """Pool the network's outputs to z. ``real`` [B, L] is false for padding tokens."""
         if self.pooling == "pooler":
             pooled: Tensor = outputs.pooler_output
             return pooled.flatten(1)
@@ -95,10 +95,11 @@ def hf_model(
     vocabulary: int = 0,
     per_token: bool = False,
 ) -> nn.Module:
-    """A model of ``transformers`` without its head, as a backbone.
+    """Build a model of ``transformers`` without its head, as a backbone.
 
     With random weights, the network is built for the size and the number of channels of the images,
-    or for the vocabulary. With pretrained weights, grey images are repeated to three channels.
+    or for the vocabulary of the tokens. With pretrained weights, grey images are repeated to three
+    channels.
 
     Args:
         input_shape: [length] of token sequences, or [channels, height, width].
@@ -106,12 +107,12 @@ def hf_model(
             the name of a model on the Hugging Face hub, which is downloaded.
         weights: None (random) or "pretrained" (the trained weights of ``name``).
         config: values that override the model's config, such as ``hidden_size``.
-        pooling: how states become features, see ``Pooled``.
+        pooling: how the last layer's states become features, see ``Pooled``.
         pad_token: token id of padding; None if there is none.
         feature_dim: width of a projection after the network; None for no projection.
         projection: layers of the projection, see ``project``.
         vocabulary: number of different tokens; 0 for images.
-        per_token: whether each token has features, without pooling; set by the dataset.
+        per_token: whether to return features of each token, without pooling; set by the dataset.
 
     Raises:
         InputError: transformers is not installed, has no such model or cannot build it.
@@ -152,7 +153,7 @@ def _library() -> ModuleType:
 
 
 def _settings(library: Any, name: str, changes: Mapping[str, Any]) -> Any:
-    """The config of the model ``name`` with ``changes``."""
+    """The transformers config of the model ``name``, changed by the values in ``changes``."""
     kinds = list(library.CONFIG_MAPPING)
     try:
         if name in kinds:
@@ -183,10 +184,10 @@ def _fit_to_inputs(
     pad_token: int | None,
     given: Mapping[str, Any],
 ) -> None:
-    """Adapt ``settings`` to the tokens or the images, except for the values in ``given``."""
+    """Set the input sizes in ``settings`` to fit the data, except for the keys in ``given``."""
     fitting: dict[str, int | None] = {"num_channels": input_shape[0], "image_size": input_shape[-1]}
     if vocabulary:
-        # The embedding of the network's padding token gets no gradient.
+        # The embedding of this padding token gets no gradient, so it must be no other token.
         fitting = {"vocab_size": vocabulary, "pad_token_id": pad_token}
     for key, value in fitting.items():
         if key not in given and hasattr(settings, key):
@@ -196,8 +197,8 @@ def _fit_to_inputs(
 def _network(
     library: Any, name: str, settings: Any, weights: Weights | None, pooling: Pooling | None
 ) -> nn.Module:
-    """Build the network, without an unused pooler if possible."""
-    on_meta = torch.get_default_device().type == "meta"  # weights cannot be loaded there
+    """Build the network, if possible without the pooling layer when it is not used."""
+    on_meta = torch.get_default_device().type == "meta"  # no weights can be loaded there
     try:
         kind = library.MODEL_MAPPING[type(settings)]
         options = {"add_pooling_layer": pooling == "pooler"}
@@ -211,7 +212,7 @@ def _network(
         )
     except _FAILURES as error:
         if on_meta and isinstance(error, RuntimeError):
-            raise  # ``shape`` tries again on the CPU
+            raise  # ``fedexp.models.shape`` builds the network again on the CPU
         raise InputError(
             f"model.name={name}: transformers cannot make it ({_first_line(error)})"
         ) from error

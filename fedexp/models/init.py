@@ -1,4 +1,4 @@
-"""Initial weights that replace the weights of a network's constructor."""
+"""Draw initial weights by other rules than a network's constructor."""
 
 from math import sqrt
 
@@ -17,9 +17,10 @@ def initialize(network: nn.Module, init: Init) -> None:
             each convolution and linear layer (torchvision's networks use other rules).
             "xavier_relu" draws the weights of these layers from Xavier's uniform distribution with
             gain sqrt(2) (Glorot and Bengio, AISTATS 2010) and keeps the biases. "kaiming_fan_out"
-            draws the weights of convolutions from a normal distribution with variance 2 / (outputs
-            of the kernel) (He et al., ICCV 2015) and keeps all other weights. This is the rule of
-            torchvision's ResNets, here for the convolutions of any network.
+            draws the weights of convolutions from a normal distribution with variance 2 / fan_out
+            (He et al., ICCV 2015) and keeps all other weights. fan_out is the number of output
+            channels times the number of elements of the kernel. torchvision's ResNets use this
+            rule; here it applies to the convolutions of any network.
     """
     if init == "default":
         return

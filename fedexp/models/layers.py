@@ -17,7 +17,7 @@ Projection = Literal["linear", "linear_relu", "mlp"]
 
 
 def image_channels(input_shape: tuple[int, ...]) -> int:
-    """Number of channels of images [channels, height, width]; ValueError for any other shape."""
+    """Number of channels of images [channels, height, width]. ValueError for any other shape."""
     if len(input_shape) != 3:
         raise ValueError("it needs images [channels, height, width]")
     return input_shape[0]
@@ -26,7 +26,7 @@ def image_channels(input_shape: tuple[int, ...]) -> int:
 def flat_width(trunk: nn.Module, input_shape: tuple[int, ...]) -> int:
     """Number of elements in the output of ``trunk`` for one input.
 
-    It is found by a forward pass in eval mode. This pass changes no BatchNorm statistics and draws
+    The function runs a forward pass in eval mode, which changes no BatchNorm statistics and draws
     no random numbers.
     """
     training = trunk.training
@@ -37,9 +37,9 @@ def flat_width(trunk: nn.Module, input_shape: tuple[int, ...]) -> int:
 
 
 def dense(widths: Sequence[int], batch_norm: bool = False) -> nn.Sequential:
-    """Linear-ReLU layers with these widths: [B, widths[0]] to [B, widths[-1]].
+    """Build Linear-ReLU layers that map [B, widths[0]] to [B, widths[-1]].
 
-    With ``batch_norm`` a BatchNorm precedes each ReLU.
+    If ``batch_norm`` is true, a BatchNorm precedes each ReLU.
     """
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
@@ -51,7 +51,7 @@ def dense(widths: Sequence[int], batch_norm: bool = False) -> nn.Sequential:
 def project(
     network: nn.Module, width: int, feature_dim: int | None, projection: Projection
 ) -> nn.Module:
-    """Append a projection to ``network`` if ``feature_dim`` is set; the levels do not change.
+    """Append a projection to ``network`` if ``feature_dim`` is set; its levels do not change.
 
     Args:
         network: a network with outputs [B, width].
@@ -77,15 +77,16 @@ def project(
 
 
 def norm_layer(norm: Norm, groups: int, channels: int) -> Callable[[int], nn.Module]:
-    """Constructor of a normalisation layer; its argument is the number of channels.
+    """Find the constructor of a normalisation layer, a function of the number of channels.
 
     Args:
-        norm: "group" or "batch". GroupNorm has no running statistics that the server would average.
-        groups: groups of a GroupNorm; unused for BatchNorm.
-        channels: greatest common divisor of the channel counts in the network.
+        norm: "group" for GroupNorm or "batch" for BatchNorm. GroupNorm has no running statistics
+            that the server would average.
+        groups: number of groups in a GroupNorm; unused for BatchNorm.
+        channels: greatest common divisor of the numbers of channels in the network's layers.
 
     Raises:
-        InputError: ``groups`` does not divide the channels.
+        InputError: ``groups`` does not divide ``channels``.
     """
     if norm == "batch":
         return nn.BatchNorm2d
@@ -97,7 +98,7 @@ def norm_layer(norm: Norm, groups: int, channels: int) -> Callable[[int], nn.Mod
 def without_inplace(network: nn.Module) -> nn.Module:
     """Turn off in-place operations in ``network`` and return it.
 
-    Second-order gradients and ``torch.func.vmap`` need values that in-place operations overwrite.
+    In-place operations overwrite values that second-order gradients and ``torch.func.vmap`` need.
     """
     for module in network.modules():
         if hasattr(module, "inplace"):

@@ -1,7 +1,7 @@
 """Levels: vectors from several depths of a network, in addition to its features z.
 
-A network with levels has the method ``forward_levels``. It returns levels as outputs, because hooks
-do not work with ``torch.func.vmap``.
+A network with levels has the method ``forward_levels``, which returns the levels besides z. (Hooks
+could also collect levels, but hooks do not work with ``torch.func.vmap``.)
 """
 
 from typing import Protocol, runtime_checkable
@@ -9,35 +9,35 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor, nn
 
 Levels = tuple[Tensor, ...]
-"""Levels in order of depth, each [B, width]; the widths may differ."""
+"""Levels in order of depth. Each level is a tensor [B, width]; the widths may differ."""
 
 
 @runtime_checkable
 class HasLevels(Protocol):
-    """A network, or a part of one, with levels."""
+    """A network or a block of layers that has levels."""
 
     def forward_levels(self, inputs: Tensor) -> tuple[Tensor, Levels]:
-        """The output, bit-identical to the output of ``forward``, and the levels."""
+        """Compute the output and the levels; the output is bit-identical to that of ``forward``."""
 
 
 def level(maps: Tensor) -> Tensor:
-    """The spatial mean [B, channels] of feature maps [B, channels, height, width]."""
+    """The mean [B, channels] of feature maps [B, channels, height, width] over height and width."""
     return maps.mean(dim=(2, 3))
 
 
 class LevelReLU(nn.ReLU):
-    """ReLU after a convolution; its level is the spatial mean of its input."""
+    """ReLU after a convolution. Its level is its input, averaged over height and width."""
 
     def forward_levels(self, maps: Tensor) -> tuple[Tensor, Levels]:
-        """The rectified maps and one level."""
+        """Compute the ReLU of ``maps``, and one level."""
         return self(maps), (level(maps),)
 
 
 class LevelSequential(nn.Sequential):
-    """A Sequential with the levels of its modules in order."""
+    """A Sequential that collects the levels of its modules, in order."""
 
     def forward_levels(self, inputs: Tensor) -> tuple[Tensor, Levels]:
-        """The output of the last module and the levels of all modules."""
+        """Compute the output of the last module and the levels of all modules."""
         output: Tensor = inputs
         levels: Levels = ()
         for module in self:

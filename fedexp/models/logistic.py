@@ -1,8 +1,8 @@
-"""Multinomial logistic regression: the features are the inputs."""
+"""The backbone of multinomial logistic regression: the features are the flattened inputs."""
 
 from torch import nn
 
 
 def logistic() -> nn.Module:
-    """Flatten the inputs to z [B, d]; with ``head=linear`` the model is logistic regression."""
+    """Flatten inputs to z [B, d]. With ``head=linear`` the model is logistic regression."""
     return nn.Flatten()

@@ -12,15 +12,15 @@ from fedexp.errors import InputError
 
 
 class LowRankUpdate(nn.Module):
-    """Maps a weight W [out, in] to W + scale B A (Hu et al., ICLR 2022, Section 4.1).
+    """Replaces a weight W [out, in] by W + scale B A (Hu et al., ICLR 2022, Section 4.1).
 
-    Initially A [rank, in] is random, as in the authors' code, and B [out, rank] is zero, so the
-    layer's output does not change at first.
+    The factors A [rank, in] and B [out, rank] are trained. At first A is random, as in the authors'
+    code, and B is zero, so the layer's output does not change.
 
     Args:
-        weight: W. A and B get the type and device of W, and shapes that fit W.
-        rank: rank of B A.
-        scale: alpha / rank in the paper.
+        weight: W. A and B get the dtype and device of W, and shapes that fit W.
+        rank: number of rows of A, which is the largest possible rank of B A.
+        scale: factor of B A; alpha / rank in the paper.
     """
 
     def __init__(self, weight: Tensor, rank: int, scale: float) -> None:
@@ -32,7 +32,7 @@ class LowRankUpdate(nn.Module):
         nn.init.kaiming_uniform_(self.A, a=sqrt(5))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """W + scale B A."""
+        """Compute W + scale B A for the weight W."""
         return torch.addmm(weight, self.B, self.A, alpha=self.scale)
 
 
@@ -41,15 +41,17 @@ def add_low_rank_updates(
 ) -> None:
     """Add trained low-rank updates to linear layers, and fix the layers' own weights.
 
-    Such a layer then has three tensors in place of its weight:
-    ``parametrizations.weight.original`` is the fixed W, ``parametrizations.weight.0.A`` and
-    ``parametrizations.weight.0.B`` are trained. The layer's name precedes these names.
+    Each of these layers then has three tensors in place of its weight. The tensor
+    ``parametrizations.weight.original`` is the fixed weight. The tensors
+    ``parametrizations.weight.0.A`` and ``parametrizations.weight.0.B`` are trained. In the
+    backbone, the name of the layer precedes these names.
 
     Args:
-        backbone: changed in place.
+        backbone: the network whose linear layers get updates. It is changed in place.
         rank: rank of the updates.
         alpha: the scale of an update is alpha / rank.
-        targets: patterns with ``*`` and ``?``; layers whose names match get an update.
+        targets: patterns of names, with ``*`` and ``?``. Linear layers whose names match a pattern
+            get an update.
 
     Raises:
         InputError: a pattern matches no linear layer, or the rank exceeds a layer's widths.

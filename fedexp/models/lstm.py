@@ -16,10 +16,10 @@ class LSTM(nn.Module):
     ``forward`` returns the last layer's hidden state after the last step, or after each step.
 
     By default the module uses PyTorch's fused kernel (oneDNN on some CPUs, cuDNN on a GPU), which
-    does not support ``torch.func.vmap`` and second derivatives. If the attribute ``fused`` is
+    supports neither ``torch.func.vmap`` nor second derivatives. If the attribute ``fused`` is
     false, the module computes the states by matrix products, step by step. Training on one CPU core
-    then took 1.04 to 4.5 times as long (hidden sizes 64 and 256, batches of 10 to 100, 80 steps, a
-    machine under load).
+    then took 1.04 to 4.5 times as long. (This was measured with hidden sizes 64 and 256, batches of
+    10 to 100 and 80 steps, on a machine under load.)
 
     Args:
         inputs: width of a step's input.
@@ -44,15 +44,16 @@ class LSTM(nn.Module):
                 self.register_parameter(name, nn.Parameter(value))
 
     def forward(self, steps: Tensor) -> Tensor:
-        """[B, hidden] for ``steps`` [B, L, inputs]; [B, L, hidden] with ``each_step``."""
+        """Map ``steps`` [B, L, inputs] to [B, hidden], or to [B, L, hidden] with ``each_step``."""
         if not self.fused:
             for layer in self._parameters_of_layers():
                 steps = _layer(steps, *layer)
             return steps if self.each_step else steps[:, -1]
-        # Not len(steps), which would fix B in an exported model.
+        # len(steps) would fix the batch size in an exported model.
         start = steps.new_zeros(self.layers, steps.shape[0], self.hidden)
         flat = [value for layer in self._parameters_of_layers() for value in layer]
-        # Has biases, number of layers, dropout, in training, is bidirectional, batch comes first.
+        # The options are: with biases, number of layers, dropout probability, training mode,
+        # bidirectional, batch first.
         options = (True, self.layers, 0.0, self.training, False, True)
         if steps.device.type == "cpu":  # some CPUs have no fused kernel in 16 bits
             with full_precision(steps):
@@ -66,7 +67,7 @@ class LSTM(nn.Module):
         self.fused = False
 
     def _parameters_of_layers(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        # Look parameters up by name at each call, because engines replace them by other tensors.
+        # Find the parameters by name at each call, because engines replace them by other tensors.
         for layer in range(self.layers):
             weight_ih, weight_hh, bias_ih, bias_hh = (
                 getattr(self, f"{name}_l{layer}")
@@ -78,9 +79,9 @@ class LSTM(nn.Module):
 def _layer(
     steps: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor, bias_hh: Tensor
 ) -> Tensor:
-    """Hidden states [B, L, H] of one layer after each of ``steps`` [B, L, inputs].
+    """The hidden states [B, L, H] of one layer after each step of ``steps`` [B, L, inputs].
 
-    Weights and biases have H rows for each gate: input, forget, cell and output.
+    The weights and biases have H rows for each of the four gates: input, forget, cell and output.
     """
     from_inputs = F.linear(steps, weight_ih, bias_ih + bias_hh)
     hidden = cell = steps.new_zeros(len(steps), weight_hh.shape[1])

@@ -17,8 +17,8 @@ class ClientGroup(BaseModel):
     """A group of clients.
 
     Attributes:
-        share: share of the population, relative to the other groups.
-        model: ``_target_`` of the backbone's factory and its arguments.
+        share: share of the group in the population, relative to the other groups' shares.
+        model: ``_target_``, the function that builds the backbone, and its arguments.
     """
 
     model_config = STRICT
@@ -34,7 +34,7 @@ class Mixed(nn.Module):
 
     Args:
         backbones: one backbone for each group, with features of the same width.
-        shares: shares of the groups; their sum need not be 1.
+        shares: shares of the groups in the population. Their sum need not be 1.
     """
 
     traits = frozenset({DIFFERENT_NETWORKS})
@@ -53,21 +53,22 @@ class Mixed(nn.Module):
         self.register_buffer("group", torch.zeros((), dtype=torch.int64))
 
     def begin_client(self, client: int) -> None:
-        """Select the backbone of this client's group; called before the client's training."""
+        """Select the backbone of the client's group. Called before the client's training."""
         self.group.fill_(group_of(client, tuple(self.shares.values())))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """z [B, d] of the current client's backbone."""
+        """Compute z [B, d] with the backbone of the current client."""
         z: Tensor = list(self.groups.values())[int(self.group)](inputs)
         return z
 
 
 def group_of(client: int, shares: tuple[float, ...]) -> int:
-    """The number of this client's group.
+    """The number of the client's group, from 0.
 
-    Clients 0, 1, ... join groups one after another. Each client joins the group that is furthest
-    below its share of the clients so far, or the first of several such groups. So for any n, the
-    first n clients are divided according to the shares, up to rounding.
+    Clients 0, 1, ... join groups one after another. Each client joins the group that lacks the most
+    members to have its share of the clients so far. Among groups that lack equally many, the client
+    joins the first. So for any n, the first n clients are divided according to the shares, up to
+    rounding.
     """
     members = [0] * len(shares)
     group = 0
@@ -81,11 +82,11 @@ def group_of(client: int, shares: tuple[float, ...]) -> int:
 
 
 def mixed(input_shape: tuple[int, ...], groups: dict[str, ClientGroup]) -> Mixed:
-    """Build a backbone for each group of clients.
+    """Build a model that has one backbone for each group of clients.
 
     Args:
         input_shape: shape of one input.
-        groups: name -> share and backbone.
+        groups: name of a group -> its share and its backbone.
 
     Raises:
         InputError: a backbone does not fit the inputs, or the backbones' feature widths differ.

@@ -13,13 +13,13 @@ def mlp(
     rectify: bool,
     batch_norm: bool,
 ) -> nn.Sequential:
-    """Flatten inputs of any shape and apply Linear-ReLU layers; z is [B, feature_dim].
+    """Build a network that flattens its inputs and applies Linear-ReLU layers.
 
     Args:
-        input_shape: shape of one input.
-        hidden: widths of the layers before the last one; may be empty.
-        feature_dim: width of the last layer.
-        rectify: whether the last layer has a ReLU too (z >= 0).
+        input_shape: shape of one input; any shape fits.
+        hidden: widths of the layers before the last layer; may be empty.
+        feature_dim: width of the last layer and of the features z.
+        rectify: whether the last layer has a ReLU too, so that z >= 0.
         batch_norm: whether a BatchNorm precedes each hidden layer's ReLU.
     """
     flatten = nn.Flatten()

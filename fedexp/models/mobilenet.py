@@ -1,4 +1,4 @@
-"""MobileNetV2, for small images or large ones."""
+"""MobileNetV2, for small or large images."""
 
 from math import gcd
 
@@ -20,16 +20,17 @@ from fedexp.models.layers import (
 from fedexp.models.levels import Levels, level
 from fedexp.models.weights import load_weights
 
-_STAGE_ENDS = (1, 3, 6, 10)  # places in ``features`` of the last block with 16, 24, 32, 64 channels
+_STAGE_ENDS = (1, 3, 6, 10)  # index in ``features`` of the last block with 16, 24, 32, 64 channels
 
 
 class LevelMobileNetV2(MobileNetV2):  # type: ignore[misc]
-    """torchvision's MobileNetV2 with five levels: the stem and the first four stages."""
+    """torchvision's MobileNetV2 with five levels, from the stem and the first four stages."""
 
     def forward_levels(self, images: Tensor) -> tuple[Tensor, Levels]:
-        """z and five levels: spatial means before the stem's ReLU6 and after each of four stages.
+        """Compute z and five levels: means before the stem's ReLU6 and after each of four stages.
 
-        A stage ends in a linear convolution or a sum, without ReLU.
+        The means are over height and width. A stage ends in a linear convolution or a sum, without
+        a ReLU.
         """
         convolution, norm, relu = self.features[0]
         maps = norm(convolution(images))
@@ -52,15 +53,15 @@ def mobilenet_v2(
     feature_dim: PositiveInt | None,
     projection: Projection,
 ) -> nn.Module:
-    """torchvision's MobileNetV2 (Sandler et al., CVPR 2018) as a backbone with z [B, last_channel].
+    """Build MobileNetV2 (Sandler et al., CVPR 2018) as a backbone with z [B, last_channel].
 
-    The classifier and its dropout are removed. The levels (``fedexp.models.levels``) are the stem
-    and the first four stages.
+    The network is torchvision's, without the classifier and its dropout. The levels
+    (``fedexp.models.levels``) come from the stem and the first four stages.
 
     Args:
         input_shape: [channels, height, width].
         norm: "group" or "batch" normalisation.
-        groups: groups of group normalisation; must divide 8 and ``last_channel``.
+        groups: number of groups in group normalisation; must divide 8 and ``last_channel``.
         stem: "cifar" begins with stride 1, "imagenet" with stride 2.
         last_channel: channels of the last 1x1 convolution, 1280 in the paper.
         weights: None (random), "imagenet" or the path of a state dict, see ``load_weights``. If
@@ -69,7 +70,7 @@ def mobilenet_v2(
         projection: layers of the projection, see ``project``.
 
     Raises:
-        InputError: ``groups`` does not divide all channels, or ``weights`` do not fit.
+        InputError: ``groups`` does not divide the numbers of channels, or ``weights`` do not fit.
     """
     layer = norm_layer(norm, groups, channels=gcd(8, last_channel))
     network = LevelMobileNetV2(norm_layer=layer)

@@ -1,4 +1,4 @@
-"""Residual networks, for small images or large ones."""
+"""Residual networks, for small or large images."""
 
 from typing import Annotated, Literal
 
@@ -19,7 +19,7 @@ from fedexp.models.levels import Levels, level
 
 
 def _residual_sum(block: BasicBlock | Bottleneck, x: Tensor) -> Tensor:
-    """The output of ``block`` before its last ReLU: convolutions plus the shortcut."""
+    """The output of ``block`` before its last ReLU: the convolutions' output plus the shortcut."""
     out: Tensor = block.bn2(block.conv2(block.relu(block.bn1(block.conv1(x)))))
     if isinstance(block, Bottleneck):
         out = block.bn3(block.conv3(block.relu(out)))
@@ -28,10 +28,10 @@ def _residual_sum(block: BasicBlock | Bottleneck, x: Tensor) -> Tensor:
 
 
 class LevelResNet(ResNet):  # type: ignore[misc]
-    """torchvision's ResNet with five levels: the stem and the four stages."""
+    """torchvision's ResNet with five levels, from the stem and the four stages."""
 
     def forward_levels(self, images: Tensor) -> tuple[Tensor, Levels]:
-        """z and five levels: spatial means before the last ReLU of the stem and of each stage."""
+        """Compute z and five levels: means before the last ReLU of the stem and of each stage."""
         maps = self.bn1(self.conv1(images))
         levels = [level(maps)]
         maps = self.maxpool(self.relu(maps))
@@ -59,23 +59,24 @@ def resnet(
     feature_dim: PositiveInt | None,
     projection: Projection,
 ) -> nn.Module:
-    """torchvision's ResNet (He et al., CVPR 2016) as a backbone with z [B, 512] or [B, 2048].
+    """Build torchvision's ResNet (He et al., CVPR 2016) as a backbone.
 
-    Its levels (``fedexp.models.levels``) come from the maps before the ReLU of the stem and before
-    the last ReLU of each of the four stages.
+    The levels (``fedexp.models.levels``) come from the feature maps before the ReLU of the stem and
+    before the last ReLU of each of the four stages.
 
     Args:
         input_shape: [channels, height, width].
-        block: "basic" has two 3x3 convolutions, "bottleneck" 1x1, 3x3 and 1x1.
-        layers: blocks in each of the four stages; ResNet18 has [2, 2, 2, 2] basic blocks, ResNet50
-            has [3, 4, 6, 3] bottlenecks.
+        block: "basic" has two 3x3 convolutions. "bottleneck" has three: 1x1, 3x3 and 1x1.
+        layers: number of blocks in each of the four stages. ResNet18 has [2, 2, 2, 2] basic blocks,
+            ResNet50 has [3, 4, 6, 3] bottlenecks.
         norm: "group" or "batch" normalisation.
-        groups: groups of group normalisation; must divide 64.
+        groups: number of groups in group normalisation; must divide 64.
         norm_in_blocks: whether to normalise all convolutions. If false, only the shortcuts'
             convolutions are normalised, as in FedNH's released ResNet18 (Dai et al., AAAI 2023).
-        stem: "cifar" keeps the resolution (3x3, stride 1, no pool), "imagenet" quarters it.
+        stem: the first layers. "cifar" keeps height and width (3x3 convolution, stride 1, no pool).
+            "imagenet" divides height and width by 4 (7x7 convolution, stride 2, and a pool).
         feature_dim: width of a projection after the network. None for no projection: z then has
-            width 512 with basic blocks, 2048 with bottlenecks.
+            width 512 with basic blocks and width 2048 with bottlenecks.
         projection: layers of the projection, see ``project``.
 
     Raises:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Several(nn.Module):
-    """Concatenates the features of its backbones; every backbone gets all inputs."""
+    """Concatenates the features that several backbones compute from the same inputs."""
 
     def __init__(self, backbones: list[nn.Module]) -> None:
         super().__init__()
@@ -16,16 +16,18 @@ class Several(nn.Module):
         self.traits: frozenset[str] = getattr(backbones[0], "traits", frozenset())
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """z [B, M d] of M backbones with features [B, d]."""
+        """Compute z [B, M d] from the features [B, d] of each of M backbones."""
         return torch.cat([member(inputs) for member in self.members], dim=-1)
 
 
 def several(build: Callable[..., nn.Module], count: int) -> Callable[..., nn.Module]:
-    """A factory of ``count`` backbones side by side, each with its own random initial weights.
+    """Make a function that builds ``count`` backbones side by side.
+
+    The random initial weights of the backbones differ.
 
     Args:
-        build: a backbone's factory, with the argument ``input_shape``.
-        count: number of backbones; with 1 the result is ``build``.
+        build: builds one backbone; it has the argument ``input_shape``.
+        count: number of backbones. If it is 1, the result is ``build``.
     """
     if count == 1:
         return build

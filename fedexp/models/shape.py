@@ -1,4 +1,4 @@
-"""Find a backbone's feature width, operations and layers, if possible without storing weights."""
+"""Find a backbone's feature width, operations and layers, if possible without making weights."""
 
 import inspect
 from collections.abc import Callable
@@ -17,16 +17,17 @@ Result = TypeVar("Result")
 
 
 def for_inputs(build: Callable[..., nn.Module], about: Description) -> Callable[..., nn.Module]:
-    """Bind ``vocabulary`` and ``per_token`` of a backbone's factory to a dataset's values.
+    """Set the arguments ``vocabulary`` and ``per_token`` of ``build`` to a dataset's values.
 
     Args:
-        build: a backbone's factory with its hyper-parameters bound. It has an argument
-            ``vocabulary`` if it takes tokens, with a default if it takes numbers too, and an
-            argument ``per_token`` if it can compute features of each token.
-        about: the dataset.
+        build: builds a backbone, with all hyper-parameters already set. If the backbone takes
+            tokens, ``build`` has an argument ``vocabulary``; if the backbone can take numbers too,
+            this argument has a default. If the backbone can compute features of each token,
+            ``build`` has an argument ``per_token``.
+        about: description of the dataset.
 
     Returns:
-        A factory whose only required argument is ``input_shape``.
+        ``build`` with these arguments set; its only required argument is ``input_shape``.
 
     Raises:
         InputError: the model takes numbers and the dataset has tokens, or vice versa.
@@ -53,14 +54,15 @@ def for_inputs(build: Callable[..., nn.Module], about: Description) -> Callable[
 def feature_dim(
     build: Callable[..., nn.Module], input_shape: tuple[int, ...], per_token: bool = False
 ) -> int:
-    """Width d of the features z [B, d] of the backbone ``build(input_shape=input_shape)``.
+    """Find the width d of a backbone's features z [B, d] by a forward pass.
 
-    The forward pass runs on PyTorch's meta device, which needs no memory and no random numbers.
+    If possible, the pass runs on PyTorch's meta device, which needs no memory and no random
+    numbers.
 
     Args:
-        build: a backbone's factory with its hyper-parameters bound.
+        build: builds the backbone, with all hyper-parameters already set.
         input_shape: [channels, height, width] or [features].
-        per_token: whether features must be per token, z [B, L, d].
+        per_token: whether the backbone must compute features of each token, z [B, L, d].
 
     Raises:
         InputError: the model does not fit inputs of this shape, or its arguments are wrong.
@@ -87,8 +89,8 @@ def feature_dim(
 def trains_on_one(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> bool:
     """Whether the backbone can train on a batch of one sample.
 
-    It cannot if BatchNorm gets a 1x1 feature map: one sample then gives one value for each channel,
-    and one value has no variance.
+    If BatchNorm gets a 1x1 feature map, the backbone cannot: one sample then gives one value for
+    each channel, and one value has no variance.
     """
     try:
         _trial(build, input_shape, batch=1, train=True)
@@ -98,7 +100,7 @@ def trains_on_one(build: Callable[..., nn.Module], input_shape: tuple[int, ...])
 
 
 def forward_flops(build: Callable[..., nn.Module], input_shape: tuple[int, ...], batch: int) -> int:
-    """Floating-point operations of a forward pass; only matrix products and convolutions count."""
+    """Count the floating-point operations of matrix products and convolutions in a forward pass."""
 
     def count(network: nn.Module, inputs: Tensor) -> int:
         with FlopCounterMode(display=False) as counter:
@@ -111,10 +113,10 @@ def forward_flops(build: Callable[..., nn.Module], input_shape: tuple[int, ...],
 def training_flops(
     build: Callable[..., nn.Module], input_shape: tuple[int, ...], num_classes: int
 ) -> float:
-    """Floating-point operations per sample of a training step: forward and backward pass.
+    """Count the floating-point operations per sample of a forward and a backward pass.
 
-    Only matrix products and convolutions count. The head counts as one linear layer with
-    ``num_classes`` outputs. Weight gradients of layers that do not train do not count.
+    Only matrix products and convolutions are counted. The head is counted as one linear layer with
+    ``num_classes`` outputs. Layers that do not train have no weight gradients to count.
     """
 
     def count(network: nn.Module, inputs: Tensor) -> int:
@@ -128,7 +130,7 @@ def training_flops(
 
 
 def outline(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> nn.Module:
-    """Build the backbone, on the meta device (without data) if possible."""
+    """Build the backbone, if possible on PyTorch's meta device, where tensors have no data."""
     return _apply(build, input_shape, lambda network, inputs: network)
 
 
@@ -138,7 +140,7 @@ def _trial(
     batch: int = 2,
     train: bool = False,
 ) -> Tensor:
-    """Features of a batch of zeros."""
+    """The backbone's features of a batch of zeros, in training mode if ``train`` is true."""
 
     def features(network: nn.Module, inputs: Tensor) -> Tensor:
         network.train(train)
@@ -156,7 +158,7 @@ def _apply(
     use: Callable[[nn.Module, Tensor], Result],
     batch: int = 2,
 ) -> Result:
-    """Call ``use`` on the network and a batch of zeros, on the meta device if possible."""
+    """Call ``use(backbone, batch of zeros)``, if possible on the meta device, else on the CPU."""
     inputs = (batch, *input_shape)
     try:
         return _on_device(build, inputs, use, "meta")
@@ -186,7 +188,7 @@ def _misfit(
 
 
 def _has_vocabulary(build: Callable[..., nn.Module]) -> bool:
-    """Whether ``for_inputs`` has bound a number of tokens."""
+    """Whether ``for_inputs`` has set ``vocabulary``, so that the inputs are tokens."""
     vocabulary = inspect.signature(build).parameters.get("vocabulary")
     return vocabulary is not None and vocabulary.default not in (vocabulary.empty, 0)
 

@@ -26,7 +26,7 @@ def timm_model(
     feature_dim: PositiveInt | None,
     projection: Projection,
 ) -> nn.Module:
-    """A network of timm without its classifier, as a backbone.
+    """Build a network of timm without its classifier, as a backbone.
 
     The network takes images with any number of channels. With ``in_chans: 3`` in ``options``, grey
     images are repeated to three channels.
@@ -49,14 +49,14 @@ def timm_model(
         close = get_close_matches(name, timm.list_models())
         hint = f"did you mean {', '.join(close)}?" if close else "see timm.list_models()"
         raise InputError(f"model.name={name}: timm has no such network; {hint}")
-    on_meta = torch.get_default_device().type == "meta"  # weights cannot be loaded there
+    on_meta = torch.get_default_device().type == "meta"  # no weights can be loaded there
     loads = weights == PRETRAINED and not on_meta and reads_initial_weights()
     arguments = {"in_chans": channels, **(options or {}), "num_classes": 0}
     try:
         network: Any = timm.create_model(name, pretrained=loads, **arguments)
     except (TypeError, RuntimeError, ValueError, AssertionError, OSError) as error:
         if on_meta and isinstance(error, RuntimeError):
-            raise  # ``shape`` tries again on the CPU
+            raise  # ``fedexp.models.shape`` builds the network again on the CPU
         reason = str(error).partition("\n")[0]
         raise InputError(f"model.name={name}: timm cannot make it ({reason})") from error
     network = without_inplace(network)

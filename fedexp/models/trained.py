@@ -1,4 +1,4 @@
-"""Which layers of a model train: ``model.train``."""
+"""Select the layers of a model that train, by the key ``model.train``."""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -14,13 +14,13 @@ HEAD, BACKBONE = "head", "backbone"
 
 
 def train_layers(backbone: nn.Module, paths: Sequence[str]) -> None:
-    """Train only the backbone's parameters below ``paths``; all others lose ``requires_grad``.
+    """Train only the backbone's parameters below ``paths``; fix all other parameters.
 
     A path consists of whole names between dots: ``layer1`` does not match ``layer10``. A path need
     not begin at the top of the backbone: ``layer4`` is found in a network that is wrapped for grey
-    images. But only matches at the outermost level count: ``conv1`` does not match the ``conv1`` of
-    inner blocks if there is one outside. ``backbone`` means the whole backbone; ``backbone.`` may
-    precede a path.
+    images. If a path matches at several depths, only the outermost matches train: ``conv1`` then
+    means the first convolution of a ResNet, not the ``conv1`` of each block. The path ``backbone``
+    means the whole backbone, and ``backbone.`` may precede a path.
 
     Raises:
         InputError: there is no parameter below a path.
@@ -34,10 +34,10 @@ def train_layers(backbone: nn.Module, paths: Sequence[str]) -> None:
 def train_head(head: nn.Module, paths: Sequence[str]) -> None:
     """Train only the head's parameters below one of ``paths``, such as ``head.bias``.
 
-    The path ``head`` means the whole head, which may have no parameters.
+    The path ``head`` means the whole head. A head without parameters is allowed with this path.
 
     Raises:
-        InputError: there is no parameter below another path.
+        InputError: there is no parameter below one of the other paths.
     """
     names = [name for name, _ in head.named_parameters()]
     inner = [path.removeprefix(f"{HEAD}.") for path in paths if path != HEAD]
@@ -57,8 +57,8 @@ def check_trained(
     Args:
         config: the run's config.
         backbone: the backbone; it may be on the meta device.
-        parts: socket -> part.
-        personalization: the part that defines the phases.
+        parts: name of the socket -> part in this socket.
+        personalization: the part that defines the phases of local training.
     """
     trained = []
     for socket, part in {BACKBONE: backbone, **parts}.items():
@@ -76,13 +76,13 @@ def check_trained(
 
 
 def split_paths(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(paths in the backbone, paths in the head)."""
+    """Split ``paths`` into paths in the backbone and paths in the head."""
     in_head = [path for path in paths if path.split(".")[0] == HEAD]
     return [path for path in paths if path not in in_head], in_head
 
 
 def _below(path: str, names: Sequence[str], prefix: str = "") -> list[str]:
-    """The parameter names that have ``path`` at the outermost level; messages use ``prefix``."""
+    """The parameters below the outermost match of ``path``; errors name ``prefix`` and ``path``."""
     wanted = path.split(".")
     if wanted[0] == BACKBONE:
         wanted = wanted[1:]
@@ -98,14 +98,14 @@ def _below(path: str, names: Sequence[str], prefix: str = "") -> list[str]:
 
 
 def _depth(name: str, wanted: list[str]) -> int | None:
-    """Number of names before ``wanted`` in ``name``; None if ``name`` does not contain it."""
+    """How many parts of ``name`` precede ``wanted``; None if ``name`` lacks ``wanted``."""
     parts = name.split(".")
     starts = range(len(parts) - len(wanted) + 1)
     return next((at for at in starts if parts[at : at + len(wanted)] == wanted), None)
 
 
 def _hint(path: str, names: Sequence[str], prefix: str) -> str:
-    """Advice on a mistyped path: similar paths, or else the names of the outermost layers."""
+    """Advice for a mistyped path: similar paths, or else the names of the outermost layers."""
     split = [name.split(".") for name in names]
     shared = takewhile(lambda level: len(set(level)) == 1, zip(*split, strict=False))
     outer = len(list(shared))

@@ -13,9 +13,9 @@ from torchvision import models
 
 from fedexp.errors import InputError
 
-_UNUSED = ("aux1.", "aux2.", "AuxLogits.")  # auxiliary classifiers, absent from backbones
-_BACKBONE = "backbone."  # prefix of the backbone's names in a whole model
-_COUNTER = ".num_batches_tracked"  # of BatchNorm; old files lack it, and a momentum makes it unused
+_UNUSED = ("aux1.", "aux2.", "AuxLogits.")  # auxiliary classifiers, which backbones do not have
+_BACKBONE = "backbone."  # begins the names of the backbone's weights in a whole model
+_COUNTER = ".num_batches_tracked"  # of BatchNorm; may be absent, because only momentum=None uses it
 
 
 _READS = ContextVar("reads_initial_weights", default=True)
@@ -23,9 +23,9 @@ _READS = ContextVar("reads_initial_weights", default=True)
 
 @contextmanager
 def without_initial_weights() -> Iterator[None]:
-    """Build networks in the ``with`` block without reading initial weights from files.
+    """In the ``with`` block, networks are built without reading initial weights from files.
 
-    Use this for a trained model, whose weights then replace all initial weights.
+    Use this to load a trained model, whose weights replace all initial weights anyway.
     """
     token = _READS.set(False)
     try:
@@ -35,21 +35,21 @@ def without_initial_weights() -> Iterator[None]:
 
 
 def reads_initial_weights() -> bool:
-    """True except in a block of ``without_initial_weights``."""
+    """Whether to read initial weights: not in a ``with`` block of ``without_initial_weights``."""
     return _READS.get()
 
 
 def load_weights(network: nn.Module, weights: str, name: str, replaced: Sequence[str]) -> None:
     """Copy weights into ``network``, except into replaced layers.
 
-    If the network is on PyTorch's meta device, only check that the file exists and fits.
+    If the network is on PyTorch's meta device, this only checks that the file exists and fits.
 
     Args:
         network: a torchvision network; its parameters and buffers have torchvision's names.
-        weights: path of a state dict, as ``torch.save`` writes it; or "imagenet" for torchvision's
-            best weights, downloaded unless in torchvision's cache.
+        weights: path of a state dict that ``torch.save`` wrote; or "imagenet" for torchvision's
+            best weights, which are downloaded unless they are in torchvision's cache.
         name: torchvision's name of the network.
-        replaced: name prefixes of replaced layers, which keep their weights.
+        replaced: how the names of replaced layers begin. These layers keep their weights.
 
     Raises:
         InputError: the file is missing, is not a state dict or belongs to another network.
@@ -77,11 +77,11 @@ def load_file(
     replaced: Sequence[str] = (),
     alternative: str | None = None,
 ) -> None:
-    """Copy the state dict at ``path`` into ``network``; see ``load_weights``.
+    """Copy the state dict in the file ``path`` into ``network``; see ``load_weights``.
 
     If the file holds a whole model, as a run's ``final.pt`` does, only the backbone is copied.
-    Errors name ``setting`` (key and value) and ``alternative`` (the value for the library's own
-    weights).
+    Error messages contain ``setting``, the config's key and value, and ``alternative``, the value
+    that means the library's own weights.
     """
     if not reads_initial_weights():
         return
@@ -106,7 +106,7 @@ def _shape(state: dict[str, Tensor], key: str) -> str:
 
 
 def _read(path: Path, setting: str, alternative: str | None) -> dict[str, Tensor]:
-    """Read the state dict in this file, on the CPU."""
+    """Read the state dict in the file ``path`` into tensors on the CPU."""
     if not path.is_file():
         others = ", ".join(filter(None, ["null", alternative]))
         raise InputError(
@@ -127,7 +127,7 @@ def _read(path: Path, setting: str, alternative: str | None) -> dict[str, Tensor
 
 
 def _imagenet_file(name: str) -> Path:
-    """The file of torchvision's best ImageNet weights of a network, downloaded if necessary.
+    """The file with torchvision's best ImageNet weights of a network, downloaded if missing.
 
     Raises:
         InputError: torchvision has no such weights, or the download fails.

@@ -10,7 +10,7 @@ from fedexp.errors import InputError
 from fedexp.models.layers import Projection, image_channels, project, without_inplace
 from fedexp.models.weights import load_weights
 
-# With torchvision's defaults, in training these networks return a tuple with auxiliary logits.
+# Turn off the auxiliary classifiers, with which these networks return a tuple in training.
 _PLAIN = {"aux_logits": False, "init_weights": False}
 _OPTIONS = {"googlenet": _PLAIN, "inception_v3": _PLAIN}
 
@@ -30,7 +30,7 @@ def torchvision_model(
     feature_dim: PositiveInt | None,
     projection: Projection,
 ) -> nn.Module:
-    """A torchvision network without its last linear layer, as a backbone.
+    """Build a torchvision network without its last linear layer, as a backbone.
 
     Grey images are repeated to three channels. All other layers stay, including normalisation and
     dropout.

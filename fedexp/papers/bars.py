@@ -15,11 +15,11 @@ from fedexp.reporting.bars import Bars, bar_axes, draw, or_zero
 from fedexp.reporting.drawing import Drawing, file_name
 
 _MOST_COLUMNS = 6
-"""Most columns of tables that are drawn unless ``--figures all`` asks for all columns."""
+"""Largest number of table columns that are drawn without ``--figures all``."""
 
 
 def bar_drawings(verdicts: Sequence[Verdict]) -> Iterator[Drawing]:
-    """A bar chart of our values and the published values for each column of a table with runs."""
+    """Yield a bar chart of our and the published values for each table column that has runs."""
     columns = [
         members for members in by_column(verdicts) if any(each.cell.ours for each in members)
     ]

@@ -33,7 +33,7 @@ class Cell:
         overrides: the other overrides of this cell.
         published: the published value.
         spread: the published standard deviation; None if the paper has none.
-        ours: seed -> our value; a seed without a value, such as a target not reached, is absent.
+        ours: seed -> our value; seeds without a value (a target not reached) are absent.
         rounds: the smallest number of rounds that one of the runs has done.
         planned: the largest number of rounds in the runs' configs.
         measured: the smallest number of rounds in which a run measured the global accuracy.
@@ -43,8 +43,8 @@ class Cell:
         seeds: the number of seeds that were run, with or without a value; 0 if the cell was not
             run.
         repeated: whether a seed was run more than once; then the longest run of the seed counts.
-        lacks: a hint for a cell without runs: the overrides of ``method`` that are missing in all
-            runs with the first override of ``method``. Empty if there are no such runs.
+        lacks: a hint for a cell without runs: the overrides of ``method`` that are in none of the
+            runs with the first override of ``method``. Empty if no run has the first override.
     """
 
     experiment: str
@@ -134,7 +134,7 @@ def _without_rounds(overrides: Sequence[str]) -> list[str]:
 
 
 def _alike(runs: Sequence[Run], row: Published, method: str) -> list[list[Run]]:
-    """Group runs with equal unexplained overrides; groups with the fewest overrides come first."""
+    """Group runs with equal ``_unexplained`` overrides; groups with the fewest come first."""
     groups: dict[frozenset[str], list[Run]] = {}
     for run in runs:
         groups.setdefault(frozenset(_unexplained(run, row, method)), []).append(run)

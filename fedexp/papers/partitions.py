@@ -27,7 +27,7 @@ def dirichlet_fednh(
 
     In label order, each class is spread over the clients in shares from Dirichlet(beta). A client
     that already has n/N samples gets no more. From the third class on, the i-th client with at most
-    one class so far swaps its samples of the current class with the i-th client from the end. A
+    one class so far swaps its samples of the current class with client N-i. A
     draw is accepted if every client has at least 10 samples and 2 classes. The third draw is always
     accepted, so a client may have fewer samples, or none.
 
@@ -41,7 +41,7 @@ def dirichlet_fednh(
         InputError: the seed is too large.
     """
     generator = _generator(seed)
-    generator.permutation(len(labels))  # drawn and not used by the released code
+    generator.permutation(len(labels))  # the released code makes this draw without using it
     for _ in range(DRAWS):
         owner, held = _fednh_draw(labels, num_clients, beta, generator)
         sizes = np.bincount(owner, minlength=num_clients)
@@ -216,8 +216,9 @@ def _generator(seed: int) -> np.random.RandomState:
 def _cut(size: int, shares: np.ndarray) -> np.ndarray:
     """Divide ``size`` samples by ``shares`` [N]; returns each client's number of samples [N].
 
-    The numbers are the differences of the cumulative shares, times ``size`` and rounded down. The
-    last client gets the remaining samples: all samples if no share is positive.
+    The cumulative shares are multiplied by ``size`` and rounded down; each client gets the samples
+    between two of these numbers. The last client gets the remaining samples, which are all samples
+    if no share is positive.
     """
     total = shares.sum()
     ends = (np.cumsum(shares / total) * size).astype(np.int64) if total > 0 else 0 * shares

@@ -80,7 +80,7 @@ class TableSweep:
     def with_typed(self, typed: Axes) -> TableSweep:
         """Replace the preset's values by the values on the command line.
 
-        If only some parts have a typed value, it chooses these parts. If no part has the value, it
+        A typed value that only some parts have selects these parts. A typed value that no part has
         replaces the values of all parts. Raises InputError if no part remains.
         """
         parts = [part for each in self.parts if (part := self._with_typed(each, typed)) is not None]
@@ -158,7 +158,7 @@ def table_jobs(
 
 
 def without_seeds(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Keep one job of all jobs that differ only in the seed; their configs are equally valid."""
+    """Keep one of all jobs that differ only in the seed: if one is valid, all are."""
     return [list(job) for job in {tuple(unseeded(job)): job for job in jobs}.values()]
 
 
@@ -179,7 +179,7 @@ def _with_effect(
             break
         try:
             config = compose([each for each in job if each not in overrides])
-        except HydraException:  # another override needs one that is left out
+        except HydraException:  # another override needs an override that is left out
             return list(overrides)
         same -= {each for each in same & {*job} if not _has(config, each)}
     return [each for each in overrides if each not in same]
@@ -233,7 +233,7 @@ def table_presets(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
 
 def values_of(value: Any) -> list[str]:
     """The values of an axis, which is a list, a single value, or a text such as ``a,b,c``."""
-    if isinstance(value, str) and not value.startswith("["):  # a list is one value
+    if isinstance(value, str) and not value.startswith("["):  # "[...]" is one value
         return [each.strip() for each in value.split(",")]
     return [_typed(each) for each in (value if isinstance(value, list) else [value])]
 

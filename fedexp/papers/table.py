@@ -45,7 +45,7 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def method_names(verdicts: Sequence[Verdict]) -> list[str]:
-    """The name of each row's method; if several rows have one method, with the other overrides."""
+    """The name of each row's method; if rows share it, their differing overrides are added."""
     rows: dict[str, list[Cell]] = {}
     for each in verdicts:
         rows.setdefault(each.cell.method, []).append(each.cell)

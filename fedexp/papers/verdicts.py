@@ -25,11 +25,11 @@ NOT_FINISHED, NOT_MEASURED = "not finished", "not measured"
 TOO_SHORT, DIVERGED = "too few rounds to smooth", "diverged"
 _NO_BASELINE = {NOT_REACHED: "baseline below target", TOO_SHORT: "baseline too short to smooth"}
 _SMOOTHING_PAPERS = ("hics",)
-"""The papers with smoothed curves, by the folders of their presets."""
+"""Folders of the presets of papers that count rounds on smoothed curves."""
 _SIZE = (0.5, 2.0)
-"""The size is the same if our gain divided by the published gain is within these bounds."""
+"""Two gains have the same size if our gain / published gain is within these bounds."""
 _NO_GAIN = 1e-6
-"""If the published gain is 0, a smaller gain of ours counts as a rounding error."""
+"""If the published gain is 0, a gain of ours below this bound counts as a rounding error."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,8 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
     Other verdicts:
 
     * "baseline": the cell is the baseline itself;
-    * "no such statistic in the paper": we count rounds on smoothed curves, the paper does not;
+    * "no such statistic in the paper": we count rounds on smoothed curves, but the
+      paper on raw curves;
     * "in 1 of 3 seeds": the other seeds have no value, so a gain would mislead;
     * "diverged", "target not reached", "not finished", "not measured", "too few rounds to smooth",
       "not run": the cell has no value for this reason;

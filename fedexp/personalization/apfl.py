@@ -19,18 +19,19 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class APFL(OwnModel):
-    """The personal model is alpha v + (1 - alpha) w (Deng et al., 2020, Alg. 1).
+    """The personal model is the mixture alpha v + (1 - alpha) w (Deng et al., 2020, Alg. 1).
 
-    w is the client's local copy of the shared model, and v is the client's own model.
-    ``gradient=mixture`` trains w and v. v starts from the global model of the client's first round.
-    ``local.grad_clip`` uses the norm of the gradients of w and v together.
+    w is the client's local copy of the shared model. v is the client's own model, which is never
+    sent. ``gradient=mixture`` trains w and v. In the client's first round v starts from the
+    received global model. ``local.grad_clip`` clips by the norm of the gradients of w and v
+    together.
 
     Args:
         alpha: the initial share of v.
         adaptive: whether each client adapts alpha at the start of its rounds by Eq. 10:
             alpha <- alpha - eta <v - w, grad f(alpha v + (1 - alpha) w)>, then clipped to [0, 1].
             f is the client's loss on the round's first batch, and eta is the learning rate.
-        batch_size: samples in this first batch.
+        batch_size: number of samples in this first batch.
     """
 
     needs = MappingProxyType(
@@ -43,7 +44,7 @@ class APFL(OwnModel):
         self.first_alpha, self.adaptive, self.batch_size = alpha, adaptive, batch_size
 
     def setup(self, setting: Setting) -> None:
-        """Make a buffer for alpha. It is persistent, so that ``gradient=mixture`` can read it."""
+        """Make a persistent buffer for alpha, so that ``gradient=mixture`` can read alpha."""
         self.register_buffer("alpha", torch.tensor(self.first_alpha))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
@@ -56,7 +57,7 @@ class APFL(OwnModel):
         self.alpha.copy_(memory["alpha"])
 
     def personal_weights(self, local: Tensors) -> Tensors:
-        """The mixture of v and the local w."""
+        """The personal model: the mixture of v and the locally trained w."""
         return mixture(local, self.alpha)
 
     def _adapted(self, client: Client, alpha: Tensor) -> Tensor:

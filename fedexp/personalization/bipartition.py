@@ -14,9 +14,9 @@ Linkage = Literal["single", "complete"]
 def bipartition(similarity: Tensor, method: Linkage) -> Tensor:
     """Divide n points in two groups (Sattler et al., TNNLS 2020, Alg. 1).
 
-    alpha_ij is the similarity of points i and j. Single linkage gives the groups c_1 and c_2 with
-    the smallest max alpha_ij over i in c_1 and j in c_2: the most similar pair of points from
-    different groups is as dissimilar as possible. Complete linkage avoids groups that consist of
+    alpha_ij is the similarity of points i and j. Single linkage makes the most similar pair of
+    points from different groups as dissimilar as possible: the groups c_1 and c_2 minimise the
+    maximum of alpha_ij over i in c_1 and j in c_2. Complete linkage avoids groups that consist of
     one outlier.
 
     Args:

@@ -20,20 +20,22 @@ from fedexp.regularizers.anchors import shared_parameters
 
 
 class CFL(ClusterModels):
-    """Divides clusters near their stationary points (Sattler et al., TNNLS 2020, Alg. 3).
+    """Divides a cluster when its clients' updates disagree (Sattler et al., TNNLS 2020, Alg. 3).
 
     All clients start in one cluster. Each cluster is trained by FedAvg of its clients. Let d_i be
     the update of client i: the change of the shared parameters in its local training. A cluster is
-    divided if ||mean d_i|| < eps1 and max ||d_i|| > eps2: the cluster's model hardly moves, but
-    single clients move. ``bipartition`` of the cosines of the d_i gives two new clusters, the
-    children of the divided cluster. A child's first model is the mean of its clients' models in
-    this round, as in the authors' code.
+    divided if ||mean d_i|| < eps1 and max ||d_i|| > eps2. Then the cluster's model hardly changes,
+    although some client changes it much in local training. ``bipartition`` divides the clients into
+    two new clusters by the cosines between their d_i. The new clusters are the children of the
+    divided cluster. A child's first model is the mean of its clients' models in this round, as in
+    the authors' code.
 
-    The paper assumes that all clients take part. Here only the clients of the cohort count. A
-    client that was absent at a division gets the model from before the division when it next takes
-    part. The server compares its update with the updates of the division, which it has stored. The
-    client joins the child that has the most similar of these updates, as a new client does in the
-    paper. Its update is not averaged in that round. A client that missed several divisions needs
+    The paper assumes that all clients take part. Here only the clients of the cohort decide about a
+    division. A client that was absent at a division gets the model from before the division when it
+    next takes part. At the division the server stored the updates of the clients that were present.
+    It now finds the stored update that is most similar to the absent client's update, and the
+    absent client joins the child of that update. The paper treats new clients in this way. In this
+    round the absent client's update is not averaged. A client that missed several divisions needs
     one round for each division.
 
     A client's personal model is the current model of its cluster.
@@ -42,9 +44,10 @@ class CFL(ClusterModels):
         eps1: a cluster may be divided only if the norm of its mean update is below this number.
         eps2: a cluster may be divided only if the norm of a client's update exceeds this number.
         gamma: gamma_max of the paper. A cluster is divided only if gamma < sqrt((1 - alpha) / 2),
-            where alpha is the largest cosine of two updates in different children. With 0 there is
-            no such test.
-        linkage: see ``bipartition``. The paper has ``single``, the authors' code ``complete``.
+            where alpha is the largest cosine of two updates in different children. 0 removes this
+            condition.
+        linkage: see ``bipartition``. The paper uses ``single``, and the authors' code uses
+            ``complete``.
         min_clients: a cluster with fewer clients in the cohort is not divided.
         weighting: see ``ClusterModels``; it applies to the mean update, too.
     """
@@ -83,8 +86,8 @@ class CFL(ClusterModels):
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """Average the models of each cluster, or divide the cluster.
 
-        The merged weights are returned unchanged. They are the model of cluster 0 until its
-        division.
+        The merged weights are returned unchanged. They are the model of cluster 0 until cluster 0
+        is divided.
         """
         self._norms = (0, 0.0, 0.0)
         places = [int(self._tree.place[update.client]) for update in self._updates]
@@ -101,7 +104,7 @@ class CFL(ClusterModels):
         return merged
 
     def _update(self, number: int, present: Sequence[PartUpdate], start: Tensors) -> None:
-        """Average a cluster's models. If the cluster is divided now, do so for each child."""
+        """Divide a cluster if needed, then average the models of the cluster or of each child."""
         node, mean = self._tree.nodes[number], self.average(present, start)
         steps = torch.stack([self._step(model_of(update), start) for update in present])
         groups = self._division(steps, self._step(mean, start))
@@ -115,11 +118,14 @@ class CFL(ClusterModels):
             self._tree.nodes[node.first_child + group].model = self.average(own, start)
 
     def _division(self, steps: Tensor, mean: Tensor) -> Tensor | None:
-        """Decide on a division: the child, 0 or 1, of each of the n present clients, or None.
+        """Decide whether to divide a cluster, and which child each client joins.
 
         Args:
             steps: [n, D] the clients' updates.
             mean: [D] the cluster's mean update.
+
+        Returns:
+            [n] the child, 0 or 1, of each present client. None if the cluster is not divided.
         """
         of_mean, largest = mean.norm().item(), steps.norm(dim=1).max().item()
         self._norms = max(self._norms, (len(steps), of_mean, largest), key=lambda each: each[0])
@@ -131,7 +137,7 @@ class CFL(ClusterModels):
         return None if self.gamma and self.gamma >= sqrt((1 - across) / 2) else groups
 
     def _step(self, weights: Tensors, start: Tensors) -> Tensor:
-        """The change of all shared parameters as one vector [D]."""
+        """The change of all shared parameters from ``start`` to ``weights``, one vector [D]."""
         return torch.cat([(weights[name] - start[name]).flatten() for name in self._names])
 
     def server_state(self) -> dict[str, Any]:
@@ -145,7 +151,8 @@ class CFL(ClusterModels):
     def metrics(self) -> dict[str, float]:
         """The number of clusters, and two norms for the cluster with the most present clients.
 
-        They are the norm of its mean update and the largest norm of a client's update.
+        The two norms are the norm of this cluster's mean update and the largest norm of a client's
+        update in this cluster.
         """
         _, mean, largest = self._norms
         return {

@@ -7,7 +7,7 @@ from fedexp.core.part import TensorStore
 
 
 class ClientModels:
-    """A mapping from a client to its latest tensors. What does not fit into RAM is on disk.
+    """A mapping from a client to its latest tensors. Tensors that do not fit into RAM are on disk.
 
     New tensors of a client get a new name in the store, because stored tensors never change
     (``Part.store``).
@@ -38,7 +38,7 @@ class ClientModels:
             del self.store[_name(client, version)]
 
     def state(self) -> dict[int, int]:
-        """Client -> the version of its tensors in the store, for a checkpoint."""
+        """The version number of each client's tensors in the store, for a checkpoint."""
         return dict(self._versions)
 
     def load(self, state: dict[int, int]) -> None:

@@ -25,7 +25,8 @@ class ClusterModels(Received):
     model.
 
     Args:
-        weighting: a client's weight in the average of its cluster: ``uniform`` or ``samples``.
+        weighting: with ``uniform`` all clients have the same weight in the average of their
+            cluster. With ``samples`` a client's weight is its number of training samples.
     """
 
     has_global = False
@@ -50,10 +51,10 @@ class ClusterModels(Received):
         return prefixed(_WEIGHTS, {n: value for n, value in weights.items() if self.clustered(n)})
 
     def average(self, members: Sequence[PartUpdate], current: Tensors) -> Tensors:
-        """Average the models of one or more members of a cluster: the cluster's next model.
+        """Average the models of a cluster's members to get the cluster's next model.
 
         Args:
-            members: updates with the weights that ``extract`` selected.
+            members: one or more updates, with the weights that ``extract`` selected.
             current: the cluster's current model.
         """
         mean = Average(self.weighting)

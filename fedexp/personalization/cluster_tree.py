@@ -14,7 +14,7 @@ from fedexp.core.messages import Tensors
 
 @dataclass
 class Node:
-    """A cluster.
+    """A cluster of clients, which is a node of the tree.
 
     Attributes:
         model: the model that the cluster's clients start from. In a divided cluster it is the model
@@ -32,7 +32,7 @@ class Node:
 
 
 class ClusterTree:
-    """The tree of all clusters. They have numbers; at first cluster 0 has all clients.
+    """The tree of all clusters. Clusters are numbered, and cluster 0 starts with all clients.
 
     Args:
         clients: N, the number of clients.
@@ -79,8 +79,9 @@ class ClusterTree:
     def descend(self, client: int, step: Tensor) -> None:
         """Move a client that was absent at its cluster's division to one of the children.
 
-        Find the update of the division that has the largest cosine with the client's update
-        ``step`` [D]. The absent client joins the child of the client that sent it.
+        ``step`` [D] is the client's update. The method compares it with the updates that were
+        stored at the division. The client joins the child of the stored update with the largest
+        cosine to ``step``.
         """
         node = self.node_of(client)
         nearest = cosines(step[None], node.steps.to(step.device)).argmax()

@@ -12,10 +12,11 @@ from fedexp.core.prototypes import class_prototypes
 
 
 def feature_statistics(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """The statistics h and V of the features of a client's n samples.
+    """Compute the statistics h and V of a client's features, for ``collaboration_weights``.
 
-    p_c is the share of class c, mu_c is the mean feature of class c, and mean_c means the average
-    over the samples of class c. The statistic h has a row h_c = p_c mu_c for each class.
+    The features of the client's n samples are z. p_c is the share of class c, mu_c is the mean
+    feature of class c, and mean_c means the average over the samples of class c. The statistic h
+    has a row h_c = p_c mu_c for each class.
     V = (sum_c p_c mean_c ||z||^2 - sum_c p_c^2 ||mu_c||^2) / n is the variance of h as an estimate
     from n samples.
 
@@ -39,7 +40,8 @@ def collaboration_weights(statistics: Tensor, variances: Tensor) -> np.ndarray:
     """The weights alpha_ij of client j's classifier in the combined classifier of client i.
 
     Row i minimises sum_j alpha_ij^2 V_j + sum_c ||sum_j alpha_ij (h_ic - h_jc)||^2 over weights
-    alpha_ij >= 0 whose sum is 1. The first term is a variance, and the second is a squared bias.
+    alpha_ij >= 0 whose sum is 1. h_ic is the row of class c in the h of client i. The first term is
+    a variance, and the second is a squared bias.
 
     Args:
         statistics: h [K, C, d] of the K clients.
@@ -49,7 +51,7 @@ def collaboration_weights(statistics: Tensor, variances: Tensor) -> np.ndarray:
         alpha [K, K] float64.
     """
     rows = statistics.double().cpu().flatten(1).numpy()
-    rows = rows - rows.mean(axis=0)  # only differences count; small numbers lose less precision
+    rows = rows - rows.mean(axis=0)  # only differences matter; small numbers are more precise
     inner, spread = rows @ rows.T, np.diag(variances.double().cpu().numpy())
     weights = []
     for i in range(len(rows)):
@@ -59,7 +61,7 @@ def collaboration_weights(statistics: Tensor, variances: Tensor) -> np.ndarray:
 
 
 def combined(tensors: list[Tensor], weights: np.ndarray) -> Tensor:
-    """The weighted sum of tensors of one shape. It is computed in float64 and keeps the dtype."""
+    """Compute the weighted sum of tensors of one shape in float64, and return it in their dtype."""
     stacked = torch.stack(tensors)
     shares = torch.as_tensor(weights, dtype=torch.float64, device=stacked.device)
     mean: Tensor = torch.tensordot(shares, stacked.double(), dims=1)
@@ -69,9 +71,9 @@ def combined(tensors: list[Tensor], weights: np.ndarray) -> Tensor:
 def _smallest_on_simplex(matrix: np.ndarray) -> np.ndarray:
     """Find the weights x >= 0 with sum 1 that minimise x' P x.
 
-    P is ``matrix``, symmetric without negative eigenvalues. With P = R'R this is a nonnegative
-    least squares problem: minimise ||R y||^2 + (sum y - 1)^2 over y >= 0. For every fixed sum of y,
-    the best y / sum y is x.
+    P is ``matrix``, symmetric without negative eigenvalues. With P = R'R the function solves a
+    nonnegative least squares problem: it finds the y >= 0 that minimises ||R y||^2 + (sum y - 1)^2.
+    Among all y with a given sum, a multiple of x is the best. So x = y / sum y.
     """
     values, vectors = np.linalg.eigh(matrix)
     scale = values[-1] if values[-1] > 0 else 1.0

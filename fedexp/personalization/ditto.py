@@ -20,14 +20,14 @@ class Ditto(Personalization):
 
     v is the client's personal model, u is the model that v is pulled to, and F_k is the client's
     loss. A step is v <- v - eta (grad F_k(v) + lam (v - u)) with the learning rate eta (Li et al.,
-    ICML 2021, Alg. 1). v does not affect the shared model. In each round of the client, the
-    training of v continues for as many epochs as that of the shared model. With lam = 0 v is
-    trained by purely local training.
+    ICML 2021, Alg. 1). v does not affect the shared model. In each of the client's rounds, v is
+    trained further, for as many epochs as the shared model. With lam = 0, v is trained only on the
+    client's data, without a pull.
 
     Args:
         lam: strength of the proximal term.
-        anchor: u. "global" is the received global model w^t, as in the paper. "local" is the
-            client's shared model after its local training in this round.
+        anchor: the choice of u. "global" is the received global model w^t, as in the paper. "local"
+            is the client's shared model after its local training in this round.
         optimizer: the optimizer of v. "local" is the configured local optimizer. "plain_sgd" is SGD
             with the same learning rate, without momentum and weight decay.
         clip_pull: whether ``local.grad_clip`` clips the sum grad F_k(v) + lam (v - u). If false, it
@@ -53,7 +53,7 @@ class Ditto(Personalization):
         self.penalty.setup(setting)
 
     def personal_phases(self, epochs: float) -> Sequence[Phase]:
-        """One phase that trains the whole of v."""
+        """One phase that trains all weights of v."""
         return (Phase(epochs, plain_sgd=self._plain_sgd),)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
@@ -70,18 +70,21 @@ class Ditto(Personalization):
 
 
 class _Pull(Proximal):
-    """The pull (lam / 2) ||v - u||^2. If not ``clipped``, its gradient is added after clipping."""
+    """The penalty (lam / 2) ||v - u||^2, which pulls the personal model v to the anchor u.
+
+    If ``clipped`` is false, the gradient of the penalty is added after clipping.
+    """
 
     def __init__(self, lam: float, clipped: bool) -> None:
         super().__init__(lam)
         self._clipped = clipped
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """The penalty, a scalar, or 0 if its gradient is in ``unclipped_gradient``."""
+        """The penalty, a scalar. It is 0 if ``unclipped_gradient`` returns the gradient instead."""
         return super().forward(parameters) if self._clipped else 0.0
 
     def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
-        """The gradient lam (v - u); nothing if ``clipped`` is true."""
+        """The gradient lam (v - u) of each parameter. If ``clipped`` is true, it is empty."""
         if self._clipped:
             return {}
         return {name: self.mu * (value - self.anchors[name]) for name, value in parameters}

@@ -25,12 +25,12 @@ Epochs = Annotated[int, Field(ge=1)]
 class FedALA(Personalization):
     """Training starts from local + W * (global - local) (Zhang et al., AAAI 2023, Alg. 1).
 
-    This is a mixture of the global model and the client's last local model. W has one number in
-    [0, 1] for each parameter of the top layers; the lower layers start from the global model. W
-    starts at 1 and stays at the client. From its second round on, the client learns W before its
-    local training, by steps W <- clip(W - rate * g * (global - local), 0, 1). g is the gradient of
-    the loss at the mixture on a batch. The first time W is learned until the loss settles, later
-    for one epoch.
+    This is a mixture of the client's last local model, local, and the global model, global. W has
+    one number in [0, 1] for each parameter of the top layers; the lower layers start from the
+    global model. W starts at 1 and stays at the client. From its second round on, the client learns
+    W before its local training. A step is W <- clip(W - rate * g * (global - local), 0, 1), where g
+    is the gradient of the loss at the mixture on a batch. When W is learned for the first time, the
+    client takes epochs until the loss settles. In later rounds it takes one epoch.
 
     W is learned on samples that are drawn anew in each round and are not augmented. Buffers come
     from the global model.
@@ -41,10 +41,10 @@ class FedALA(Personalization):
         percent: s, the share of the client's training samples that W is learned on.
         rate: the step size for W.
         batch_size: largest number of samples in one step for W.
-        window: number of last epochs whose losses are compared.
+        window: number of most recent epochs whose losses show whether the loss has settled.
         tolerance: the loss has settled if its standard deviation over ``window`` epochs is below
             this number.
-        max_epochs: bound on the epochs of the first learning.
+        max_epochs: largest number of epochs when W is learned for the first time.
     """
 
     takes_tokens = False
@@ -82,7 +82,7 @@ class FedALA(Personalization):
         self._seed = setting.seed
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Learn W and load the mixture, if the client has a local model."""
+        """If the client has a local model, learn W and load the mixture."""
         local = with_prefix("local", memory)
         if not local:
             return
@@ -99,7 +99,14 @@ class FedALA(Personalization):
         return {}
 
     def _learn(self, client: Client, local: Tensors, apart: Tensors, weights: Tensors) -> Tensors:
-        """Learn W in this round. ``weights`` is the last W; it is empty the first time."""
+        """Learn W in this round and return it.
+
+        Args:
+            client: the client.
+            local: the top layers of the client's last local model.
+            apart: global - local, for the top layers.
+            weights: W of the client's last round. It is empty if there is no W yet.
+        """
         first = not weights
         learned = {name: torch.ones_like(value) for name, value in local.items()} | weights
         batches = list(self._batches(client))
@@ -120,12 +127,13 @@ class FedALA(Personalization):
         return learned
 
     def _batches(self, client: Client) -> Iterator[Batch]:
-        """Batches of this round's samples for W."""
+        """Draw this round's samples for W, and yield them in batches."""
         data = client.data
         count = max(1, round(data.num_samples * self.percent / 100))
         draws = torch_generator(self._seed, "aggregation weights", client.round, data.client)
         drawn = torch.randperm(data.num_samples, generator=draws)[:count].to(client.device)
-        # The parts are nearly equal: a last part of one sample would be too small for BatchNorm.
+        # All batches have nearly one size: a last batch of one sample would be too small for
+        # BatchNorm.
         for positions in torch.tensor_split(drawn, math.ceil(count / self.batch_size)):
             yield data.inputs(positions), data.labels[positions]
 

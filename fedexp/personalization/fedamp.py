@@ -21,7 +21,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class FedAMP(Personalization):
-    """Federated attentive message passing (Huang et al., AAAI 2021, Algorithm 1).
+    """Sends each client its own mean of all models (Huang et al., AAAI 2021, Algorithm 1).
 
     The server stores the latest model w_i of each client. It sends client i the cloud model
 
@@ -34,17 +34,18 @@ class FedAMP(Personalization):
     left out here as in the paper. alpha is the same in all rounds.
 
     The distance ||w_i - w_j|| is over trained parameters only. Float buffers are combined like
-    parameters. Integer buffers are those of the client. Sums are in float64.
+    parameters. Integer buffers of u_i are copied from w_i. Sums are computed in float64.
 
     In the paper all clients train in all rounds. Here a client that has not trained yet has no
     model at the server. It gets the aggregator's global weights, and it does not count in the u_i
     of other clients. The aggregator has no other use, and no global model is evaluated.
 
-    The server needs memory for N models; models beyond ``clients.ram_gib`` are on disk. Computing
-    the message to one client takes about N D operations, where D is the size of the model.
+    The server needs memory for N models; models that exceed ``clients.ram_gib`` are on disk.
+    Computing the message to one client takes about N D operations, where D is the size of the
+    model.
 
     Args:
-        sigma: width of the attention, in squared distances between models.
+        sigma: the squared distance between two models at which xi_ij is 1/e of its maximum.
         alpha: step size of the message passing. With alpha <= sigma / (N - 1) the weight of w_i in
             u_i is never negative.
     """
@@ -72,7 +73,7 @@ class FedAMP(Personalization):
             )
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message with the client's cloud model, or ``message`` if it has not trained yet."""
+        """If the client has trained, the message with its cloud model; otherwise ``message``."""
         if client not in self._models:
             return message
         own = self._models[client]
@@ -98,7 +99,7 @@ class FedAMP(Personalization):
         self._models.load(state["versions"])
 
     def _cloud_model(self, client: int, own: Tensors) -> Tensors:
-        """Compute u_i in float64: name -> float weight. One model at a time is in memory."""
+        """Compute the float weights of u_i in float64. One other model at a time is in memory."""
         own = {name: w.double() for name, w in own.items() if w.is_floating_point()}
         cloud = {name: w.clone() for name, w in own.items()}
         for other in self._models:
@@ -112,7 +113,7 @@ class FedAMP(Personalization):
         return cloud
 
     def _square(self, steps: Tensors) -> float:
-        """The squared norm of the parameters' steps."""
+        """The squared norm of the differences ``steps``, over trained parameters only."""
         squares: list[Tensor] = [steps[n].square().sum() for n in self._trained if n in steps]
         return torch.stack(squares).sum().item() if squares else 0.0
 

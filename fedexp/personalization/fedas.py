@@ -20,22 +20,21 @@ from fedexp.personalization.fedper import FedPer, GlobalModel
 
 
 class FedAS(FedPer):
-    """Parameter alignment (Yang et al., CVPR 2024); the head is private.
+    """Aligns each received body with the client's previous body (Yang et al., CVPR 2024).
 
-    Before local training the received body is aligned with the client's previous body. This is done
-    by SGD on the distance of the received body's features from the class means of the previous
-    features (``distance_from_means``). Then body and head are trained together. The previous
-    features are the features of the client's training data under its latest local model. Their
-    class means stay at the client. In its first round a client has no previous features and does
-    not align the body.
+    The head is private, and the body is the backbone. The previous features are the features of the
+    client's training data under its latest local model. Their class means stay at the client.
+    Before local training, SGD changes the received body so that its features come closer to these
+    class means (``distance_from_means``). Then body and head are trained together. In its first
+    round a client has no previous features and does not align the body.
 
     The method's other half is ``aggregator=fisher_weighted``. Learning rate, epochs and batch size
-    of the alignment are those of the released code. The released code also aligns a client's first
-    body, with the features of the initial model. There all clients of a cohort align the same body
-    one after another; here each client aligns the body that the server sent.
+    of the alignment are the released code's values. The released code also aligns a client's first
+    body, with the features of the initial model. In the released code all clients of a cohort align
+    the same body one after another; here each client aligns the body that the server sent.
 
-    In the alignment the model is in eval mode, and the data are not augmented. The alignment is not
-    a part of local training: any engine aligns one client at a time.
+    In the alignment the model is in eval mode, and the data are not augmented. The alignment
+    happens before local training, and with every ``engine`` one client at a time.
 
     Args:
         align_epochs: epochs of the alignment.
@@ -63,7 +62,7 @@ class FedAS(FedPer):
         self._body = [n for n in setting.parameter_shapes if n.startswith("backbone.")]
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Align the received body."""
+        """Align the received body, if the client has previous features."""
         if memory and self._body:
             client.load(self._aligned(client, memory["means"], memory["holds"]))
 
@@ -89,7 +88,7 @@ class FedAS(FedPer):
         return body
 
     def _batches(self, client: Client) -> Iterator[Tensor]:
-        """The positions of the samples in each step of the alignment."""
+        """Yield the positions of the samples of each step of the alignment."""
         draw = torch_generator(self._seed, "alignment", client.round, client.data.client)
         for _ in range(self.align_epochs):
             order = torch.randperm(client.data.num_samples, generator=draw)
@@ -97,10 +96,11 @@ class FedAS(FedPer):
 
 
 def distance_from_means(z: Tensor, labels: Tensor, means: Tensor, holds: Tensor) -> Tensor:
-    """The distance of features from class means: a sum over the classes of the batch, a scalar.
+    """Compute how far features are from the means of their classes, a scalar.
 
-    The term of a class is the mean squared difference of z from the mean of the class. It is a mean
-    over the samples of the class and over the d dimensions. The term is 0 for a class without mean.
+    The result is a sum over the classes of the batch. The term of a class is the squared difference
+    of z from the class mean, averaged over the samples of the class and over the d dimensions. A
+    class without a mean has the term 0.
 
     Args:
         z: features [B, d].

@@ -21,15 +21,15 @@ class FedETF(Personalization):
     alone, and repeats this ``cycles`` times.
 
     V is tuned by SGD without momentum and weight decay, as in the released code. All phases have
-    the learning rate of local training; the released code has 0.1 for V and 0.05 for the
+    the learning rate of local training; the released code uses 0.1 for V and 0.05 for the
     projection. The released code uses the balanced loss in the first phase and cross-entropy in the
     other phases. Here all phases use the method's loss, see ``LogitAdjustment``.
 
     Args:
         epochs: epochs of the first phase.
         cycles: how many times V and then the projection are tuned.
-        classifier_epochs: epochs of V in each cycle.
-        projection_epochs: epochs of the projection in each cycle.
+        classifier_epochs: epochs of training V in each cycle.
+        projection_epochs: epochs of training the projection in each cycle.
     """
 
     traits = frozenset({FIXED_CLASSIFIER})
@@ -57,9 +57,9 @@ class FedETF(Personalization):
         return (Phase(epochs, trainable=("backbone.", _PROJECTION, "head.scale")),)
 
     def tuning(self) -> Sequence[Phase]:
-        """First a phase for all weights except V. Then each cycle has two phases.
+        """First a phase that trains all weights except V, then the two phases of each cycle.
 
-        They train V and the projection.
+        In a cycle the first phase trains V, and the second phase trains the projection.
         """
         turn = (
             Phase(self.classifier_epochs, trainable=(_CLASSIFIER,), plain_sgd=True),

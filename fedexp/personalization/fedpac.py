@@ -24,20 +24,21 @@ from fedexp.personalization.fedrep import FedRep
 
 
 class FedPAC(FedRep):
-    """Classifier collaboration (Xu et al., ICLR 2023, Algorithm 1). The body is the backbone.
+    """Each client gets a combination of the cohort's heads (Xu et al., ICLR 2023, Algorithm 1).
 
-    A client first trains its head alone, then its body alone. It sends body and head, and the
-    statistics h and V of its features under the received body (``feature_statistics``). The server
-    averages the bodies. For each client of the cohort it combines the cohort's heads with the
-    weights of ``collaboration_weights``. The client gets this head when it is next drawn.
+    The body is the backbone. A client first trains its head alone, then its body alone. It sends
+    body and head, and the statistics h and V of its features under the received body
+    (``feature_statistics``). The server averages the bodies. For each client of the cohort it
+    combines the cohort's heads with the weights of ``collaboration_weights``. The client gets this
+    head when it is next drawn.
 
     The paper's other half is the alignment of features with global centroids: use
     ``loss=prototype_align``. This loss ignores samples whose class has no centroid yet; the
-    released code pulls them to the client's centroid of the class. The released code trains the
-    head with a learning rate of 0.1, and the body with 0.01 or 0.02; here head and body have the
-    same learning rate. The released code sets collaboration weights below 0.001 to 0; here they do
-    not change. Float buffers of a head are combined like parameters. Integer buffers are those of
-    the client.
+    released code pulls their features to the client's own centroid of the class. The released code
+    trains the head with a learning rate of 0.1, and the body with 0.01 or 0.02; here head and body
+    have the same learning rate. The released code sets collaboration weights below 0.001 to 0; here
+    small weights stay as they are. Float buffers of a head are combined like parameters. Integer
+    buffers are copied from the client's own head.
 
     Args:
         head_epochs: epochs of training the head. The body is trained for ``local.epochs``.
@@ -60,7 +61,7 @@ class FedPAC(FedRep):
         self._heads = ClientModels(self.store)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Compute h and V under the received body, for ``report``."""
+        """Compute h and V of the features under the received body, for ``report``."""
         h, variance = feature_statistics(*client.features(), self._num_classes)
         memory.update(h=h, variance=variance)
 
@@ -74,7 +75,7 @@ class FedPAC(FedRep):
         return head | {name: memory.pop(name) for name in ("h", "variance")}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Combine the cohort's heads for each client of the cohort."""
+        """Compute the combined head of each client of the cohort."""
         updates = sorted(updates, key=lambda update: update.client)
         heads = [dict(update.extras) for update in updates]
         h = torch.stack([head.pop("h") for head in heads])
@@ -90,7 +91,7 @@ class FedPAC(FedRep):
             }
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message with the client's combined head, if it has one yet."""
+        """The message with the client's combined head; ``message`` if there is none yet."""
         if client not in self._heads:
             return message
         device = next((w.device for w in message.weights.values()), torch.device("cpu"))

@@ -11,7 +11,8 @@ class FedRep(FedPer):
     """Each round trains the head alone, then the body alone (Collins et al., ICML 2021, Alg. 1).
 
     The body is the backbone. While the head is trained, the body is frozen and in eval mode, so its
-    BatchNorm statistics do not change. While the body is trained, the same is true of the head.
+    BatchNorm statistics do not change. While the body is trained, the head is frozen and in eval
+    mode.
 
     Args:
         head_epochs: epochs of training the head, even if ``local.steps`` is set. The body is

@@ -22,12 +22,12 @@ _HYPERNETWORK = "personalization.hypernetwork."
 
 
 class FedROD(Personalization):
-    """Personal logits = generic logits + h_k(z), with h_k linear (Chen and Chao, ICLR 2022).
+    """Personal logits are generic logits plus private logits h_k(z) (Chen and Chao, ICLR 2022).
 
-    The generic head is the shared head; the head h_k is private to client k. The loss of h_k is the
-    cross-entropy of the personal logits, in which features and generic logits are detached. So the
-    backbone and the generic head are trained only by the loss of the method's loss socket. In the
-    paper that loss is the balanced softmax.
+    The shared head, called generic, computes the generic logits. The linear head h_k is private to
+    client k. The loss of h_k is the cross-entropy of the personal logits. In this loss the features
+    z and the generic logits are detached. So the backbone and the generic head are trained only by
+    the loss of the method's loss socket. In the paper that loss is the balanced softmax.
 
     Args:
         private_head: h_k. "linear" has a bias and starts from zero. "copy" has no bias and starts
@@ -36,8 +36,9 @@ class FedROD(Personalization):
             This network is shared and averaged like the body.
         second_phase: with "none" h_k is trained together with the other weights, and
             ``local.grad_clip`` uses the norm of all gradients. With "local" h_k is trained after
-            them for ``local.epochs``, while backbone and generic head are frozen. "plain_sgd" is
-            like "local", but by SGD without momentum and weight decay.
+            the other weights for ``local.epochs``, while backbone and generic head are frozen.
+            "plain_sgd" differs from "local" only in the optimizer: SGD without momentum and weight
+            decay.
         clip_second_phase: whether ``local.grad_clip`` clips the gradients in the second phase.
     """
 
@@ -70,7 +71,7 @@ class FedROD(Personalization):
                 nn.ReLU(),
                 nn.Linear(feature_dim, feature_dim * num_classes),
             )
-            # Persistent, because a stored personal model needs it.
+            # The buffer is persistent, because a stored personal model needs it.
             self.register_buffer("shares", torch.zeros(num_classes))
             return
         self.head = nn.Linear(feature_dim, num_classes, bias=self.private_head == "linear")

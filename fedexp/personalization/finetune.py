@@ -10,9 +10,9 @@ from fedexp.core.sockets import Personalization, Phase
 class Finetune(Personalization):
     """A personal model is a global model after some epochs on the client's data.
 
-    The tuning does not change the shared model. It is like local training in the next round, with
-    the same loss, optimizer, learning rate and batches. Only the regularizer is left out, because
-    it would pull the personal model to the global model.
+    The tuning does not change the shared model. Tuning is like local training in the next round,
+    with the same loss, optimizer, learning rate and batches. Only the regularizer is left out,
+    because it would pull the personal model to the global model.
 
     Args:
         epochs: epochs of tuning the whole model.

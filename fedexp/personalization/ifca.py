@@ -23,12 +23,13 @@ class IFCA(ClusterModels):
 
     The server sends all k models. A client computes each model's mean cross-entropy on its training
     data, in eval mode and without augmentation. It trains the model with the smallest value. (If
-    values are equal, the lowest number is chosen.) Then it sends this model and its number. The
-    server averages the models of the clients that chose the same number. A model that no client
-    chose does not change. Gradient averaging (option I) is not implemented. The models start from
-    different random weights; model 0 has the initial weights of FedAvg.
+    several models have this value, it trains the model with the lowest number.) Then it sends the
+    trained model and the number of the model. The server averages the models of the clients that
+    chose the same number. A model that no client chose does not change. Gradient averaging (option
+    I) is not implemented. The models start from different random weights; model 0 has the initial
+    weights of FedAvg.
 
-    A client's personal model is its choice among the server's current models.
+    A client's personal model is the server's current model with the smallest loss on its data.
 
     Args:
         clusters: k, the number of models.
@@ -76,7 +77,7 @@ class IFCA(ClusterModels):
                 self._further[number - 1] = self.average(members, self._further[number - 1])
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """The global weights: model 0, and the aggregator's average of the common weights."""
+        """The next global weights: model 0, with the aggregator's average of the common weights."""
         first = self._first or current
         return {n: first[n] if self.clustered(n) else weight for n, weight in merged.items()}
 

@@ -24,9 +24,9 @@ class KNNPer(Personalization):
     The mixture is share * kNN + (1 - share) * softmax of the global model (Marfoq et al., ICML
     2022, Eq. 7). A client stores the features z_i and labels y_i of its training samples under the
     global model of the evaluated round. d_i is the distance of sample i from an input. The kNN
-    prediction of class y is proportional to the sum of exp(-d_i) over those of the k nearest
-    samples that have y_i = y. Only FedAvg's global model is trained. The paper chooses the share
-    for each client on validation data; here all clients have the same share.
+    prediction of class y is proportional to a sum of exp(-d_i). The sum is over the samples i with
+    y_i = y among the k nearest samples. Only the global model is trained, as in FedAvg. The paper
+    chooses the share for each client on validation data; here all clients have the same share.
 
     Args:
         share: lambda, the weight of the kNN prediction.
@@ -65,7 +65,7 @@ class KNNPer(Personalization):
         self.register_buffer("is_stored", torch.zeros(size, dtype=torch.bool), persistent=False)
 
     def tuning(self) -> Sequence[Phase]:
-        """A phase without epochs, so that the global model is evaluated after ``begin``."""
+        """One phase without epochs: the global model is evaluated after ``begin``."""
         return (Phase(0),)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
@@ -86,7 +86,7 @@ class KNNPer(Personalization):
             away = away.square() / z.shape[-1]
         away = torch.where(self.is_stored, away / self.scale, torch.inf)
         nearest = torch.topk(away, min(self.neighbours, away.shape[-1]), largest=False)
-        votes = torch.softmax(-nearest.values, dim=-1)  # the factors cancel: no underflow
+        votes = torch.softmax(-nearest.values, dim=-1)  # normalised without underflow
         of_classes = (votes.unsqueeze(-1) * self.store_y[nearest.indices]).sum(dim=-2)
         mixed = self.share * of_classes + (1 - self.share) * torch.softmax(logits, dim=-1)
         return mixed.log()

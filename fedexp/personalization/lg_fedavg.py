@@ -9,9 +9,9 @@ from fedexp.core.sockets import Personalization
 class LGFedAvg(Personalization):
     """The body (backbone) is private; body and head train together (Liang et al., 2020, Alg. 1).
 
-    The clients' bodies map inputs to local features; the shared head classifies them. The bodies
-    start from the same initial weights. The paper first trains by FedAvg for a while; to do this,
-    load FedAvg's weights by ``model.start_from``.
+    The clients' bodies map inputs to local features; the shared head classifies these features. The
+    bodies start from the same initial weights. The paper first trains by FedAvg for a while; to do
+    this, load FedAvg's weights by ``model.start_from``.
     """
 
     has_global = False
@@ -24,5 +24,5 @@ class LGFedAvg(Personalization):
     )
 
     def shared(self, name: str) -> bool:
-        """Whether the weight is shared: only those of the head are."""
+        """Whether the weight is shared: only the head's weights are."""
         return name.startswith("head.")

@@ -5,7 +5,7 @@ from fedexp.core.sockets import Personalization
 
 
 class Local(Personalization):
-    """No weight is sent: each client trains its own model. All start from the same initial weights.
+    """No weight is sent: each client trains its own model, from the same initial weights.
 
     Other parts still send their extras, such as the prototypes of ``head=prototype``.
     """
@@ -14,5 +14,5 @@ class Local(Personalization):
     traits = frozenset({PRIVATE_BACKBONE})
 
     def shared(self, name: str) -> bool:
-        """Always false, because nothing is shared."""
+        """Always false, because no weight is shared."""
         return False

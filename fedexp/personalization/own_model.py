@@ -1,4 +1,4 @@
-"""The base of personalizations in which a step trains the shared model and a client's own model."""
+"""The base of personalizations that train the shared model and a client's own model together."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class OwnModel(Personalization):
     """Adds the client's own model: a private copy of each trained parameter of backbone and head.
 
     ``Personalization.personal_phases`` trains a separate model after the shared model. Here, in
-    contrast, one step trains the shared model and the own model, on the same batch. The local
-    gradient returns the gradients of the two models.
+    contrast, one step trains the shared model and the own model, on the same batch. The part in the
+    gradient socket returns the gradients of both models.
     """
 
     traits = frozenset({OWN_MODEL})
@@ -54,12 +54,12 @@ class OwnModel(Personalization):
 
 
 def own_name(name: str) -> str:
-    """The name, in the own model, of the shared model's parameter ``name``."""
+    """The name of the own model's copy of the shared model's parameter ``name``."""
     return _PREFIX + _key(name)
 
 
 def own_model(weights: Tensors) -> Tensors:
-    """The own model in ``weights``: name in the shared model -> parameter of the own model."""
+    """Get the own model's parameters in ``weights``, named like the shared model's parameters."""
     return {
         name: weights[own]
         for name, own in ((name, own_name(name)) for name in weights)
@@ -68,13 +68,16 @@ def own_model(weights: Tensors) -> Tensors:
 
 
 def mixture(weights: Tensors, alpha: Tensor) -> Tensors:
-    """The mixture alpha v + (1 - alpha) w of own model v and shared model w in ``weights``."""
+    """The mixture alpha v + (1 - alpha) w of the own model v and the shared model w.
+
+    ``weights`` holds the parameters of both models.
+    """
     own = own_model(weights)
     return {name: alpha * v + (1 - alpha) * weights[name] for name, v in own.items()}
 
 
 def as_own(tensors: Tensors) -> Tensors:
-    """Rename tensors from parameters of the shared model to parameters of the own model."""
+    """Rename tensors from the names of shared parameters to the names of the own model's copies."""
     return {own_name(name): value for name, value in tensors.items()}
 
 

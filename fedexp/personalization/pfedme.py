@@ -1,4 +1,4 @@
-"""pFedMe: a client's own model theta minimizes its loss plus a pull to the shared model."""
+"""pFedMe: the personal model theta minimizes the client's loss plus a pull to the shared model."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from fedexp.personalization.own_model import OwnModel, own_model
 class PFedMe(OwnModel):
     """The personal model is theta of the last local step (Dinh et al., NeurIPS 2020, Alg. 1).
 
-    ``gradient=moreau`` computes theta. As in the paper, local steps are plain SGD with the learning
-    rate of the local optimizer, without momentum, weight decay and clipping.
+    theta minimizes the client's loss plus a pull to the shared model. ``gradient=moreau`` computes
+    theta in every local step. As in the paper, local steps are plain SGD with the learning rate of
+    the local optimizer, without momentum, weight decay and clipping.
     """
 
     needs = MappingProxyType(

@@ -19,9 +19,10 @@ class PrivateNorm(Personalization):
     There is no global model, because the server does not get the private weights.
 
     Args:
-        keeps: what is private. With "layers" the weights, biases and running statistics of
-            BatchNorm layers are private (FedBN, Li et al., ICLR 2021, Algorithm 1). With
-            "statistics" only the running statistics are (SiloBN, Andreux et al., DART 2020).
+        keeps: which weights are private. With "layers" the weights, biases and running statistics
+            of BatchNorm layers are private (FedBN, Li et al., ICLR 2021, Algorithm 1). With
+            "statistics" only the running statistics are private (SiloBN, Andreux et al., DART
+            2020).
 
     Raises:
         InputError: the model has no BatchNorm layer.

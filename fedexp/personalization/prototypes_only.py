@@ -18,10 +18,10 @@ from fedexp.core.sockets import Loss, Network, Personalization
 class PrototypesOnly(Personalization):
     """No weight is sent; prediction is by the nearest prototype (FedProto, AAAI 2022, Alg. 1).
 
-    ``loss=prototype_align`` sends the prototypes. The predicted class is that of the nearest global
-    prototype in Euclidean distance. A class without a prototype is never predicted. The loss trains
-    the head, but the head is not used for this prediction. The metrics
-    ``personal/accuracy_head_*`` are the accuracy of the head.
+    ``loss=prototype_align`` sends the prototypes. The predicted class is the class whose global
+    prototype has the smallest Euclidean distance from the features. A class without a prototype is
+    never predicted. The loss trains the head, but the head is not used for this prediction. The
+    metrics ``personal/accuracy_head_*`` are the accuracy of the head.
 
     Args:
         score_with: the prototypes for prediction. "present" are the server's prototypes after the
@@ -46,7 +46,7 @@ class PrototypesOnly(Personalization):
         self._keeps_received = score_with == "received"
 
     def setup(self, setting: Setting) -> None:
-        """Make buffers for the prototypes [C, d] and for ``holds`` [C]: which classes have one."""
+        """Make buffers: prototypes [C, d], and a mask ``holds`` [C] of classes with a prototype."""
         empty = torch.zeros(setting.num_classes, setting.feature_dim)
         no_class = torch.zeros(len(empty), dtype=torch.bool)
         # Persistent buffers are stored with each client's personal model.
@@ -59,7 +59,7 @@ class PrototypesOnly(Personalization):
         self._buffer_of_loss = loss.get_buffer
 
     def shared(self, name: str) -> bool:
-        """Always false, because nothing is shared."""
+        """Always false, because no weight is shared."""
         return False
 
     def receive(self, message: PartMessage) -> None:
@@ -77,7 +77,7 @@ class PrototypesOnly(Personalization):
         return self.prototypes
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
-        """Logits [B, C]: minus the distance from each prototype; -inf for classes without one."""
+        """Logits [B, C]: minus the distance from the class's prototype, or -inf if it has none."""
         # Matrix products would be faster, but their rounding may reorder close prototypes.
         exact = "donot_use_mm_for_euclid_dist"
         distances = torch.cdist(z, self.prototypes, compute_mode=exact)

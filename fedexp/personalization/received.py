@@ -1,4 +1,4 @@
-"""Personalization without training: the personal model is what a client would receive now."""
+"""The personal model is the model that a client would receive now, not its latest local model."""
 
 from collections.abc import Sequence
 
@@ -14,5 +14,5 @@ class Received(Personalization):
     """
 
     def tuning(self) -> Sequence[Phase]:
-        """One phase without epochs."""
+        """One phase without epochs: the received model is evaluated without training."""
         return (Phase(0),)

@@ -1,4 +1,4 @@
-"""FedACG: local training starts at, and is pulled to, a point ahead of the global model."""
+"""FedACG: clients start from, and are pulled to, a point ahead of the global model."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Accelerated(Proximal):
     The method is from Kim et al., CVPR 2024, Alg. 1. In round t clients start at w^t + lambda m^t,
     where w^t is the global model and m^t is the server's momentum. The penalty is
     (mu/2) ||w - (w^t + lambda m^t)||^2. The momentum is 0 at first. After each round the server
-    computes m <- lambda m + D, where D is the cohort's mean step from w^t + lambda m^t. The next
-    global model is w^t + m, with the new m. This is the mean of the cohort's models, so m is the
+    computes m^(t+1) = lambda m^t + D, where D is the cohort's mean step from w^t + lambda m^t. The
+    next global model w^(t+1) = w^t + m^(t+1) is the mean of the cohort's models. So m^(t+1) is the
     last step of the global model.
 
     A client downloads only w^t + lambda m^t, as many bytes as in FedAvg. The global model that is
-    evaluated is w^t. Buffers have no momentum. The tuning of personal models also starts from
-    w^t + lambda m^t.
+    evaluated is w^t. Momentum applies to parameters only: the message has the global model's
+    buffers. The tuning of personal models also starts from w^t + lambda m^t.
 
     Args:
-        mu: strength of the pull, the paper's beta.
+        mu: strength of the pull. The paper calls it beta.
         momentum: lambda, the factor of the momentum.
     """
 
@@ -46,22 +46,22 @@ class Accelerated(Proximal):
         self.momentum = momentum
 
     def setup(self, setting: Setting) -> None:
-        """Make the anchors. At first ``step`` is empty, which means m = 0."""
+        """Make the anchors. Also set the momentum ``step`` to empty, which means 0."""
         super().setup(setting)
         self.names = tuple(shared_parameters(setting))
         self.step: Tensors = {}
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message with w^t + lambda m^t as weights, the same for all clients."""
+        """Replace the message's weights by w^t + lambda m^t, which is the same for all clients."""
         return replace(message, weights=combine(message.weights, self.step, self.momentum))
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Find the next m. The merged weights are returned unchanged."""
+        """Store the global model's step as the next momentum; return ``merged`` unchanged."""
         self.step = {name: merged[name] - current[name] for name in self.names}
         return merged
 
     def server_state(self) -> dict[str, Any]:
-        """m."""
+        """The momentum m^t."""
         return {"step": dict(self.step)}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Tools of several regularizers: anchors, client sizes, arithmetic on named tensors."""
+"""Tools that several regularizers share: anchors, client sizes, arithmetic on named tensors."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,17 @@ from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
 
 Scaling = Literal["none", "samples"]
-"""``samples`` divides a quantity by the client's relative size n_k / mean(n); ``none`` does not."""
+"""Whether to divide a quantity by client k's relative size n_k / mean(n): ``samples`` divides.
+
+n_k is the client's number of training samples, and the mean is over the clients that have data.
+"""
 
 
 class Anchors(nn.Module):
-    """Target values for parameters: one non-persistent buffer for each parameter.
+    """Values that parameters are compared with: one non-persistent buffer for each parameter.
 
-    The values differ between clients; ``torch.func`` can stack buffers of several clients.
+    The values may differ between clients. They are buffers so that ``torch.func`` can stack the
+    values of several clients.
     """
 
     def __init__(self, shapes: dict[str, torch.Size]) -> None:
@@ -37,13 +41,13 @@ class Anchors(nn.Module):
 
     @torch.no_grad()
     def set(self, tensors: Tensors) -> None:
-        """Set each anchor to the tensor of the same name. Other tensors are ignored."""
+        """Set each anchor to the tensor of the same name. Ignore tensors without an anchor."""
         for name in self:
             self[name].copy_(tensors[name])
 
     @torch.no_grad()
     def fill(self, tensors: Tensors) -> None:
-        """Like ``set``, but an anchor without a tensor of its name becomes zero."""
+        """Set each anchor to the tensor of the same name, or to zero if there is no such tensor."""
         for name in self:
             if name in tensors:
                 self[name].copy_(tensors[name])
@@ -57,11 +61,11 @@ class Anchors(nn.Module):
 
 @dataclass(frozen=True)
 class Population:
-    """The number of clients that have data, and their samples. No other clients take part.
+    """The number of clients with data, and of their samples. Clients without data take no part.
 
     Attributes:
         clients: N, the number of clients that have data.
-        samples: the number of training samples of all these clients together.
+        samples: the number of training samples of all clients together.
     """
 
     clients: int
@@ -79,17 +83,17 @@ class Population:
 
 
 def shared_parameters(setting: Setting) -> dict[str, torch.Size]:
-    """The shared parameters: name -> shape. The server has no other parameters."""
+    """The parameters that clients and server exchange: name -> shape."""
     return {name: s for name, s in setting.parameter_shapes.items() if name in setting.shared}
 
 
 def total(terms: Sequence[Tensor]) -> Tensor | float:
-    """The sum of scalar terms; 0 without terms, for example if only private parameters train."""
+    """Sum scalar terms. The sum of no terms is 0, for example if only private parameters train."""
     return torch.stack(list(terms)).sum() if terms else 0.0
 
 
 def combine(left: Tensors, right: Tensors, scale: float = 1.0) -> Tensors:
-    """Compute left + scale * right, name by name. A missing tensor counts as zero."""
+    """Compute left + scale * right for each name. A tensor missing on one side counts as zero."""
     result = dict(left)
     for name, value in right.items():
         scaled = scale * value
@@ -103,6 +107,6 @@ def prefixed(prefix: str, tensors: Tensors) -> Tensors:
 
 
 def with_prefix(prefix: str, tensors: Tensors) -> Tensors:
-    """Inverse of ``prefixed``. Tensors without this prefix are not in the result."""
+    """Select the tensors named ``prefix/name`` and rename each to ``name``."""
     start = f"{prefix}/"
     return {n.removeprefix(start): value for n, value in tensors.items() if n.startswith(start)}

@@ -22,27 +22,28 @@ class AugmentedLagrangian(Dynamic):
     """The penalty <y_k, w - w^t> + (rho/2) ||w - w^t||^2 on trained shared parameters (FedADMM).
 
     The method is from Gong, Li and Freris, ICDE 2022; ``start`` and ``eta`` were not compared with
-    the paper's text. w^t is the global model. A client stores its latest model w_k and its dual
-    variable y_k, which is 0 at first. It trains a new w_k and updates
+    the paper's text. w^t is the global model. Client k stores its latest model w_k and its dual
+    variable y_k, which is 0 at first. The client trains a new w_k and updates
 
         y_k <- y_k + rho (w_k - w^t).
 
     Then it sends the change of its augmented model z_k = w_k + y_k / rho. The server adds eta times
     the mean change of the cohort to the global model. N is the number of clients that have data.
-    With ``eta=participation``, which means eta = |cohort| / N, the global model is the mean of all
-    z_k. At the fixed point every w_k is w^t, and the y_k sum to zero. So the fixed point is the
-    optimum of the mean of all clients' objectives. With eta = 1 and small cohorts the fixed point
-    is the optimum of no particular objective.
+    With ``eta=participation``, which means eta = |cohort| / N, the global model is the mean of the
+    z_k of all clients. At the fixed point of training every w_k equals w^t, and the sum of all y_k
+    is zero. So the fixed point is the optimum of the mean of all clients' objectives. With eta = 1
+    and small cohorts the fixed point is the optimum of no particular objective.
 
-    The local objective is that of ``Dynamic`` (FedDyn) with alpha = rho and the drift y_k / rho.
-    There are three differences: FedDyn starts each local training from w^t, sends w_k, and adds the
-    mean drift of the population to the mean of the cohort.
+    ``Dynamic`` (FedDyn) has the same local objective, with alpha = rho and the drift y_k / rho. It
+    differs in three points: FedDyn starts each local training from w^t, sends w_k, and adds the
+    mean drift of the population to the mean of the cohort's models.
 
     The update is w^t plus the change of z_k. It has the size of one model, as in FedAvg. A client's
-    personal model is w_k. At first w_k is the initial global model. From the second round, the
-    server adds the initial global model to the message for a client whose update has not yet been
-    accepted. This doubles the download of the client's first turn. The buffers of a client start
-    from the global buffers and are averaged.
+    personal model is w_k. Before the client's first turn w_k is the initial global model.
+    Therefore, from the second round, the server adds the initial global model to the message for a
+    client whose update has not yet been accepted. This doubles the download of the client's first
+    turn. Buffers are handled as in FedAvg: clients start from the global buffers, and the server
+    averages the clients' buffers.
 
     Args:
         rho: the penalty's strength.
@@ -71,13 +72,13 @@ class AugmentedLagrangian(Dynamic):
         self.keeps_model = start != "reset"
 
     def setup(self, setting: Setting) -> None:
-        """Make the buffers. At first no initial model is known, and no client has taken part."""
+        """Make the buffers. At the start no initial model is known and no client has trained."""
         super().setup(setting)
         self.initial: Tensors = {}
         self.met = torch.zeros(setting.num_clients, dtype=torch.bool)
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message. A client that has no stored model also gets the initial global model."""
+        """Add the initial global model to the message for a client that has no stored model."""
         if not self.initial or self.met[client]:
             return message
         return replace(message, extras=message.extras | prefixed("initial", self.initial))
@@ -109,7 +110,7 @@ class AugmentedLagrangian(Dynamic):
         self.met[[update.client for update in updates]] = True
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """The global model plus eta times the mean change."""
+        """Return the global model plus eta times the cohort's mean change of z_k."""
         if self.keeps_model and not self.initial:
             self.initial = {name: current[name] for name in self.start}
         eta = clients / self.population.clients if self.eta == "participation" else self.eta

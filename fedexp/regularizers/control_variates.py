@@ -39,36 +39,37 @@ class ControlVariates(Regularizer):
 
     The term <c - c_k, w> over the trained shared parameters w is added to the loss (Karimireddy et
     al., ICML 2020, Alg. 1). So a local step uses g - c_k + c in place of the gradient g. The
-    client's control variate c_k estimates the client's gradient. The server's control variate c
-    estimates the mean gradient of the population. After training, the client updates c_k by one of
+    control variate c_k of client k estimates the client's gradient. The server's control variate c
+    estimates the mean gradient of the population. w^t is the received model, and w_k is the model
+    after training. After training, the client updates c_k by one of
 
-        option I:   c_k <- the gradient of the client's loss at the received model w^t
+        option I:   c_k <- the gradient of the client's loss at w^t
         option II:  c_k <- c_k - c + (w^t - w_k) / (steps * learning rate)
 
     and reports the change of c_k. The server adds the sum of these changes, divided by N, to c. N
-    is the number of clients with data. So c is always the mean of all c_k. All variates start at
-    zero; in the first round the server sends none. The aggregator determines the server's learning
-    rate: ``aggregator=uniform`` gives the paper's learning rate 1.
+    is the number of clients with data. So c is always the mean of all c_k. All control variates
+    start at zero, so the server sends no c in the first round. The aggregator determines the
+    server's learning rate: ``aggregator=uniform`` gives the paper's learning rate 1.
 
     Option II costs no computation. With plain SGD its last term is the mean of the round's
     gradients. For SGD with momentum, ``unit_distance`` replaces ``steps`` and makes the term a
     weighted mean of the gradients. (With ``steps`` the term would be up to 1 / (1 - momentum) times
     as large, and c_k would diverge.) With an adaptive optimizer the term is not a mean of
-    gradients. The estimate includes weight decay and gradient clipping. ``steps`` counts the whole
-    round. If a personalization trains a parameter in only one of several phases, the variates of
-    this parameter are too small.
+    gradients. The estimate includes weight decay and gradient clipping. ``steps`` is the number of
+    all local steps of the round. If a personalization trains a parameter in only some of these
+    steps, the control variates of this parameter are too small.
 
     Option I works with every optimizer and costs a forward and a backward pass over the client's
-    data. Its gradient is that of the objective without the penalty on the parameters. The module is
-    in train mode, as in local training: BatchNorm normalises with each batch's statistics. All
-    samples are used, without augmentation, clipping and weight decay. If the loss is much steeper
-    at w^t than at the later local models, c - c_k is larger than the gradients and training
-    diverges. This happened with ``head=etf`` and SGD; option II did not diverge.
+    data. It uses the gradient of the loss without regularizer. The module is in train mode, as in
+    local training: BatchNorm normalises with each batch's statistics. All samples are used, without
+    augmentation, clipping and weight decay. If the loss is much steeper at w^t than at the later
+    local models, c - c_k is larger than the gradients and training diverges. This happened with
+    ``head=etf`` and SGD; option II did not diverge.
 
-    At the fixed point of training c is zero. With any aggregator, and with ``weighting=uniform`` as
-    in the paper, the model is then the optimum of the mean of all clients' objectives. With
-    ``weighting=samples`` it is the optimum of their mean weighted by samples. The aggregator should
-    weight clients in the same way.
+    At the fixed point of training c is zero, for any aggregator. With ``weighting=uniform``, as in
+    the paper, the fixed point is the optimum of the mean of all clients' objectives. With
+    ``weighting=samples`` the mean is weighted by the clients' numbers of samples. The aggregator
+    should use the same weights.
 
     The implementation that FedPTR's authors released as a baseline has ``weighting=samples`` and
     ``correction_scaling=samples`` with ``aggregator=uniform``.
@@ -79,8 +80,8 @@ class ControlVariates(Regularizer):
         estimate: estimate of a client's gradient. ``gradient`` is option I. ``steps`` is option II;
             it logs one warning if the local optimizer is not SGD. ``auto`` means ``steps`` with
             SGD, otherwise ``gradient``.
-        correction_scaling: ``samples`` divides c by s_k in the corrected gradients, but not in the
-            update of option II.
+        correction_scaling: with ``samples`` c is divided by s_k in the corrected gradients, but not
+            in the update of option II. With ``none`` c is never divided.
     """
 
     summed = True
@@ -99,18 +100,18 @@ class ControlVariates(Regularizer):
             self.forbids = {KEEPS_MOMENTUM: _KEPT_MOMENTUM}
 
     def setup(self, setting: Setting) -> None:
-        """Make a buffer for c - c_k. At first ``mean`` is empty, which means c = 0."""
+        """Make buffers for c - c_k. Also set c, named ``mean``, to empty, which means 0."""
         self.correction = Anchors(shared_parameters(setting))
         self.population = Population.of(setting)
         self.mean: Tensors = {}
         self._chosen: str | None = None
 
     def broadcast(self, round: int) -> Tensors:
-        """c, from the second round."""
+        """Send c, from the second round on."""
         return prefixed("variate", self.mean)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set this client's correction. With option I also compute its gradient at w^t."""
+        """Set c - c_k for this client. With option I also compute the client's gradient at w^t."""
         self._message = message
         self.correction.fill(combine(self._received(client), with_prefix("variate", memory), -1))
         if self._chosen is None:
@@ -121,7 +122,7 @@ class ControlVariates(Regularizer):
             memory.update(prefixed("gradient", {n: gradient[n] for n in self.correction}))
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """The linear term, a scalar."""
+        """The term <c - c_k, w>, a scalar."""
         return total(
             [(self.correction[n] * w).sum() for n, w in parameters if n in self.correction]
         )
@@ -141,14 +142,14 @@ class ControlVariates(Regularizer):
         return {name: size * value for name, value in change.items()}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Add the changes of the variates to c. The merged weights are returned unchanged."""
+        """Add the clients' changes of c_k to c. Return the merged weights unchanged."""
         changes = with_prefix("variate", sums)
         steps = {n: (s / self.population.clients).to(current[n].dtype) for n, s in changes.items()}
         self.mean = combine(self.mean, steps)
         return merged
 
     def server_state(self) -> dict[str, Any]:
-        """c."""
+        """The server's control variate c."""
         return {"mean": dict(self.mean)}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -156,11 +157,11 @@ class ControlVariates(Regularizer):
         self.mean = self.correction.beside(state["mean"])
 
     def _sent(self) -> Tensors:
-        """c as the server sent it."""
+        """The server's control variate c, not divided by s_k."""
         return with_prefix("variate", self._message.extras)
 
     def _received(self, client: Client) -> Tensors:
-        """The server's control variate, divided by s_k with ``correction_scaling=samples``."""
+        """The server's control variate c, divided by s_k with ``correction_scaling=samples``."""
         if self.correction_scaling == "none":
             return self._sent()
         size = self.population.relative_size(client.data.num_samples)
@@ -173,7 +174,7 @@ class ControlVariates(Regularizer):
         return {name: (start[name] - weights[name]) / distance for name in self.correction}
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
-        """The value of ``_mean_step`` for which option II would not change c_k."""
+        """The mean step that would leave c_k unchanged. In option II it is c."""
         return self._sent()
 
 

@@ -1,4 +1,4 @@
-"""FedCurv: a pull to the other clients' models, weighted by their Fisher information."""
+"""FedCurv: a pull to other clients' models, weighted by these clients' Fisher information."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedexp.regularizers.anchors import (
 from fedexp.regularizers.fisher import diagonal_fisher
 
 KINDS = ("fisher", "weighted")
-"""The two terms that a client sends: F_k and F_k w_k."""
+"""Names of the terms that client k sends: its Fisher information F_k, and F_k times weights w_k."""
 
 
 class Curvature(Regularizer):
@@ -32,18 +32,20 @@ class Curvature(Regularizer):
 
     The penalty is lam * sum_j (w - w_j)^T diag(F_j) (w - w_j) over the other clients j (Shoham et
     al., 2019, Eq. 4). F_j is the diagonal empirical Fisher information of client j at its trained
-    weights w_j (``diagonal_fisher``). Only shared parameters are pulled.
+    weights w_j (``diagonal_fisher``). Private parameters have no penalty.
 
     After training, client j sends F_j and F_j w_j. The server sends each client the sums of F_j and
     of F_j w_j over the other clients of the last cohort whose updates were used. So updates are
-    three times as large as with FedAvg, and so are messages from the second round on. In the first
-    round the penalty is 0. The server discards the F_j of older rounds.
+    three times as large as with FedAvg. The same holds for messages from the second round on. In
+    the first round the penalty is 0. The server discards the F_j of older rounds.
 
-    The code completes the square: with A = sum_j F_j and m = sum_j F_j w_j / A, the penalty is
-    lam * sum A (w - m)^2 plus a constant that is not part of the logged loss.
+    The code completes the square. With A = sum_j F_j and m = (sum_j F_j w_j) / A, elementwise, the
+    penalty is lam * sum A (w - m)^2, summed over the parameters' elements, plus a constant. The
+    logged loss does not include the constant.
 
-    A gradient step with learning rate r diverges where 2 r lam A > 2. A grows with the cohort:
-    choose lam for the number of clients, or clip gradients.
+    Gradient steps with learning rate r diverge for an element of w with 2 r lam A > 2. A grows with
+    the number of clients in the cohort: choose a smaller lam for a larger cohort, or clip
+    gradients.
 
     Args:
         lam: lambda, the strength of the pull. With 0 the method is exactly FedAvg.
@@ -65,7 +67,7 @@ class Curvature(Regularizer):
         self.strength, self.center = Anchors(shapes), Anchors(shapes)
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """Add the sums of F_j and F_j w_j over the other clients of the last round."""
+        """Add the sums of F_j and F_j w_j over the last cohort, without this client's terms."""
         others = combine(self.sums, self.terms.get(client, {}), scale=-1)
         return replace(message, extras={name: value.float() for name, value in others.items()})
 
@@ -75,7 +77,7 @@ class Curvature(Regularizer):
         weighted = with_prefix("weighted", message.extras)
         strength = {name: a.clamp(min=0) for name, a in strength.items()}  # rounding may be < 0
         self.strength.fill(strength)
-        # Where A is 0, the quotient is 0 / 0; any center will do.
+        # Where A is 0, the penalty ignores m. The quotient would be 0 / 0, so m is set to 0.
         self.center.fill({n: (weighted[n] / a).where(a > 0, 0) for n, a in strength.items()})
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
@@ -98,7 +100,7 @@ class Curvature(Regularizer):
         return prefixed("fisher", fisher) | prefixed("weighted", products)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Store F_k and F_k w_k of this round's clients in place of the last round's."""
+        """Replace the stored F_k and F_k w_k by those that this round's clients sent."""
         self._keep({update.client: dict(update.extras) for update in updates})
 
     def server_state(self) -> dict[str, Any]:
@@ -112,7 +114,7 @@ class Curvature(Regularizer):
     def _keep(self, terms: dict[int, Tensors]) -> None:
         """Store the terms of each client, and the float64 sums of the terms over the clients.
 
-        The sums are added in the order of the client numbers.
+        The terms are added in the order of the client numbers.
         """
         self.terms, self.sums = terms, {}
         for client in sorted(terms):

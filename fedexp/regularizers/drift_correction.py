@@ -1,4 +1,4 @@
-"""FedDC: stores each client's drift separately from its local model, and corrects gradients."""
+"""FedDC: clients store their drift apart from their local model, and correct their gradients."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fedexp.regularizers.dynamic import Dynamic
 
 
 class CorrectedSteps(ControlVariates):
-    """The g_k of ``DriftCorrection`` with ``estimate=corrected``: g_k <- g_k - g + the mean step.
+    """Updates g_k for ``estimate=corrected``: g_k <- g_k - g + the round's mean local step.
 
-    ``correction_scaling`` applies to this g, too.
+    ``DriftCorrection`` explains g_k and g. Here, too, ``correction_scaling`` divides g.
     """
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
@@ -27,52 +27,54 @@ class CorrectedSteps(ControlVariates):
 
 
 class LastSteps(ControlVariates):
-    """The g_k of ``DriftCorrection`` with ``estimate=last``: g_k <- the round's mean local step."""
+    """Updates the g_k of ``DriftCorrection`` for ``estimate=last``: g_k <- the mean local step."""
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
         return with_prefix("variate", memory)
 
 
 class DriftCorrection(Dynamic):
-    """A penalty with each client's drift, and a correction of its gradients (FedDC).
+    """A penalty that contains the client's drift, and a correction of gradients (FedDC).
 
     The method is from Gao et al., CVPR 2022. w^t are the received global weights, and w_k are the
     weights after local training. The penalty on the trained shared parameters w is
-    (alpha/2) ||w + d_k - w^t||^2 + <w, g - g_k>. The drift d_k of client k is the sum of its steps:
-    after training, d_k <- d_k + w_k - w^t. The server adds the mean drift to the mean of the
-    cohort's models. g_k is the client's mean local step in its last round,
+    (alpha/2) ||w + d_k - w^t||^2 + <w, g - g_k>. The drift d_k of client k is the sum of its steps
+    over its rounds: after training, d_k <- d_k + w_k - w^t. The server adds the mean drift to the
+    mean of the cohort's models. g_k is the client's mean local step in its last round,
     (w^t - w_k) / (steps * learning rate), and g is the mean of g_k over the population. (The paper
-    uses -g_k * steps * learning rate in place of g_k, so its sign is opposite.)
+    uses -g_k * steps * learning rate in place of g_k, with the opposite sign.)
 
     The first term and the server work like FedDyn, and the second term works like SCAFFOLD. So the
     remarks on optimizers, aggregators and released tables in ``Dynamic`` and ``ControlVariates``
     apply here, too. ``estimate=corrected`` and ``last`` handle momentum like SCAFFOLD's option II,
     and log one warning if the local optimizer is not SGD. ``estimate=gradient`` is SCAFFOLD's
-    option I; the paper and its implementation do not have it.
+    option I, which neither the paper nor its implementation has.
 
-    Traffic: from the second round the message also contains g. The update also contains the change
-    of g_k, and with ``drifts=cohort`` d_k.
+    From the second round the message also contains g. The update also contains the change of g_k,
+    and with ``drifts=cohort`` the drift d_k.
 
-    alpha = 0 switches off all terms, even g - g_k, and gives exactly FedAvg. With any alpha > 0,
-    however small, the drifts and g - g_k act.
+    alpha = 0 switches off all terms, even <w, g - g_k>, and gives exactly FedAvg. With any
+    alpha > 0, however small, the server adds the whole mean drift, and <w, g - g_k> is in the loss.
 
     The implementation that FedPTR's authors released as a baseline has ``samples`` for
     ``weighting``, ``alpha_scaling`` and ``correction_scaling``, with ``aggregator=uniform``.
 
     Args:
         alpha: the penalty's strength.
-        estimate: the new g_k. With ``corrected`` (released code) it is g_k - g + the mean step, as
-            in SCAFFOLD. With ``last`` (paper) it is the mean step. With ``gradient`` it is the
-            gradient at w^t.
+        estimate: the new g_k. With ``corrected`` (released code) it is g_k - g + the mean local
+            step, as in SCAFFOLD. With ``last`` (paper) it is the mean local step. With ``gradient``
+            it is the gradient of the client's loss at w^t.
         drifts: the clients whose mean drift the server adds. With ``all`` (released code) they are
-            all clients, and the mean drift is zero at the fixed point. With ``cohort`` (paper) the
-            new global model is the mean of w_k + d_k over the cohort. The two are equal if all
-            clients take part. Otherwise ``cohort`` has no fixed point.
-        weighting: with ``uniform`` clients have equal weights in g. With ``samples`` their weights
-            are proportional to their samples. The aggregator should use the same weights, because
-            with ``drifts=all`` its weights apply to the mean drift, too.
+            all clients, and the mean drift is zero at the fixed point of training. With ``cohort``
+            (paper) the new global model is the mean of w_k + d_k over the cohort. If all clients
+            take part, ``all`` and ``cohort`` are equal. Otherwise ``cohort`` has no fixed point.
+        weighting: with ``uniform`` clients have equal weights in g. With ``samples`` a client's
+            weight is proportional to its number of samples. The aggregator should use the same
+            weights, because with ``drifts=all`` its weights apply to the mean drift, too.
         alpha_scaling: see ``Dynamic``.
-        correction_scaling: ``samples`` divides g by n_k / mean(n), also in ``corrected``.
+        correction_scaling: with ``samples`` g is divided by n_k / mean(n), also in the update of
+            ``estimate=corrected``. n_k is the number of samples of client k. With ``none`` g is
+            never divided.
     """
 
     summed = True
@@ -92,7 +94,7 @@ class DriftCorrection(Dynamic):
         self.variates = kind(weighting, source, correction_scaling)
         self.drifts = drifts
         self.forbids = self.variates.forbids
-        if drifts == "cohort":  # clients send their drifts
+        if drifts == "cohort":  # the server gets the drifts and need not derive them from a mean
             self.discourages = {}
 
     def setup(self, setting: Setting) -> None:
@@ -101,7 +103,7 @@ class DriftCorrection(Dynamic):
         self.variates.setup(setting)
 
     def broadcast(self, round: int) -> Tensors:
-        """g, from the second round."""
+        """Send g, from the second round on."""
         return self.variates.broadcast(round)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
@@ -111,14 +113,14 @@ class DriftCorrection(Dynamic):
             self.variates.begin(client, message, memory)
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """The penalty and the linear term, a scalar."""
+        """The penalty, a scalar: the quadratic term plus <w, g - g_k>."""
         shared = [(name, value) for name, value in parameters if name in self.start]
         gaps = [value + self.drift[name] - self.start[name] for name, value in shared]
         penalty = 0.5 * self.alpha * total([gap.square().sum() for gap in gaps])
         return self._scaled(penalty) + self.variates.forward(shared)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The change of g_k, and with ``drifts=cohort`` the drift."""
+        """Update g_k and d_k. Send the change of g_k, and with ``drifts=cohort`` also d_k."""
         if self.alpha == 0:
             return {}
         change = self.variates.report(client, memory)
@@ -127,7 +129,7 @@ class DriftCorrection(Dynamic):
         return change | prefixed("drift", drift)
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """The mean of the cohort's models plus the mean drift."""
+        """Return the mean of the cohort's models plus the mean drift."""
         merged = self.variates.correct(current, merged, sums, clients)
         if self.drifts == "all":
             return super().correct(current, merged, sums, clients)

@@ -1,11 +1,11 @@
 """Differentiable Siamese Augmentation of a synthetic dataset (Zhao and Bilen, ICML 2021).
 
-For each training step one of six operations is drawn, and for each image the parameters of this
-operation. All operations are differentiable with respect to the images. The constants come from the
-MTT code for dataset distillation (Cazenavette et al., CVPR 2022).
+Each training step uses one of six operations, drawn at random. The parameters of the operation are
+drawn separately for each image. All operations are differentiable with respect to the images. The
+constants come from the MTT code for dataset distillation (Cazenavette et al., CVPR 2022).
 
-Images are [n, channels, height, width] and normalized, so that 0 is the mean colour. Parameters are
-[n], one value for each image.
+Images are [n, channels, height, width] and normalized, so that 0 is the mean colour. Each parameter
+is a tensor [n] with one value for each image.
 """
 
 import math
@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 Transform = Callable[[Tensor], Tensor]
-"""Images -> images of the same shape. Every call uses the same parameters."""
+"""A function images -> images of the same shape, with the same parameters in every call."""
 
 _SHIFT = 0.125
 _CUTOUT = 0.5
@@ -26,7 +26,7 @@ _DEGREES = 15.0
 def draw_transform(
     shape: tuple[int, ...], generator: Generator, device: torch.device | str = "cpu"
 ) -> Transform:
-    """Draw one of the six operations, and random parameters for images of this shape.
+    """Draw one of the six operations, and its random parameters for images of this shape.
 
     Args:
         shape: [n, channels, height, width].
@@ -52,13 +52,13 @@ def color(images: Tensor, brightness: Tensor, saturation: Tensor, contrast: Tens
 
 
 def shift(images: Tensor, down: Tensor, right: Tensor) -> Tensor:
-    """Move each image by whole pixels and fill with zeros. The arguments 0, 0 change nothing."""
+    """Move each image by ``down`` and ``right`` whole pixels, and fill the free area with zeros."""
     rows, columns = _pixels(images)
     return _sampled(images, rows - _per_row(down), columns - _per_row(right))
 
 
 def cutout(images: Tensor, row: Tensor, column: Tensor, size: tuple[int, int]) -> Tensor:
-    """Set the pixels in a rectangle of ``size`` (height, width) around a pixel to zero."""
+    """Set a rectangle of ``size`` (height, width) around the pixel ``row``, ``column`` to zero."""
     rows, columns = _pixels(images)
     top, left = _per_row(row - size[0] // 2), _per_row(column - size[1] // 2)
     inside = (rows >= top) & (rows < top + size[0]) & (columns >= left) & (columns < left + size[1])
@@ -71,10 +71,10 @@ def flip(images: Tensor, flipped: Tensor) -> Tensor:
 
 
 def scale(images: Tensor, vertical: Tensor, horizontal: Tensor) -> Tensor:
-    """Sample each image at ``vertical`` and ``horizontal`` times the distance to its centre.
+    """Shrink each image around its centre by the factors ``vertical`` and ``horizontal``.
 
-    A factor above 1 shrinks the image; the factors 1, 1 change nothing. The values between pixels
-    are interpolated bilinearly, and the values outside the image are zero.
+    A factor below 1 enlarges the image. The values between pixels are interpolated bilinearly, and
+    the values outside the image are zero.
     """
     rows, columns, centre = _around_centre(images)
     return _sampled(
@@ -114,7 +114,7 @@ def _draw_shift(shape: tuple[int, ...], generator: Generator, device: torch.devi
 
 def _draw_cutout(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Transform:
     size = _rounded(shape, _CUTOUT)
-    # A rectangle with an even side is centred between pixels, so there is one more position.
+    # An even side has its centre between two pixels, so it has one more possible position.
     row, column = (
         torch.randint(pixels + 1 - side % 2, shape[:1], generator=generator).to(device)
         for pixels, side in zip(shape[2:], size, strict=True)
@@ -156,14 +156,14 @@ def _per_row(values: Tensor) -> Tensor:
 
 
 def _pixels(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Row and column numbers of the pixels: [1, height, 1] and [1, 1, width]."""
+    """The row numbers [1, height, 1] and the column numbers [1, 1, width] of the pixels."""
     height, width = images.shape[2:]
     rows = torch.arange(height, device=images.device)
     return rows.view(1, -1, 1), torch.arange(width, device=images.device).view(1, 1, -1)
 
 
 def _around_centre(images: Tensor) -> tuple[Tensor, Tensor, tuple[float, float]]:
-    """``_pixels`` relative to the centre of the image, and the centre."""
+    """The row and column numbers minus those of the image's centre, and the centre."""
     height, width = images.shape[2:]
     centre = (height - 1) / 2, (width - 1) / 2
     rows, columns = _pixels(images)
@@ -174,7 +174,7 @@ def _sampled(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Sample each image at fractional positions that broadcast to [n, height, width].
 
     The values between pixels are interpolated bilinearly, and the values outside the image are
-    zero. The function replaces ``grid_sample``, whose backward pass on a GPU is not deterministic.
+    zero. This function replaces ``grid_sample``, whose backward pass on a GPU is not deterministic.
     """
     rows, columns = rows.to(images.dtype), columns.to(images.dtype)
     top, left = rows.floor(), columns.floor()
@@ -186,9 +186,9 @@ def _sampled(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _at(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """The pixels of each image at positions that broadcast to [n, height, width].
+    """The pixels of each image at whole-number positions that broadcast to [n, height, width].
 
-    Outside the image the values are zero.
+    Positions outside the image have the value zero.
     """
     count, channels, height, width = images.shape
     inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)

@@ -31,49 +31,51 @@ class Dynamic(Regularizer):
     """The penalty -<h_k, w> + (alpha/2) ||w - w^t||^2 on trained shared parameters (FedDyn).
 
     The method is from Acar et al., ICLR 2021, Alg. 1. w^t is the received global model, and w_k is
-    the model after training. N is the number of clients that have data. After training, client k
-    updates its h_k, and the server updates its h and the global model:
+    the model after training. N is the number of clients that have data. The vectors h_k of client k
+    and h of the server are 0 at first. After training, client k updates h_k, and the server updates
+    h and the global model:
 
         h_k <- h_k - alpha (w_k - w^t),
         h <- h - (alpha / N) sum_cohort (w_k - w^t),
         w^(t+1) = mean_cohort w_k - h / alpha.
 
     So h is the mean of all h_k. The code stores drifts instead of h_k and h. Client k stores its
-    drift d_k = -h_k / alpha, the sum of its steps. The server stores the population's mean drift,
-    -h / alpha. Only the weights are sent.
+    drift d_k = -h_k / alpha, the sum of its steps w_k - w^t. The server stores the population's
+    mean drift, -h / alpha. Messages and updates contain only the weights.
 
-    At the fixed point every w_k is w^t and h is zero. h_k is then the gradient of the client's loss
-    F_k, so the gradients of all F_k sum to zero. This needs ``aggregator=uniform``: the server
-    computes the sum of the steps from the cohort's mean. With ``sample_weighted`` and all clients
-    in every round, the fixed point is the optimum of the objective weighted by samples. With
-    smaller cohorts it is the optimum of no particular objective. Do not use an aggregator with a
-    server optimizer.
+    At the fixed point of training every w_k equals w^t, and h is zero. Then h_k is the gradient of
+    the client's loss F_k, so the gradients of all F_k sum to zero. This needs
+    ``aggregator=uniform``, because the server computes the sum of the steps from the cohort's mean.
+    With ``sample_weighted`` and all clients in every round, the fixed point is the optimum of the
+    mean of all F_k weighted by samples. With ``sample_weighted`` and smaller cohorts it is the
+    optimum of no particular objective. Do not use an aggregator with a server optimizer.
 
     The tables of the released code evaluate the mean of the cohort's models, without the mean
-    drift. ``measure=mean_model`` reports its accuracy as ``global/accuracy_mean_model``.
-    ``global/accuracy`` is the accuracy of w^(t+1).
+    drift. ``measure=mean_model`` reports the accuracy of this mean as
+    ``global/accuracy_mean_model``. ``global/accuracy`` is the accuracy of w^(t+1).
 
     alpha = 0 switches off all terms and gives exactly FedAvg. With any alpha > 0, however small,
-    the server adds the mean drift.
+    the server adds the whole mean drift.
 
     The implementation that FedPTR's authors released as a baseline has ``alpha_scaling=samples``
     and ``clip_quadratic=false``. It uses ||w - w^t||^2 = ||w||^2 - 2 <w^t, w> + const. The
-    optimizer applies (alpha_k/2) ||w||^2 as weight decay, without clipping, and the loss has the
-    term -alpha_k <w^t, w>.
+    optimizer applies (alpha_k/2) ||w||^2 as weight decay, without clipping. The loss has the term
+    -alpha_k <w^t, w>.
 
     Args:
         alpha: the penalty's strength.
         alpha_scaling: with ``none``, as in the paper, all clients have the same alpha. With
-            ``samples`` client k has alpha_k = alpha * mean(n) / n_k.
+            ``samples`` client k has alpha_k = alpha * mean(n) / n_k, where n_k is its number of
+            samples.
         clip_quadratic: whether ``local.grad_clip`` clips the whole gradient. If false, the term
-            alpha w of the gradient is added after clipping, and the logged loss does not include
-            (alpha/2) (||w||^2 + ||w^t||^2). If nothing is clipped, the choice changes gradients
+            alpha w of the gradient is added after clipping. The logged loss then does not include
+            (alpha/2) (||w||^2 + ||w^t||^2). If nothing is clipped, the option changes gradients
             only by rounding.
     """
 
     traits = frozenset({ADDS_DRIFT})
-    # The server computes the sum of the steps from the cohort's mean, in which each client must
-    # have the same weight.
+    # The server computes the sum of the clients' steps from the cohort's mean. So all clients must
+    # have the same weight in this mean.
     discourages: Mapping[str, str] = MappingProxyType(
         {
             NOT_THE_MEAN: "FedDyn, FedDC: the server expects the aggregator's result to be the "
@@ -95,7 +97,7 @@ class Dynamic(Regularizer):
     def setup(self, setting: Setting) -> None:
         """Make buffers for w^t, d_k and alpha_k / alpha.
 
-        At first the mean drift is empty, which means zero.
+        Also set the mean drift to empty, which means zero.
         """
         shapes = shared_parameters(setting)
         self.start, self.drift = Anchors(shapes), Anchors(shapes)
@@ -112,7 +114,7 @@ class Dynamic(Regularizer):
             self.relative_strength.fill_(1 / size)
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """The penalty, a scalar, without the term whose gradient is ``unclipped_gradient``."""
+        """The penalty, a scalar, without the part whose gradient ``unclipped_gradient`` returns."""
         shared = self._shared(parameters)
         linear = total([(self.drift[name] * value).sum() for name, value in shared])
         if not self.clip_quadratic:
@@ -122,22 +124,22 @@ class Dynamic(Regularizer):
         return self._scaled(self.alpha * (linear + 0.5 * squares))
 
     def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
-        """alpha_k w; nothing if ``clip_quadratic`` is true or alpha = 0."""
+        """The term alpha_k w. If ``clip_quadratic`` is true or alpha = 0, there is no term."""
         if self.clip_quadratic or self.alpha == 0:
             return {}
         alpha = self._scaled(self.alpha)
         return {name: alpha * value for name, value in self._shared(parameters)}
 
     def _shared(self, parameters: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
-        """The parameters that are shared."""
+        """Select the shared parameters, which have a penalty."""
         return [(name, value) for name, value in parameters if name in self.start]
 
     def _scaled(self, penalty: Tensor | float) -> Tensor | float:
-        """The penalty with alpha_k in place of alpha."""
+        """Turn a penalty with the factor alpha into the penalty with the factor alpha_k."""
         return penalty if self.alpha_scaling == "none" else penalty * self.relative_strength
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Add this round's step to the drift. Nothing is sent."""
+        """Add this round's step w_k - w^t to the drift d_k. Nothing is sent."""
         if self.alpha > 0:
             weights = client.weights
             step = {name: weights[name] - self.start[name] for name in self.start}
@@ -145,7 +147,7 @@ class Dynamic(Regularizer):
         return {}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """The cohort's mean plus the population's mean drift."""
+        """Return the mean of the cohort's models plus the population's mean drift."""
         if self.alpha == 0:
             return merged
         step = {name: merged[name] - current[name] for name in self.start}

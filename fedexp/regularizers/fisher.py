@@ -19,14 +19,15 @@ _Gradient = Callable[[Tensors, Tensor, Tensor], Tensors]
 def diagonal_fisher(client: Client, weights: Tensors, batch_size: int) -> Tensors:
     """The diagonal empirical Fisher information of a client's model on its training samples.
 
-    It is the mean of (d log p(y | x) / d w)^2 over the samples, elementwise. y is the sample's
-    label, and p is the softmax of the model's logits. The gradient of each sample is exact. The
-    model is in eval mode: BatchNorm uses its running statistics, and dropout is off. Inputs are not
-    augmented.
+    It is the elementwise mean of (d log p(y | x) / d w)^2 over the samples. x is the sample's
+    input, y its label, and p the softmax of the model's logits. The gradient of each sample is
+    squared before the mean. The model is in eval mode: BatchNorm uses its running statistics, and
+    dropout is off. Inputs are not augmented.
 
-    ``torch.func.vmap`` computes the gradients of many samples together. Layers that it cannot
-    batch, such as PyTorch's LSTM on a CPU, are run sample by sample. If vmap refuses the model, for
-    example because of a branch that depends on values, all gradients are computed sample by sample.
+    ``torch.func.vmap`` computes the gradients of many samples together. It runs layers that it
+    cannot batch, such as PyTorch's LSTM on a CPU, sample by sample. If vmap cannot run the model at
+    all, for example because of a branch that depends on values, all gradients are computed sample
+    by sample.
 
     Args:
         client: the client whose model and data are used.
@@ -34,7 +35,7 @@ def diagonal_fisher(client: Client, weights: Tensors, batch_size: int) -> Tensor
         batch_size: number of samples whose gradients are in memory together.
 
     Returns:
-        Name of a parameter -> the mean squares, a tensor of the parameter's shape.
+        Name of a parameter -> the diagonal for this parameter, a tensor of its shape.
     """
 
     def likelihood(weights: Tensors, x: Tensor, y: Tensor) -> Tensor:
@@ -44,7 +45,7 @@ def diagonal_fisher(client: Client, weights: Tensors, batch_size: int) -> Tensor
 
     gradient: _Gradient = grad(likelihood)
     sums: Tensors = {}
-    with torch.no_grad(), warnings.catch_warnings():  # ``grad`` differentiates all the same
+    with torch.no_grad(), warnings.catch_warnings():  # ``grad`` works under no_grad, too
         warnings.filterwarnings("ignore", "There is a performance drop")
         for inputs, targets in client.data.batches(batch_size):
             each = _gradients(gradient, weights, inputs, targets)
@@ -53,7 +54,7 @@ def diagonal_fisher(client: Client, weights: Tensors, batch_size: int) -> Tensor
 
 
 def _gradients(gradient: _Gradient, weights: Tensors, inputs: Tensor, targets: Tensor) -> Tensors:
-    """The gradients of the samples of a batch: name -> [B, ...]."""
+    """A gradient for each sample of a batch: name -> [B, *shape of the parameter]."""
     try:
         stacked: Tensors = vmap(gradient, in_dims=(None, 0, 0))(weights, inputs, targets)
     except RuntimeError:

@@ -8,9 +8,9 @@ Grouping = Literal["tensor", "module", "weight"]
 
 
 def layers_of(shapes: dict[str, Size], grouping: Grouping) -> dict[str, str]:
-    """The layer of each parameter: parameter name -> name of its layer.
+    """Map the name of each parameter to the name of its layer.
 
-    Parameters without a layer are not in the result.
+    Parameters that belong to no layer are not in the result.
 
     Args:
         shapes: parameter name -> shape.

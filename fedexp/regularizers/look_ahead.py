@@ -22,17 +22,18 @@ from fedexp.regularizers.matching import Augment, FunctionalLoss
 class StepMatching:
     """Learns the synthetic dataset D~ from the global model's step from w^(t-m) to w^t.
 
-    ``Trajectory`` explains the method. The memory holds ``synthetic`` (D~ [C * ipc, *input_shape],
-    ipc images of each of C classes), ``step_size``, the number of received models ``seen``, and the
-    last m of these models as ``<slot>/<name>``.
+    ``Trajectory`` explains the method. The memory holds ``synthetic``, which is D~
+    [C * ipc, *input_shape] with ipc images of each of C classes. It also holds ``step_size``, and
+    in ``seen`` the number of received models. The last m received models are stored as
+    ``<slot>/<name>``, where the slot is the model's number modulo m.
 
     Attributes:
         names: the parameters whose step is matched.
-        lag: m.
-        wait: number of models to skip after the first model for which w^(t-m) exists.
+        lag: m, the number of received models between w^(t-m) and w^t.
+        wait: number of received models to skip after the first for which w^(t-m) exists.
         step_size: initial size of the inner steps.
-        update_every: number of models from one learning of D~ to the next. If None, D~ is learned
-            only one time.
+        update_every: number of received models from one learning of D~ to the next. If None, D~ is
+            learned only once.
         augment: whether to apply Differentiable Siamese Augmentation before every inner step.
         match: ``match_trajectory`` with its hyper-parameters.
     """
@@ -56,7 +57,8 @@ class StepMatching:
     ) -> tuple[Tensors, dict[str, float]]:
         """Learn D~; return the parameters of w^t that changed since w^(t-m), and metrics.
 
-        If nothing changed or there is no w^(t-m) yet, there are no parameters and no metrics.
+        Both results are empty if no parameter changed, if there is no w^(t-m) yet, or while
+        ``wait`` skips models.
 
         Args:
             memory: memory of the client or the server. This method stores ``weights`` and the new
@@ -64,8 +66,8 @@ class StepMatching:
             weights: w^t.
             model: the global model.
             labels: labels of D~ [C * ipc].
-            draw: returns the initial D~.
-            generator: draws the augmentation.
+            draw: a function that returns the initial D~.
+            generator: the generator that draws the augmentation.
         """
         past = self.remember(memory, weights)
         changed = {name: old for name, old in past.items() if not torch.equal(old, weights[name])}
@@ -81,11 +83,11 @@ class StepMatching:
         return now, metrics
 
     def remember(self, memory: Memory, weights: Tensors) -> Tensors:
-        """Store w^t and return the stored model that it replaces, w^(t-m), if there is one."""
+        """Store w^t in place of w^(t-m). Return w^(t-m), or nothing if there is none."""
         seen = int(memory.get("seen", 0))
         slot = str(seen % self.lag)
         past = with_prefix(slot, memory)
-        # Sent weights never change in place, so clients can share them without copies.
+        # The server's weights never change in place, so clients can store them without copies.
         memory.update(prefixed(slot, {n: w for n, w in weights.items() if n in self.names}))
         memory["seen"] = torch.tensor(seen + 1)
         return past

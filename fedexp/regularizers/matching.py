@@ -1,8 +1,8 @@
-"""Trajectory matching: learn a small synthetic dataset whose training steps reach a given model.
+"""Trajectory matching: learn synthetic images such that training on them reaches a given model.
 
 The gradient with respect to the images is computed by backpropagation through the training steps
-on these images. MTT does this for dataset distillation (Cazenavette et al., CVPR 2022), and FedPTR
-for federated learning.
+on these images. MTT uses trajectory matching for dataset distillation (Cazenavette et al., CVPR
+2022), and FedPTR uses it for federated learning.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,9 @@ FunctionalLoss = Callable[[Tensors, Tensor, Tensor], Tensor]
 """A twice differentiable function (parameters, inputs, labels) -> the loss, a scalar."""
 
 Augment = Callable[[], Callable[[Tensor], Tensor]]
-"""A function that draws, for one inner step, a differentiable transform of the images.
+"""A function that draws a differentiable transform of the images, for one inner step.
 
-Each call of the same transform gives the same result.
+A transform is deterministic: it always maps the same images to the same result.
 """
 
 
@@ -42,15 +42,15 @@ def match_trajectory(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Learn images and a step size that lead from ``start`` to ``end`` (FedPTR, Alg. 2).
 
-    Each outer step is one step of SGD with momentum on ``matching_loss``. The function does not
-    change its arguments. The results may diverge: check that the images and the step size are
+    Each outer step is one step of SGD with momentum on ``matching_loss``. The function leaves its
+    arguments unchanged. Learning may diverge: check that the resulting images and step size are
     finite.
 
     Args:
         functional_loss: the loss of the inner steps.
         start: name -> parameter at the start of the inner steps.
-        end: name -> parameter that the inner steps should reach. At least one must differ from
-            ``start``.
+        end: name -> parameter that the inner steps should reach. At least one parameter must
+            differ from ``start``.
         synthetic: initial images [n, *input_shape].
         labels: fixed labels [n] of the images.
         step_size: initial inner learning rate, a scalar.
@@ -58,8 +58,8 @@ def match_trajectory(
         inner_steps: gradient steps from ``start`` in each outer step.
         image_lr: learning rate of the images.
         step_lr: learning rate of the step size.
-        momentum: momentum factor of SGD for the images and the step size. At first the velocity is
-            zero.
+        momentum: momentum factor of SGD for the images and the step size. SGD starts with zero
+            velocity.
         recompute: see ``matching_loss``.
         augment: see ``matching_loss``.
 
@@ -98,9 +98,10 @@ def matching_loss(
 ) -> Tensor:
     """The relative squared distance from ``end`` after the inner steps, a scalar.
 
-    The inner steps are w_(r+1) = w_r - step_size * gradient(w_r) on all of ``synthetic``, from
-    w_0 = start to w_R. The loss is ||w_R - end||^2 / ||start - end||^2. It is differentiable with
-    respect to ``synthetic`` and ``step_size``. It is 1 if the parameters do not move.
+    The R inner steps lead from w_0 = start to w_R. A step is
+    w_(r+1) = w_r - step_size * gradient(w_r), with the gradient of ``functional_loss`` on all
+    images. The result is ||w_R - end||^2 / ||start - end||^2, so it is 1 if w_R = start. It is
+    differentiable with respect to ``synthetic`` and ``step_size``.
 
     Args:
         functional_loss: the loss of the inner steps.
@@ -113,8 +114,8 @@ def matching_loss(
         recompute: whether to repeat each inner step in the backward pass instead of storing all
             activations. This needs the memory of one step and R copies of the parameters. The
             result changes only by rounding.
-        augment: draws the transform of the images before each inner step. A recomputed step uses
-            the same transform. If None, the images are not transformed.
+        augment: draws a transform of the images before each inner step. If a step is repeated, it
+            uses the same transform again. If None, the images are not transformed.
     """
 
     def step(
@@ -144,7 +145,7 @@ def project(
     steps: int = 5,
     lr: float = 0.01,
 ) -> Tensors:
-    """Take ``steps`` plain gradient steps from ``start`` on synthetic data; return w~."""
+    """Take plain gradient steps from ``start`` on the images; return the final parameters."""
     projected = {name: value.detach() for name, value in start.items()}
     for _ in range(steps):
         leaves = {name: value.requires_grad_() for name, value in projected.items()}
@@ -161,10 +162,10 @@ def squared_distance(a: Tensors, b: Tensors) -> Tensor:
 
 
 class _Recomputed(torch.autograd.Function):
-    """A step that stores only its inputs, and runs again with a graph in the backward pass.
+    """Runs a step without storing its graph, and runs it again with a graph in the backward pass.
 
-    ``torch.utils.checkpoint`` does not help: a step contains a backward pass, which would trigger
-    the recomputation immediately.
+    ``torch.utils.checkpoint`` cannot replace this class: a step contains a backward pass, which
+    would trigger the recomputation immediately.
     """
 
     @staticmethod

@@ -22,7 +22,7 @@ class Proximal(Regularizer):
     which is zero at the first local step.
 
     Args:
-        mu: the penalty's strength. A penalty written as ``c * ||w - w^t||^2`` has mu = 2c.
+        mu: the penalty's strength. For a penalty written as ``c * ||w - w^t||^2``, set mu = 2c.
     """
 
     def __init__(self, mu: NonNegativeFloat) -> None:

@@ -1,4 +1,4 @@
-"""FedProx on a client's data and on a synthetic dataset of the client: a baseline of FedPTR."""
+"""FedProx on a client's samples and on learned synthetic images: a baseline of FedPTR."""
 
 from __future__ import annotations
 
@@ -38,21 +38,24 @@ if TYPE_CHECKING:
 class ProximalSynthetic(Proximal):
     """FedProx on a client's samples and on a synthetic dataset D~ that the client learns.
 
-    D~ is learned by trajectory matching as in FedPTR with ``side=client`` (Chen et al., arXiv
-    2312.14380, Table 12): gradient steps on D~ lead from w^(t-m) to w^t, two models that the client
-    has received. FedPTR predicts the next model with D~; here D~ is only further training data. The
-    images of D~ are appended to the client's batches, in a new random order in each epoch and
+    The client learns D~ by trajectory matching, as in FedPTR with ``side=client`` (Chen et al.,
+    arXiv 2312.14380, Table 12). Gradient steps on D~ lead from w^(t-m) to w^t. w^t is the global
+    model of the client's round t, counting only this client's rounds. FedPTR predicts the next
+    model with D~; here D~ is only further training data.
+
+    In each epoch the images of D~ are appended to the client's batches, in a new random order and
     spread as evenly as possible. The number of steps in an epoch does not change. Each image is in
-    one batch of an epoch and counts like a sample in every term of the loss. The images are not
-    augmented in training. n_k, the class counts and other computations on the client's data ignore
-    D~. No additional tensors are sent.
+    one batch of an epoch and counts like a sample in every term of the loss. In local training the
+    images are not augmented. The client's number of samples, the class counts and other
+    computations on the client's data ignore D~. No additional tensors are sent.
 
     Personal models do not use D~. Until the client has received a w^(t-m), the method is FedProx.
     The metric ``synthetic/images`` is the number of images that a client appended.
 
     Args:
         mu: strength of the pull to w^t.
-        lag: m. ``Trajectory`` explains this and the following arguments.
+        lag: m, the number of rounds between w^(t-m) and w^t. ``Trajectory`` has details on this and
+            the following arguments.
         wait: rounds to skip after the first round for which w^(t-m) exists.
         ipc: images of each class in D~.
         init: the initial D~.
@@ -62,9 +65,10 @@ class ProximalSynthetic(Proximal):
         step_size: initial size of the inner steps.
         image_lr: learning rate of the images.
         step_lr: learning rate of the step size.
-        momentum: momentum of images and step size, within a round.
+        momentum: momentum factor in learning the images and the step size. Each round starts with
+            zero momentum.
         update_every: number of rounds from one learning of D~ to the next. If None, D~ is learned
-            only one time.
+            only once.
         recompute: see ``matching_loss``.
     """
 
@@ -117,10 +121,10 @@ class ProximalSynthetic(Proximal):
         )
 
     def setup(self, setting: Setting) -> None:
-        """Make the anchors and the matching.
+        """Make the anchors for w^t and the object that learns D~.
 
         Raises:
-            InputError: the inputs are tokens, or ``augment`` does not fit them.
+            InputError: the inputs are tokens, or ``augment`` does not fit the inputs.
         """
         super().setup(setting)
         check_inputs(self.augment, setting)

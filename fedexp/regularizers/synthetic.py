@@ -1,4 +1,4 @@
-"""The initial synthetic dataset: its labels, and images that are noise or images of a client."""
+"""The initial synthetic dataset: labels, and images that are noise or a client's own images."""
 
 from typing import Literal
 
@@ -22,7 +22,7 @@ def check_inputs(augment: Augmentation, setting: Setting) -> None:
     """Check that synthetic inputs can be learned for this experiment.
 
     Raises:
-        InputError: the inputs are tokens, or ``augment`` needs images and the inputs are no images.
+        InputError: the inputs are tokens, or ``augment=dsa`` and the inputs are not images.
     """
     if setting.vocabulary:
         raise InputError(
@@ -42,7 +42,7 @@ def synthetic_labels(num_classes: int, per_class: int, device: torch.device) -> 
 
 
 def noise(setting: Setting, per_class: int, device: torch.device, *key: int) -> Tensor:
-    """Draw standard Gaussian images [C * per_class, *input_shape]; ``key`` names the draw."""
+    """Draw standard Gaussian images [C * per_class, *input_shape] from the seed and ``key``."""
     shape = (setting.num_classes * per_class, *setting.input_shape)
     generator = torch_generator(setting.seed, "synthetic", *key)
     return torch.randn(shape, generator=generator).to(device)
@@ -77,16 +77,17 @@ def real_images(
 ) -> Tensor:
     """Draw random training images of a client, from one class: [count, *input_shape].
 
-    The images are inputs of the model, without augmentation.
+    The images are ready for the model and not augmented.
 
     Args:
         data: the client's data, with at least one image of the class.
         label: the class.
         count: number of images.
         seed: seed of the run.
-        round: the round, part of the key of the draw.
+        round: the round. In each round other images are drawn.
         replacement: whether to draw with replacement. If false, the images are the first ``count``
-            of a random permutation of the class, which is repeated if the class has fewer images.
+            of a random permutation of the class's images. If the class has fewer than ``count``
+            images, the permutation is repeated.
     """
     positions = (data.labels == label).nonzero().flatten()
     generator = torch_generator(seed, "synthetic", round, data.client, label)

@@ -20,8 +20,8 @@ def synthetic_images(images: Tensor, about: Description) -> Figure | None:
 
     Args:
         images: [C * ipc, *input_shape], sorted by class.
-        about: the description of the dataset. Its inputs may be gray or color images, also
-            flattened square gray images.
+        about: the description of the dataset. Gray images, color images and flattened square gray
+            images can be drawn.
 
     Returns:
         The figure, or None if the inputs are not images.
@@ -52,7 +52,7 @@ def synthetic_images(images: Tensor, about: Description) -> Figure | None:
 
 
 def _image_shape(input_shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """The shape [channels, height, width] of the images; None if the inputs are not images."""
+    """The images' shape [channels, height, width], or None if the inputs are not images."""
     if len(input_shape) == 3 and input_shape[0] in (1, 3):
         return input_shape
     side = math.isqrt(math.prod(input_shape))

@@ -1,4 +1,4 @@
-"""FedPTR and FedPTR-S: a pull to a prediction of the next global model."""
+"""FedPTR and FedPTR-S: local models are pulled to a prediction of the next global model."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ class Trajectory(Regularizer):
     """A pull of the local model to w~, a prediction of the next global model (FedPTR).
 
     The penalty is the sum over layers j of (lam_j / 2) ||w_j - w~_j||^2 (Chen et al., arXiv
-    2312.14380). w^t is the global model of round t. A small synthetic dataset D~ and a step size
-    are learned so that gradient steps on D~ lead from w^(t-m) to w^t. Further steps on D~, from
-    w^t, lead to w~. Each round takes these further steps again, from its w^t. Later rounds continue
-    learning with the D~ and the step size of earlier rounds, but start with zero momentum. The loss
-    on D~ is the plain cross-entropy of the global model in eval mode, even if the method has
-    another loss or an adapted head.
+    2312.14380). w_j are the parameters of layer j. w^t is the global model of round t. A small
+    synthetic dataset D~ and a step size are learned so that gradient steps on D~ lead from w^(t-m)
+    to w^t. Then, in every round, further gradient steps on D~ lead from w^t to w~. Each round
+    continues learning from the D~ and the step size of earlier rounds, but starts with zero
+    momentum. The loss on D~ is the plain cross-entropy of the global model in eval mode, even if
+    the method has another loss or an adapted head.
 
     Parameters that have not changed for m rounds are not matched; they are pulled to w^t. There is
     no pull before the first w^(t-m) exists, and no pull if the whole w^t equals w^(t-m). If
-    learning D~ gives numbers that are not finite, D~ and the step size do not change. If w~ is not
-    finite, there is no pull. In these two cases the metric ``trajectory/diverged`` is 1.
+    learning gives a D~ or a step size that is not finite, the earlier D~ and step size are kept. If
+    w~ is not finite, there is no pull. In these two cases the metric ``trajectory/diverged`` is 1.
 
     With ``side=client`` each client learns a D~ and stores it in its memory, and t counts only the
     rounds of this client. With ``side=server`` (FedPTR-S) the server has one D~ and sends w~ with
-    the message. ``StepMatching`` describes the memory.
+    the message. ``StepMatching`` describes the tensors that are stored.
 
     Args:
         side: the side that learns D~.
         lag: m, the number of rounds between the models w^(t-m) and w^t.
         wait: rounds to skip after the first round for which w^(t-m) exists. With 1 the pull acts
-            from t > m, counting from t = 0, as in the paper's Algorithm 2.
-        ipc: images of each class in D~; their labels are fixed.
+            in rounds t > m, where the first round is t = 0, as in the paper's Algorithm 2.
+        ipc: number of images of each class in D~. Their labels are not learned.
         init: a client's initial D~. With ``images`` (paper) the classes that the client holds get
             images of the client, drawn with replacement, and the other classes get noise.
             ``distinct_images`` is like ``images``, but an image repeats only if the class has fewer
@@ -80,18 +80,19 @@ class Trajectory(Regularizer):
         step_size: initial size of the inner steps.
         image_lr: learning rate of the images.
         step_lr: learning rate of the step size.
-        momentum: momentum of images and step size, within a round.
+        momentum: momentum factor in learning the images and the step size. Each round starts with
+            zero momentum.
         project_steps: K, gradient steps from w^t to w~.
         project_lr: learning rate of the steps from w^t to w~.
         lam: strength of the pull.
-        adaptive: whether lam_j = lam / ||w_j - w~_j||, a factor without gradient. The pull on a
-            layer then does not depend on the distance. If false, lam_j = lam.
-        layers: grouping of parameters into layers j, see ``layers_of``. Parameters without a layer
-            are not pulled.
+        adaptive: whether lam_j = lam / ||w_j - w~_j||, a factor that gets no gradient. Then the
+            strength of the pull on a layer does not depend on the distance. If false, lam_j = lam.
+        layers: grouping of parameters into layers j, see ``layers_of``. Parameters that belong to
+            no layer are not pulled.
         log_distances: whether to log ||w_j - w~_j|| of the first 30 layers after local training, as
             ``trajectory/distance/<layer>``.
         update_every: number of rounds from one learning of D~ to the next. If None, D~ is learned
-            only one time. w~ is computed in every round.
+            only once. w~ is computed in every round.
         recompute: see ``matching_loss``.
     """
 
@@ -173,7 +174,7 @@ class Trajectory(Regularizer):
         return 0.5 * self.lam * self.active * total(pulls)
 
     def _squared_distances(self, parameters: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-        """The squared distances of the layers from w~: layer j -> ||w_j - w~_j||^2."""
+        """The squared distance of each layer from w~: layer j -> ||w_j - w~_j||^2."""
         squares: dict[str, Tensor] = {}
         for name, value in parameters:
             if (layer := self._layer_of.get(name)) is not None:
@@ -182,17 +183,17 @@ class Trajectory(Regularizer):
         return squares
 
     def _pull(self, square: Tensor) -> Tensor:
-        """The squared distance. If ``adaptive`` is true, it is divided by the distance."""
+        """A layer's pull: its squared distance, with ``adaptive`` divided by the distance."""
         return square / (square.detach().sqrt() + _EPS) if self.adaptive else square
 
     # The server's half, used with side=server.
 
     def broadcast(self, round: int) -> Tensors:
-        """w~, if there is one."""
+        """Send w~, if there is a prediction."""
         return dict(self._projected)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Count the rounds."""
+        """Increase the round number and clear the metrics."""
         self._round += 1
         self._metrics = {}
 
@@ -209,11 +210,11 @@ class Trajectory(Regularizer):
         return merged
 
     def metrics(self) -> dict[str, float]:
-        """Metrics of learning D~ at the server."""
+        """The metrics of learning D~ at the server in the latest round."""
         return self._metrics
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """A figure of D~, of the server or of the first client that has one."""
+        """A figure of the server's D~, or else of the D~ of the first client that has one."""
         candidates = chain([self._memory], (memories[client] for client in sorted(memories)))
         sets = (memory["synthetic"] for memory in candidates if "synthetic" in memory)
         images = next(sets, None)
@@ -221,7 +222,7 @@ class Trajectory(Regularizer):
         return {} if figure is None else {"trajectory/synthetic": figure}
 
     def server_state(self) -> dict[str, Any]:
-        """The round, the memory of the server's D~, and w~."""
+        """The round number, the tensors that ``StepMatching`` stores, and w~."""
         return {"round": self._round, "memory": self._memory, "projected": self._projected}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -234,7 +235,7 @@ class Trajectory(Regularizer):
     # The client's half.
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set the anchors to w~, which the server has sent or this client predicts."""
+        """Set the anchors to w~, which the server sent or which this client computes now."""
         if self.side == "server":
             ahead = message.extras
         else:
@@ -270,8 +271,8 @@ class Trajectory(Regularizer):
     ) -> tuple[Tensors, dict[str, float]]:
         """Learn D~ and compute w~; return w~ of the parameters that changed, and metrics.
 
-        The first result is empty if nothing changed or if w~ is not finite. ``key`` selects the
-        augmentation; ``StepMatching.learn`` explains the other arguments.
+        The first result is empty if no parameter changed, if there is no D~, or if w~ is not
+        finite. ``key`` seeds the augmentation; ``StepMatching.learn`` explains the other arguments.
         """
         labels = synthetic_labels(self.setting.num_classes, self.ipc, self.active.device)
         generator = torch_generator(self.setting.seed, "augment synthetic", *key)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
 
 _METHODS = ("algorithm", "head", "loss", "regularizer", "gradient", "personalization", "sampler")
-"""Config groups that make up a method; rows that differ only in these groups are compared."""
+"""Config groups that make up a method; the table compares runs that differ only in these groups."""
 _SOCKETS = (*_METHODS[1:], "aggregator")
 _LEFT_OUT = (*(each for each in _METHODS if each != "head"), "experiment", "protocol", "search")
 TITLE = "What else differs between the rows"
@@ -56,7 +56,7 @@ def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
 
 
 def _keys(rows: Mapping[Label, Mapping[str, Any]], varied: Iterable[str]) -> Iterable[str]:
-    """The keys in which these rows differ, without keys of the labels and of the methods."""
+    """The config keys with different values in ``rows``, without keys of labels and of methods."""
     every = list(rows.values())
     of_other_kinds = [name for name in _SOCKETS if _differ(every, f"{name}._target_")]
     for key in dict.fromkeys(key for each in every for key in each):

@@ -19,13 +19,13 @@ from fedexp.reporting.pages import pages
 
 _MOST_BARS = 30
 _DROWNS = 0.3
-"""Bars look alike if their ends differ by less than this share of the end nearest to 0."""
+"""Bars become points if their ends differ by less than this share of the end nearest to 0."""
 
 
 def bar_figures(
     rows: pd.DataFrame, names: Sequence[str], metric: str
 ) -> list[Callable[[], Figure]]:
-    """Bar charts of the mean over seeds, a bar for each configuration with its deviation.
+    """Bar charts of the mean over seeds: one bar with an error bar for each configuration.
 
     Args:
         rows: the rows of ``statistics.over_seeds`` with one metric and statistic.
@@ -75,8 +75,8 @@ def draw(axes: Axes, series: Sequence[Bars], height: float) -> str:
     smallest end. The axis of points begins near the smallest end.
 
     Returns:
-        For points, words to append to the name of the axis, because it does not begin at 0. For
-        bars, an empty text.
+        Words to append to the name of the axis. For points, they say that the axis does not begin
+        at 0; for bars, they are empty.
     """
     ends = [
         value + sign * spread

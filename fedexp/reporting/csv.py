@@ -9,7 +9,7 @@ import pandas as pd
 _FORMULA = re.compile(
     r"[=@\t\r\uff1d\uff0b\uff0d\uff20]|[+-](?!(\d+\.?\d*|\.\d+|inf)(e[+-]?\d+)?$)"
 )
-"""Matches the beginning of a formula, also with full-width signs, but no number with a sign."""
+"""Matches the beginning of a formula, also with full-width signs; never a signed number."""
 
 
 def csv(frame: pd.DataFrame) -> bytes:

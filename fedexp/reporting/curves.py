@@ -169,7 +169,7 @@ def mean_curve(
 ) -> Curve:
     """The mean of a metric over the runs, in the rounds in which every run measured the metric.
 
-    Other rounds are left out, because the curve would jump where the mean is over fewer runs. For
+    Other rounds are left out: a mean over fewer runs would make the curve jump. For
     ``deviation`` and ``against`` see ``curve_figures``.
     """
     curves = [_curve(run, metric) for run in runs]
@@ -189,7 +189,7 @@ def mean_curve(
 
 
 def _places(run: Run, against: str) -> dict[int, float]:
-    """Round -> its place on the horizontal axis, in the rounds that have one."""
+    """Round -> its place on the horizontal axis; rounds without a place are absent."""
     if against == "seconds":
         return _curve(run, "clock/seconds")
     if against == "round":
@@ -205,7 +205,7 @@ def _curve(run: Run, metric: str) -> dict[int, float]:
 
 
 def _values(curve: Mapping[int, float], rounds: Sequence[int], smoothed: bool) -> list[float]:
-    """The run's values in ``rounds``; if ``smoothed``, the whole curve is smoothed before that."""
+    """The values of a curve in ``rounds``; if ``smoothed``, the whole curve is smoothed first."""
     if smoothed:
         values = smooth(np.array(list(curve.values())))
         curve = dict(zip(curve, values.tolist(), strict=True))

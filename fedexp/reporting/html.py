@@ -68,7 +68,7 @@ def _width(png: bytes) -> int:
 
 
 def _runs(report: Report) -> list[dict[str, Any]]:
-    """Each run with its state, its differences from other runs, and its config."""
+    """For each run: its state, its differences from other runs, and its config."""
     differing = differing_keys([run.values for run in report.runs])
     return [
         {

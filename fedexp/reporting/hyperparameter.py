@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def varied_number(configurations: Mapping[Label, Sequence[Run]]) -> str | None:
     """The only varied key with numeric values, if it has at least three values; otherwise None.
 
-    The value may be null in some runs, because a key of one method is null in runs of others.
+    The value may be null in some runs, because a key of one method is null for other methods.
     """
     values: dict[str, set[object]] = {}
     for label, runs in configurations.items():
@@ -90,7 +90,7 @@ def hyperparameter_figure(
 
 
 def _level(axes: Axes, rows: pd.DataFrame, name: str, style: Mapping[str, Any]) -> None:
-    """Draw a horizontal line with the band mean ± deviation, if ``rows`` has its one row."""
+    """For each row (at most one), draw its mean as a horizontal line with a band ± deviation."""
     for mean, std in zip(rows["mean"], rows["std"].fillna(0), strict=True):
         axes.axhline(mean, label=name, **{**style, "marker": ""})
         axes.axhspan(mean - std, mean + std, color=style["color"], alpha=0.12, linewidth=0)

@@ -25,7 +25,7 @@ def label_runs(runs: Sequence[Run]) -> list[Label]:
     seed would otherwise have equal labels.
 
     Returns:
-        One label for each run. All labels have the same keys; they are empty if no key differs.
+        One label for each run. All labels have the same keys; if no key differs, labels are empty.
     """
     columns: list[tuple[str, list[Hashable]]] = []
     parts: list[tuple[Hashable, ...]] = [() for _ in runs]

@@ -67,8 +67,8 @@ def with_marks(
 def direction(metric: str, better: Mapping[str, str]) -> str | None:
     """The better direction of a metric, ``higher`` or ``lower``; None if the direction is unknown.
 
-    ``better`` has names and patterns such as ``cost/*``. An equal name is used before any pattern,
-    an earlier pattern before a later one.
+    ``better`` has names and patterns such as ``cost/*``. If the metric's own name is absent, the
+    first pattern that fits is used.
     """
     if metric.startswith(COSTS_TO):
         return "lower"

@@ -49,7 +49,7 @@ _SAVED = (
         similarity_panels,
     ),
 )
-"""(Name of the files, title, check of the arrays, function that draws the panels)."""
+"""Pictures of saved arrays: (name of the files, title, check of the arrays, drawing function)."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
 
 
 def _values(report: Report) -> Iterator[Drawing]:
-    """Each metric as bars, and plotted against the numeric key if one was varied."""
+    """Yield bars of each metric and, if one numeric key was varied, a plot against this key."""
     key, keys, results = varied_number(report.configurations), report.keys, report.results
     for metric in report.curve_metrics:
         rows = results[(results["metric"] == metric) & (results["statistic"] == report.statistic)]
@@ -166,7 +166,7 @@ def _pages(
 
 def _encode(figure: Figure, kind: str) -> bytes:
     buffer = BytesIO()
-    # Without the date, so that two reports of the same runs have equal files.
+    # Leave out the date, so that two reports of the same runs have equal files.
     metadata = {"CreationDate": None} if kind == "pdf" else {}
     fast: dict[str, Any] = {"pil_kwargs": {"compress_level": 3}} if kind == "png" else {}
     figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata, **fast)

@@ -115,7 +115,7 @@ class Report:
         measures: Measures,
         statistic: str = "final",
     ) -> Self:
-        """Compare these runs; ``problems`` are lines for runs that are left out. See ``read``."""
+        """Compare runs that are already read; ``problems`` has a line for each run left out."""
         kept, repeated = _without_repeats(runs)
         labels = label_runs(kept)
         pairs = parse_baseline(baseline, kept, labels) if baseline else ()
@@ -156,7 +156,7 @@ class Report:
 
     @classmethod
     def over(cls, runs: Sequence[Run]) -> Self:
-        """Make a report of these runs; of several with equal label and seed, the longest counts."""
+        """Make a report of the runs; of runs with equal label and seed, it keeps the longest."""
         kept, repeated = _without_repeats(runs)
         return cls(kept, repeated)
 
@@ -173,7 +173,7 @@ class Report:
 
     @cached_property
     def directions(self) -> dict[str, str]:
-        """Metric or pattern -> its better direction; for a name in ``better``, that direction."""
+        """Metric or pattern -> its better direction; entries of ``better`` take precedence."""
         return {
             name: each for run in self.runs for name, each in run.directions.items()
         } | self.better
@@ -274,12 +274,12 @@ class Report:
 
     @property
     def targets(self) -> list[float]:
-        """The target accuracies; the rounds until each one is reached are counted."""
+        """The target accuracies; for each, the report counts the rounds until a run reaches it."""
         return targets_of(self.runs, self.measures)
 
     @property
     def personal_metrics(self) -> Set[str]:
-        """The personal accuracies to show; if no run measured any, all measured ones are shown."""
+        """The personal accuracies to show; if no run has one, all that were measured are shown."""
         return frozenset()
 
     @property

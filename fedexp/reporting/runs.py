@@ -191,13 +191,13 @@ def run_folders(path: Path) -> tuple[list[Path], list[Path]]:
             continue
         resolved = os.path.realpath(here)
         if resolved in seen or not os.access(here, os.R_OK | os.X_OK):
-            continue  # reached before, by a link, or not readable
+            continue  # already visited through a link, or not readable
         seen.add(resolved)
         names = os.listdir(here)
         is_run = (here / ".hydra" / "overrides.yaml").exists() or _is_ours(here)
         if is_run or {run_folder.FILE_NAME, run_folder.METRICS, run_folder.SUMMARY} & {*names}:
             found.append(here)
-        if not is_run:  # there is no run within a run
+        if not is_run:  # a run's folder contains no other run
             left += [here / name for name in names if os.path.isdir(here / name)]
     return sorted(found, key=lambda folder: _natural(folder, path)), sorted(outside)
 
@@ -340,5 +340,5 @@ def _yaml(path: Path) -> Any:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = path.read_text(encoding="utf-8")
     aliases = (isinstance(each, yaml.AliasEvent) for each in yaml.parse(text, Loader=loader))
-    _check(not any(aliases), path.name, "without aliases")  # a few could expand to a huge value
+    _check(not any(aliases), path.name, "without aliases")  # aliases could expand to a huge value
     return _plain(yaml.load(text, Loader=loader))

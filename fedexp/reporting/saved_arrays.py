@@ -38,7 +38,7 @@ def side_by_side(
     draw: Callable[[Saved], Figure | None],
     problems: list[str],
 ) -> list[Callable[[], Figure | None]]:
-    """Functions that draw one figure each: the arrays of up to six configurations side by side.
+    """Make functions that each draw the arrays of up to six configurations side by side.
 
     Args:
         configurations: label -> its runs. The first run that saved such arrays is shown.
@@ -46,7 +46,7 @@ def side_by_side(
             round is shown.
         check: raises ValueError if a file's arrays cannot be drawn.
         draw: draws one figure; returns None if there is nothing to draw.
-        problems: a list, to which drawing a figure appends a line for each file that is left out.
+        problems: a list; drawing a figure appends a line to it for each file that is left out.
     """
     paths: dict[str, Path] = {}
     for text, runs in zip(short_texts(list(configurations)), configurations.values(), strict=True):

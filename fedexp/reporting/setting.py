@@ -8,9 +8,9 @@ from fedexp.reporting.labels import show
 from fedexp.reporting.runs import Run
 
 _DEGREES = ("partition.beta", "partition.alphas", "partition.classes_per_client")
-"""Keys that say how much clients differ."""
+"""Config keys that say how much the clients' data differ."""
 _MOST = 4
-"""Most values of a key that are shown; if there are more, only their number is shown."""
+"""Largest number of values of a key that are listed; more values are only counted."""
 
 
 def setting_of(runs: Sequence[Run]) -> str:

@@ -131,7 +131,7 @@ def smoothed_rounds_to(
 
 
 def smooth(values: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-    """Smooth ``values`` [rounds] by a Savitzky-Golay filter; return a too short curve unchanged."""
+    """Smooth ``values`` [rounds] by a Savitzky-Golay filter; return short curves unchanged."""
     from scipy.signal import savgol_filter  # slow to import
 
     if len(values) < SMOOTHING[0]:
@@ -259,7 +259,7 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
 
 
 def statistic_shown(metric: str, statistic: str) -> str:
-    """``statistic``, but ``final`` for a cost of reaching a target, which has only this one."""
+    """The statistic to show: ``final`` for a cost of reaching a target, else ``statistic``."""
     return "final" if metric.startswith(COSTS_TO) else statistic
 
 

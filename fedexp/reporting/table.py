@@ -54,7 +54,7 @@ def results_table(
 ) -> Table:
     """The table of mean ± standard deviation over seeds: a row for each label, columns of metrics.
 
-    A cost of reaching a target has only the statistic ``final``, which its column shows.
+    The column of a cost of reaching a target shows ``final``, the cost's only statistic.
 
     Args:
         results: the frame that ``marks.with_marks`` returns.

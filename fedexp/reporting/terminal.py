@@ -48,7 +48,7 @@ def _fitting(table: Table, console: Console) -> list[int]:
 
 
 def _with_columns(table: Table, kept: Sequence[int]) -> Table:
-    """The table with only these columns."""
+    """Make a table of only the columns with the numbers in ``kept``."""
     return replace(
         table,
         columns=[table.columns[n] for n in kept],
@@ -69,7 +69,7 @@ def _draw(table: Table) -> Drawn:
         )
         drawn.add_column(Text(heading), no_wrap=not is_key, overflow="fold")
     for r, row in enumerate(table.rows[:_ROWS]):
-        # A plain str would be parsed: rich takes a list such as [0.1,1] for its markup.
+        # Cells are Text objects, because rich would read a str such as "[0.1,1]" as markup.
         drawn.add_row(
             *(
                 Text(cell, _STYLES.get(table.marks.get((r, c), ""), ""))

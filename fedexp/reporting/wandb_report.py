@@ -1,4 +1,4 @@
-"""The report as a page in W&B (Weights & Biases), with panels of the runs that W&B has.
+"""The report as a page in W&B (Weights & Biases), with panels that plot the runs stored there.
 
 Needs ``wandb-workspaces``, which ``pip install 'fedexp[wandb-report]'`` installs.
 """
@@ -79,7 +79,7 @@ def build(report: Report, entity: str, project: str) -> Any:
     *tables, _ = report.tables()
     blocks: list[Any] = [v2.MarkdownBlock(markdown(table)) for table in tables]
     for section in sections(report):
-        runs = v2.Runset(  # of the page's project, so W&B need not be asked
+        runs = v2.Runset(  # by default those of the page's project
             name=text(tuple((key, "*") for key in report.keys)),
             filters=[expr.Metric("ID").isin([run.wandb_id for run in report.runs])],
             groupby=grouping(report),

@@ -120,7 +120,7 @@ def _setting(
     module: ClientModule,
     make_store: Callable[[str], TensorStore],
 ) -> Setting:
-    """The ``Setting``: all that parts may know about the experiment."""
+    """Make the ``Setting``, which holds all that parts may know about the experiment."""
     counts = data.class_counts if len(data.counted) == len(data.clients) else None
     simulates = SIMULATED_TIME in plan.system.traits
     return replace(
@@ -208,7 +208,7 @@ def _resources(
 
 
 def _upload(plan: Plan, module: ClientModule) -> CompressedUpload | None:
-    """The compression of updates; None if they travel as they are."""
+    """The compression of updates; None if updates are sent uncompressed."""
     if plan.upload.is_none:
         return None
     return CompressedUpload(plan.upload, _trained(module), plan.config.seed)
@@ -244,7 +244,7 @@ def _engine(plan: Plan, resources: Resources) -> Engine:
 
 
 def _overlap(config: Config, fabric: Fabric, data: FederatedData) -> Overlap:
-    """Evaluation that runs beside training, with a second engine that has its own parts."""
+    """Evaluation that runs at the same time as training, on a second engine with new parts."""
     copy = make_plan(config)
     module = resident_module(copy)
     setting = _setting(copy, data, module, partial(_store, config, None))
@@ -270,7 +270,7 @@ def _turn_seconds(
 
 
 def _drawn_model(plan: Plan, number: int) -> Tensors:
-    """The weights of a new backbone and a new head, on the CPU."""
+    """Draw the initial weights of a new backbone and head, on the CPU; ``number`` seeds them."""
     with seeded(plan.config.seed, "backbone", number):
         backbone = plan.backbone(input_shape=plan.description.input_shape)
     with seeded(plan.config.seed, "head", number):

@@ -49,16 +49,16 @@ def execute(
     """Run the experiment, or resume it, and write all results to ``folder``.
 
     The run ends early, with the results so far, at ``limits.minutes``, SIGTERM, SIGUSR1 or SIGUSR2.
-    If the run has several processes, this function starts them. But if torchrun or SLURM has
-    started the processes, each process calls this function. All of them then work in the first
-    process's ``folder`` and return its result.
+    If the run has several processes, this function starts them, unless torchrun or SLURM has
+    started them. In that case each process calls this function. All processes then work in the
+    first process's ``folder`` and return the first process's result.
 
     Args:
         config: the checked config.
         folder: the run's own folder; created if absent.
         launch: how the run was started.
         source: the reader of the data; None to build the reader here.
-        population: where the clients are; elsewhere only with one process.
+        population: reaches the clients; only ``SIMULATED`` allows several processes.
 
     Raises:
         InputError: the config is invalid, ``folder`` has another run, its disk is full, or a

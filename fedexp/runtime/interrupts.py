@@ -20,9 +20,9 @@ NOTICE = b"\nfedexp: stopping when this round is done and saved; a second time s
 class Interrupts:
     """A context manager that holds back the first SIGINT, SIGTERM, SIGUSR1 or SIGUSR2.
 
-    The block stores this signal in ``received`` and goes on. A second SIGINT or SIGTERM acts as it
-    does outside the block. A second SIGUSR1 or SIGUSR2 does nothing. Outside the main thread, where
-    Python allows no signal handlers, no signal is held back.
+    The first signal is stored in ``received``, and the with-block goes on. A second SIGINT or
+    SIGTERM acts as without the with-block. A second SIGUSR1 or SIGUSR2 does nothing. Outside the
+    main thread, where Python allows no signal handlers, no signal is held back.
 
     Args:
         announce: whether to print a notice at the first signal.
@@ -81,7 +81,7 @@ def exit_on_interrupt(folder: Path) -> Iterator[None]:
 
 def in_worker() -> bool:
     """Whether this process is a worker of a sweep with several jobs at a time."""
-    # A run's ranks are child processes, too, but they have the variables of torchrun.
+    # A run's ranks are child processes, too, but have torchrun's environment variables.
     return (
         multiprocessing.current_process().name != "MainProcess"
         and launcher.this_process().started_by == "user"

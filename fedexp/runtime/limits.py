@@ -30,7 +30,7 @@ _STOP_FILE = "FEDEXP_STOP_FILE"
 
 
 class Clock:
-    """The time of a run, from the creation of the clock on.
+    """Measures the time of a run, and tells when the run has to end.
 
     Args:
         minutes: the time limit, counted from the creation of the clock; None for no limit. For a
@@ -42,7 +42,7 @@ class Clock:
         self._start, self._earlier = time.monotonic(), 0.0
 
     def add(self, seconds: float) -> None:
-        """Add the run's time before it was resumed, which does not count for the limit."""
+        """Add the seconds before the run was resumed; the time limit ignores them."""
         self._earlier += seconds
 
     @property
@@ -103,7 +103,7 @@ def stop_sweep(reason: str) -> None:
 
 
 def end_job_or_sweep(reason: str) -> None:
-    """End the sweep whose job has stopped; in a cluster's queue it may end only this job.
+    """End the sweep whose job has stopped, or only this job if a cluster's queue stopped it.
 
     In a cluster's queue each job has its own time limit. If only this job got a signal there, the
     signal was held back until the round was saved. Now it is raised again for submitit, which
@@ -121,5 +121,5 @@ def _stop_at_signal(number: int, frame: FrameType | None) -> None:
 
 
 def how_to_go_on(reason: str, done: str, folder: Path) -> str:
-    """The last line that a stopped run or sweep prints: how to go on."""
+    """The last line that a stopped run or sweep prints, which says how to resume it."""
     return f"{reason}: {done}; to go on, add resume={folder} (or resume=auto) to the same command"

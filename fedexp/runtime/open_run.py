@@ -85,7 +85,7 @@ class OpenRun:
             if not found:
                 self._make_folder_again(self.identity)
                 consequence = "what follows is written to a new folder"
-            if self._is_new:  # metrics.jsonl grows in the old folder
+            if self._is_new:  # the open metrics.jsonl is still in the old folder
                 write_atomically(self.folder / METRICS, self.lines)
         except (OSError, InputError) as error:
             consequence, is_there = f"nothing is saved any more ({error})", False

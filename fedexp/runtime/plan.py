@@ -63,8 +63,9 @@ LOGGER = logging.getLogger(__name__)
 class Sockets:
     """The method: one part in each socket.
 
-    The hooks are called in this order. The regularizer follows the personalization, because its
-    ``begin`` may compute gradients, which need the whole model set to the client.
+    The hooks are called in this order. The regularizer follows the personalization, because the
+    regularizer's ``begin`` may compute gradients. For these, the personalization must first have
+    set the whole model to the client's weights.
     """
 
     head: Head
@@ -192,7 +193,7 @@ def _declarations(
     Args:
         plan: the components.
         settings: the declarations of the config's settings.
-        backbone: the model without memory for its weights.
+        backbone: the backbone, if possible on PyTorch's meta device, where weights need no memory.
     """
     dataset = plan.description.name
     yield from _of_parts(plan.sockets, dataset)
@@ -258,7 +259,7 @@ def _starts_elsewhere(part: Part) -> bool:
 
 
 def _of_download(download: Compressor) -> Iterator[Declaration]:
-    """The declaration of compressed downloads: differences to a model that all clients have."""
+    """The declaration of compressed downloads: all clients must start from the global weights."""
     if not download.is_none:
         error = (
             "compression@download: this {other} may start clients from other weights than the "

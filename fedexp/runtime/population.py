@@ -1,4 +1,4 @@
-"""Where the clients of a run are."""
+"""The clients of a run as the program reaches them: in its processes, or elsewhere."""
 
 from collections.abc import Callable
 
@@ -21,11 +21,11 @@ class Population:
     """
 
     def load(self, config: Config, source: Describer, device: torch.device) -> FederatedData:
-        """The population's data, as far as it is here. Raises InputError."""
+        """Read the clients' data that this machine has. Raises InputError."""
         return load_data(config, source, device)
 
     def known(self, setting: Setting) -> Setting:
-        """The setting with the facts that are known here."""
+        """Complete the setting with facts about all clients that are known on this machine."""
         return setting
 
     def engine(self, resources: Resources, make: Callable[[Resources], Engine]) -> Engine:
@@ -33,9 +33,9 @@ class Population:
         return make(resources)
 
     def scoring(self, engine: Engine) -> Scoring:
-        """Scores the global model and personal models."""
+        """Make the object that scores the global model and personal models."""
         return Scoring(engine)
 
 
 SIMULATED = Population()
-"""A simulation, in which all clients are here."""
+"""The population of a simulation: all clients are in the processes of the run."""

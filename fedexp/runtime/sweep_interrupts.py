@@ -95,7 +95,7 @@ def unblock_interrupts() -> Iterator[None]:
         for each, handler in handlers.items():
             signal.signal(each, handler)
         if in_worker():
-            follow_parent(signal.SIGKILL)  # the only signal that is not blocked now
+            follow_parent(signal.SIGKILL)  # all other signals are blocked now
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -108,7 +108,7 @@ def record_interrupt() -> None:
 
 
 def was_interrupted() -> bool:
-    """Whether this worker starts no more jobs: one was interrupted, or the parent has ended."""
+    """Whether this worker starts no more jobs, as a job was interrupted or the parent has ended."""
     if in_worker():
         follow_parent()
     return _State.interrupted or parent_has_ended()

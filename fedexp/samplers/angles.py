@@ -6,7 +6,7 @@ from fedexp.core.cosines import cosines
 
 
 def angles_between(rows: Tensor, columns: Tensor) -> Tensor:
-    """The angle [N, M] between each of ``rows`` [N, D] and each of ``columns`` [M, D].
+    """The angles [N, M] between the vectors ``rows`` [N, D] and the vectors ``columns`` [M, D].
 
     Angles are in radians from 0 to pi, float64. A zero vector has a right angle with every vector,
     even with another zero vector.

@@ -1,4 +1,4 @@
-"""The contract of a sampler."""
+"""The base class of samplers."""
 
 from __future__ import annotations
 
@@ -23,34 +23,35 @@ if TYPE_CHECKING:
 
 
 MOST_SHOWN = 500
-"""Limit on the clients in a picture of a large population."""
+"""Largest number of clients in a figure of a large population."""
 
 
 class Sampler(Part):
     """Chooses the cohort of a round. It may learn from the updates in ``aggregate``.
 
-    It chooses among the clients that have data and are available when the round starts. If these
-    are fewer than K, it chooses all of them. A sampler may probe clients before it chooses: a
-    probed client receives the global model, computes an answer and sends it. Messages and answers
-    of probes count as traffic.
+    A sampler chooses among the clients that have data and are available when the round starts. If
+    there are fewer than K such clients, it chooses all of them. Before the choice a sampler may
+    probe clients: a probed client receives the global model, computes an answer and sends the
+    answer. The bytes of these messages and answers are counted as traffic.
 
     Attributes:
-        times_chosen: [N] int64, number of draws of each client; a draw counts when its update
-            arrives.
-        with_data: [m] int64, the clients with data, in order.
-        available: [m] bool, which of them can be chosen in this round.
-        most_chosen: min(K, m).
-        eligible: [n] int64, the clients that can be chosen in this round, in order.
-        sizes: [n] int64, the number of training samples of each eligible client.
-        cohort_size: min(K, n).
+        times_chosen: [N] int64, how often each client was drawn. A draw is counted when the
+            client's update arrives.
+        with_data: [m] int64, numbers of the m clients with data, in increasing order.
+        available: [m] bool, which clients in ``with_data`` can be chosen in this round.
+        most_chosen: min(K, m), the largest possible size of a cohort.
+        eligible: [n] int64, numbers of the n clients that can be chosen in this round, in
+            increasing order.
+        sizes: [n] int64, the number of training samples of each client in ``eligible``.
+        cohort_size: the number of clients to choose in this round, at most n.
         trains_candidates: whether a probed client trains like a client of the cohort before it
-            answers. Only the answer uses this training; the rest of its results is discarded.
+            answers. This training affects only the answer; the trained weights are discarded.
     """
 
     trains_candidates: bool = False
 
     def setup(self, setting: Setting) -> None:
-        """Find the clients with data."""
+        """Set the attributes, with all clients with data available."""
         self.times_chosen = torch.zeros(setting.num_clients, dtype=torch.int64)
         self._setting = setting  # only for figures
         sizes = setting.client_sizes.numpy()
@@ -63,14 +64,15 @@ class Sampler(Part):
     def limit_to(
         self, available: np.ndarray | None, places: int | None = None, selection: int = 0
     ) -> None:
-        """Server: allow only some of the clients with data. It is called before every selection.
+        """Server: restrict the next selection to some of the clients with data.
 
-        It sets ``available``, ``eligible``, ``sizes`` and ``cohort_size``.
+        The server calls this before every selection. It sets ``available``, ``eligible``, ``sizes``
+        and ``cohort_size``.
 
         Args:
-            available: [m] bool; None allows all clients with data.
-            places: the largest number of clients to choose; None for K.
-            selection: number of the selection in its round, from 0.
+            available: [m] bool, which clients with data can be chosen. None means all of them.
+            places: the largest number of clients to choose. None means K.
+            selection: 0 for the first selection in a round, 1 for the second, and so on.
         """
         if available is None:
             available = np.ones(len(self.with_data), dtype=bool)
@@ -82,7 +84,7 @@ class Sampler(Part):
         self._selection = selection
 
     def generator(self, purpose: str, round: int) -> np.random.Generator:
-        """The random generator for one purpose in the current selection."""
+        """A random generator seeded by the run's seed, the purpose, the round and the selection."""
         later = [self._selection] if self._selection else []
         return numpy_generator(self.seed, purpose, round, *later)
 
@@ -91,47 +93,51 @@ class Sampler(Part):
         return ()
 
     def answer(self, client: Client) -> Tensors:
-        """Client: the answer to a probe.
+        """Client: compute the answer to a probe.
 
-        ``client`` has the global model, or the trained model if ``trains_candidates`` is true.
+        The client's weights are the global model, or its trained model if ``trains_candidates`` is
+        true.
         """
         raise NotImplementedError
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
-        """Server: receive the answers of the probed clients. It is called before every ``select``.
+        """Server: receive the answers of the probed clients, before each call of ``select``.
 
         Args:
-            answers: client -> its answer.
+            answers: number of a probed client -> answer of this client.
         """
 
     def observe_seconds(self, seconds: Mapping[int, float]) -> None:
-        """Server: receive client -> simulated seconds of its turn, for each update that arrived.
+        """Server: receive the simulated duration of each turn whose update arrived.
 
-        It is called after a round's training and before ``aggregate``, if time is simulated.
+        If time is simulated, this is called after a round's training and before ``aggregate``.
+
+        Args:
+            seconds: number of the client -> simulated seconds of the client's turn.
         """
 
     def select(self, round: int) -> list[int]:
-        """Server: the clients of this round; a client that is drawn twice is listed twice."""
+        """Server: choose this round's clients. A client that is drawn twice is listed twice."""
         raise NotImplementedError
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Count the draws."""
+        """Server: add this round's draws to ``times_chosen``."""
         for update in updates:
             self.times_chosen[update.client] += update.draws
 
     def server_state(self) -> dict[str, Any]:
-        """How often each client was chosen."""
+        """What a checkpoint stores: how often each client was chosen."""
         return {"times_chosen": self.times_chosen.clone()}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
+        """Restore what ``server_state`` returned."""
         self.times_chosen = state["times_chosen"].clone()
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """A figure of how often each client was chosen.
+        """Draw a bar chart of how often each client was chosen.
 
-        The data that are saved with the figure also have the label entropies. In a large population
-        the figure shows only clients that were chosen.
+        The data that are saved with the figure also contain the entropy of each client's labels. In
+        a large population the figure shows only clients that were chosen.
         """
         shown = self._shown_of_many()
         clients = torch.arange(len(self.times_chosen)) if shown is None else shown
@@ -140,7 +146,7 @@ class Sampler(Part):
         return {"sampler/times_chosen": bars}
 
     def _shown_of_many(self) -> Tensor | None:
-        """The clients in the figure: some of those that were chosen, or None for all clients."""
+        """Numbers of chosen clients to show in the figure, or None to show all clients."""
         counted = self._setting.class_counts is not None
         if counted and len(self.times_chosen) <= ALL_CLIENTS:
             return None

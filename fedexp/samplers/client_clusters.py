@@ -1,4 +1,4 @@
-"""HiCS-FL's clusters of clients: exact, or by landmarks in a large population."""
+"""Cluster the clients for HiCS-FL: all of them, or a random sample in a large population."""
 
 import logging
 import math
@@ -21,23 +21,24 @@ from fedexp.samplers.ward_groups import ward_beside_equals
 LOGGER = logging.getLogger(__name__)
 
 _BLOCK = 4096
-"""How many clients are assigned to clusters at a time. It limits the memory that this needs."""
+"""How many clients are assigned to clusters at a time; a smaller number needs less memory."""
 
 
 @dataclass(frozen=True)
 class ClientClusters:
     """Clusters clients by Ward's method on the distances of HiCS-FL Eq. 9.
 
-    If there are more than ``exact_up_to`` clients, only a random sample is clustered, the
-    landmarks. Every other client joins the cluster whose landmarks have the smallest mean distance
-    to the client. In a large population one point replaces all unknown clients, which have not sent
-    an update yet. Their profiles are equal, so the result does not change (``ward_beside_equals``).
-    The cost of a round then depends only on the known clients.
+    If there are more than ``exact_up_to`` clients, only a random sample of clients is clustered.
+    These clients are called landmarks. Every other client joins the cluster whose landmarks have
+    the smallest mean distance to the client. A client is called unknown until it has sent an
+    update. The profiles of all unknown clients are equal. In a large population one point therefore
+    replaces all unknown clients, which does not change the result (``ward_beside_equals``). The
+    cost of a round then depends only on the known clients.
 
     Attributes:
         clusters: M, the largest number of clusters.
-        lam: weight of the angle in the distance.
-        linkage_on: see ``ward``.
+        lam: weight of the angle in the distance; the difference of entropies has weight 1 - lam.
+        linkage_on: the input of Ward's method, see ``ward``.
         exact_up_to: the largest number of clients that are clustered without landmarks.
         landmarks: number of landmarks in a larger population.
     """
@@ -49,7 +50,7 @@ class ClientClusters:
     landmarks: int
 
     def check(self, clients: int) -> None:
-        """Warn if so many clients need landmarks. Raise InputError if there are too few landmarks.
+        """Warn if landmarks are needed. Raise InputError if there are too few landmarks.
 
         Args:
             clients: the number of clients with data.
@@ -71,9 +72,9 @@ class ClientClusters:
         )
 
     def __call__(self, profiles: Profiles, generator: np.random.Generator) -> Tensor:
-        """Find the cluster of each client, [n] int64.
+        """Find the number of each client's cluster, [n] int64.
 
-        Cluster 0 has the lowest mean entropy, cluster 1 the next lowest, and so on.
+        Cluster 0 has the lowest mean entropy, cluster 1 the second lowest, and so on.
 
         Args:
             profiles: profiles of the n clients.
@@ -88,16 +89,16 @@ class ClientClusters:
     def beside_unknown(
         self, known: Profiles, unknown: Profiles, number: int, generator: np.random.Generator
     ) -> Tensor:
-        """Find the cluster of each known client, and one cluster for all unknown clients.
+        """Find the cluster of each known client, and the one cluster of all unknown clients.
 
         Args:
             known: profiles of n clients; n may be 0.
-            unknown: profile of one unknown client, whose update is zero.
+            unknown: profile of one unknown client. Its update is zero.
             number: number of unknown clients, at least 1.
             generator: draws the landmarks, if more than ``exact_up_to`` clients are known.
 
         Returns:
-            [n + 1] int64; the last entry is the cluster of the unknown clients.
+            [n + 1] int64 numbers of clusters. The last entry is the cluster of the unknown clients.
         """
         chosen = torch.arange(len(known))
         if len(known) > self.exact_up_to:
@@ -147,7 +148,7 @@ class ClientClusters:
         labels: Tensor,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Compute ``nearest_clusters`` [n] int64 for a block of clients at a time."""
+        """Find the nearest cluster of each client, [n] int64, one block of clients at a time."""
         blocks = (
             distances_between(profiles[start : start + _BLOCK], landmarks, self.lam)
             for start in range(0, len(profiles), _BLOCK)

@@ -1,4 +1,4 @@
-"""Clustered sampling (Fraboni et al., ICML 2021): one draw from each of K groups."""
+"""Clustered sampling (Fraboni et al., ICML 2021): one client from each of K groups."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ from fedexp.samplers.last_updates import LastUpdates
 def sampling_distributions(
     distances: np.ndarray, sizes: np.ndarray, num_draws: int, linkage_on: LinkageOn
 ) -> np.ndarray:
-    """K distributions over the clients; similar clients share a distribution (Algorithm 2).
+    """Find K distributions over the clients; similar clients share a distribution (Algorithm 2).
 
-    Client k has n_k samples, and all clients together have n. Client k gets K n_k units, and each
-    distribution has room for n units. A client with n_k > n / K first fills whole distributions
-    alone. Ward's method then clusters the clients: its tree is cut into the largest clusters whose
-    remaining units are at most n. Each of the largest clusters gets a distribution to itself.
-    Clients of the other clusters fill the remaining room, largest cluster first. They begin with
-    the distribution that has the most room. So few clusters are split. (The released code starts
-    with the smallest cluster, and puts the clients of a cluster in random order.)
+    Client k has n_k samples, and all clients together have n samples. Client k gets K n_k units of
+    probability, and each distribution has room for n units. A client with n_k > n / K first fills
+    whole distributions alone. Ward's method then clusters the clients. Its tree is cut into the
+    largest clusters whose remaining units sum to at most n. The largest of these clusters get one
+    distribution each. The clients of the other clusters fill the remaining room: the largest
+    cluster first, and the distribution with the most room first. In this order few clusters are
+    divided between distributions. (The released code starts with the smallest cluster, and puts the
+    clients of a cluster in random order.)
 
     Args:
         distances: [N, N] symmetric, zero on the diagonal.
         sizes: n_k [N] int64, positive.
         num_draws: K.
-        linkage_on: see ``Clustered``.
+        linkage_on: the input of Ward's method, see ``Clustered``.
 
     Returns:
-        r [K, N] int64: draw j is client k with probability r_jk / n. Each row sums to
+        r [K, N] int64: draw j yields client k with probability r_jk / n. Each row sums to
         n = sum_k n_k, and column k sums to K n_k. So client k is drawn K n_k / n times on average.
     """
     total = int(sizes.sum())
@@ -67,32 +68,32 @@ def bounded_clusters(
     Args:
         distances: [N, N] symmetric, zero on the diagonal; N is at least 2.
         units: [N] int64, each at most ``limit``.
-        limit: the largest sum over a cluster.
-        linkage_on: see ``Clustered``.
+        limit: the largest sum of ``units`` in a cluster.
+        linkage_on: the input of Ward's method, see ``Clustered``.
 
     Returns:
-        For each cluster the indices of its points, in increasing order.
+        A list of clusters. Each cluster is an array of its points' indices, in increasing order.
     """
     tree = ward_tree(distances, linkage_on)
     sums = units.tolist()
     for merge in tree:
         sums.append(sums[int(merge[0])] + sums[int(merge[1])])
-    # A parent's sum is at least its child's sum. So the sums can replace the heights of the tree,
-    # and fcluster cuts the tree by sums.
+    # fcluster cuts a tree by the heights of its nodes, which must grow towards the root. The sums
+    # of units also grow towards the root, so they can replace the heights.
     tree[:, 2] = sums[len(units) :]
     labels = fcluster(tree, limit, "distance")
     return [np.flatnonzero(labels == label) for label in np.unique(labels)]
 
 
 def fill_in_order(room: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Assign the units of N clients, one client after another, to K places until each is full.
+    """Fill K places, one after another, with the units of N clients, one client after another.
 
     Args:
-        room: [K] how many units each place has room for.
+        room: [K] number of units that fit into each place.
         units: [N] number of units of each client; their sum equals the sum of ``room``.
 
     Returns:
-        [K, N] int64: the number of each client's units at each place.
+        [K, N] int64: how many units of each client are at each place.
     """
     filled, assigned = room.cumsum(), units.cumsum()
     overlap = np.minimum.outer(filled, assigned) - np.maximum.outer(filled - room, assigned - units)
@@ -101,9 +102,14 @@ def fill_in_order(room: np.ndarray, units: np.ndarray) -> np.ndarray:
 
 
 def draw(distributions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Draw one column for each row of ``distributions`` [K, N] int64.
+    """Draw one client from each of K distributions over N clients.
 
-    The odds are proportional to the entries. The result has the drawn columns [K].
+    Args:
+        distributions: [K, N] int64. The odds in a row are proportional to the entries of the row.
+        generator: makes the random draws.
+
+    Returns:
+        [K] indices of the drawn clients.
     """
     ends = distributions.cumsum(axis=1)
     tickets = generator.integers(ends[:, -1])
@@ -115,24 +121,25 @@ class Clustered(LastUpdates):
     """Draws one client from each of K distributions; similar clients share a distribution.
 
     A client that is drawn several times counts several times in the cohort. The expected number of
-    draws of client k is K n_k / n, where n is the number of all samples. Large clients are
-    therefore drawn more often, so average the cohort uniformly: ``aggregator=uniform``. If fewer
-    than K clients have data, K is their number. Some clients may then be drawn twice and others not
-    at all.
+    draws of client k is K n_k / n, where n_k is the number of samples of client k and n is the
+    number of all samples. Clients with many samples are therefore drawn more often, so average the
+    cohort uniformly: ``aggregator=uniform``. If fewer than K clients have data, there are only as
+    many draws as clients with data. Some clients may then be drawn twice and others never.
 
     The distance of two clients is the angle between their updates (arccos of the cosine).
-    ``LastUpdates`` describes the memory that this takes.
+    ``LastUpdates`` says how much memory the stored updates take.
 
     Args:
         linkage_on: the input of Ward's method. With ``condensed`` the angles are the distances of
             the points. With ``rows`` (released code) the rows of the matrix of angles are the
-            coordinates of the points. Two clients are then close if their angles to all others are
-            similar.
+            coordinates of the points. Two clients are then close if their angles to all other
+            clients are similar.
         untrained: the angle between a client that has not trained yet and every other client. With
-            ``right`` it is a right angle, so that in the first round no two clients are similar.
-            With ``zero`` (released code) it is 0, so that such a client is similar to every client.
-        rounds_by_size: the number of rounds at the start in which each draw is among all clients,
-            with odds proportional to n_k. It is 10 in HiCS-FL's copy of this sampler.
+            ``right`` this is a right angle, so that in the first round no two clients are similar.
+            With ``zero`` (released code) the angle is 0, so that an untrained client is similar to
+            every client.
+        rounds_by_size: number of first rounds in which each draw is among all clients, with odds
+            proportional to n_k. HiCS-FL's copy of this sampler has 10 such rounds.
     """
 
     traits = frozenset({DRAWS_BY_SIZE, DRAWS_REPEATEDLY})
@@ -147,7 +154,7 @@ class Clustered(LastUpdates):
         self.rounds_by_size = rounds_by_size
 
     def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """The angle between the updates of two clients."""
+        """The angles [n, m] between the updates ``rows`` [n, D] and ``columns`` [m, D]."""
         angles = angles_between(rows, columns)
         if self.untrained == "right":
             return angles
@@ -160,9 +167,9 @@ class Clustered(LastUpdates):
         return sorted(self.eligible[draw(self.distributions(round), generator)].tolist())
 
     def distributions(self, round: int) -> np.ndarray:
-        """The K distributions over the n available clients: r [K, n] int64.
+        """The K distributions over the n available clients, [K, n] int64.
 
-        r is explained in ``sampling_distributions``.
+        ``sampling_distributions`` explains the entries.
         """
         if round <= self.rounds_by_size:
             return np.tile(self.sizes, (self.cohort_size, 1))

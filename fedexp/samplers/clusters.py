@@ -1,4 +1,4 @@
-"""Ward's hierarchical clustering, and the nearest cluster for further points."""
+"""Ward's hierarchical clustering, and the nearest cluster of points that were not clustered."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ LinkageOn = Literal["rows", "condensed"]
 
 
 def ward(distances: Tensor, clusters: int, linkage_on: LinkageOn) -> Tensor:
-    """Cut the tree of Ward's method (Ward, 1963) into at most ``clusters`` clusters.
+    """Cluster N points by Ward's method (Ward, 1963) into at most ``clusters`` clusters.
 
     Points with distance 0 are always in the same cluster, so there can be fewer clusters.
 
@@ -21,10 +21,10 @@ def ward(distances: Tensor, clusters: int, linkage_on: LinkageOn) -> Tensor:
         clusters: the largest number of clusters; with N <= clusters each point is a cluster.
         linkage_on: ``condensed`` uses ``distances`` as the distances of the points. ``rows`` uses
             the rows of the matrix ``distances`` as the coordinates of the points. Two points are
-            then close if their distances to all others are similar.
+            then close if their distances to all other points are similar.
 
     Returns:
-        [N] int64 labels 0, 1, ...
+        [N] int64 number of each point's cluster: 0, 1, ...
     """
     if len(distances) <= clusters:
         return torch.arange(len(distances))
@@ -42,13 +42,14 @@ def ward_tree(distances: np.ndarray, linkage_on: LinkageOn) -> np.ndarray:
 
 
 def nearest_clusters(distances: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Find for each of n points the nearest cluster, [n] int64.
+    """Find the nearest cluster of each of n points, [n] int64.
 
-    The nearest cluster is the one whose members have the smallest mean distance to the point.
+    The nearest cluster is the cluster whose members have the smallest mean distance to the point.
 
     Args:
         distances: [n, L] distances of the n points to L clustered points.
-        labels: [L] int64 cluster of each clustered point, 0 to M-1. Each cluster has a point.
+        labels: [L] int64 cluster of each clustered point, 0 to M-1 for M clusters. Each cluster has
+            at least one point.
         weights: [L] float64, the number of points that each clustered point represents. If None,
             each clustered point represents only itself.
     """

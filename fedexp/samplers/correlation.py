@@ -7,7 +7,7 @@ from torch import Tensor
 def spearman(first: Tensor, second: Tensor) -> float | None:
     """Spearman's rank correlation of two tensors [N].
 
-    None if one of them is constant, empty or not known (NaN).
+    The result is None if one of the tensors is constant, is empty or contains NaN.
     """
     for values in (first, second):
         if not len(values) or values.isnan().any() or values.min() == values.max():

@@ -24,19 +24,20 @@ def facility_location(
     """Choose k of N points greedily: each point should be near one of the chosen points.
 
     The cost of a set S of points is sum_i min_{j in S} d_ij. Each step adds the point that lowers
-    the cost most. If costs agree to nine digits, the point with the lowest number is added. Compare
-    the cost with its value when all distances are at their maximum. The greedy choice lowers it by
-    at least 1 - 1/e of the largest reduction that k points can give (Nemhauser et al., 1978).
+    the cost most. If the costs of several points agree to nine digits, the point with the lowest
+    number is added. Start from the cost when all distances have their largest value. The greedy
+    choice reduces this cost by at least 1 - 1/e of the largest reduction that k points can give
+    (Nemhauser et al., 1978).
 
     Args:
         distances: [N, N], d_ij from point i to point j.
         k: the number of points to choose, at most N.
-        generator: draws the points that a step considers: max(k, N // 10) of the points that are
-            not chosen yet, or all of these points if there are fewer. If None, each step considers
-            all points.
+        generator: draws the points that a step considers. These are max(k, N // 10) of the points
+            that are not chosen yet, or all such points if there are fewer. If the generator is
+            None, each step considers all points.
 
     Returns:
-        The k chosen indices, in the order of the choice.
+        The indices of the k chosen points, in the order of the choice.
     """
     matrix = distances.cpu().numpy()
     nearest = np.full(len(matrix), np.inf)
@@ -50,7 +51,8 @@ def facility_location(
         costs = np.full(len(matrix), np.inf)
         costs[considered] = np.minimum(nearest[:, None], matrix[:, considered]).sum(axis=0)
         costs[chosen] = np.inf
-        # Two points that represent only each other have equal costs: rounding must not decide.
+        # Two points that represent only each other have equal costs. Rounding must not decide
+        # between the two.
         chosen.append(int((costs <= costs.min() * (1 + 1e-9)).argmax()))
         nearest = np.minimum(nearest, matrix[:, chosen[-1]])
     return chosen
@@ -66,21 +68,22 @@ class DivFL(LastUpdates):
 
     A gradient is the gradient of a client's mean cross-entropy on all its training data, in eval
     mode, with respect to the shared parameters. For sequences the cross-entropy is summed over the
-    tokens of a sequence. ``LastUpdates`` describes the memory that this takes. With ``ideal`` and
-    ``all_updates`` the vectors are deleted after they are compared.
+    tokens of a sequence. ``LastUpdates`` says how much memory the stored vectors take. With
+    ``ideal`` and ``all_updates`` the vectors are deleted after they are compared.
 
     Args:
-        signal: the vectors that are compared.
-            With ``ideal`` they are the gradients at the global model. In each round every client
-            with data computes and uploads its gradient.
-            With ``gradient`` (DivFL's released code) they are the gradients at the models that the
-            clients received last. In the first round every client with data uploads its gradient.
-            Later each client of the cohort does, before its training.
-            With ``last_update`` the vector is a client's last update, initially zero. It costs no
-            traffic. Clients that have not trained yet are equal: one of them represents all. So
-            after the first round, as a rule, each cohort has one such client.
+        signal: the vectors by which clients are compared.
+            With ``ideal`` a client's vector is its gradient at the global model. In each round
+            every client with data computes and uploads its gradient.
+            With ``gradient`` (DivFL's released code) a client's vector is its gradient at the model
+            that the client received last. In the first round every client with data uploads its
+            gradient. Later each client of the cohort uploads its gradient before its training.
+            With ``last_update`` a client's vector is its last update, initially zero. This costs no
+            traffic. Clients that have not trained yet have equal vectors, so one of these clients
+            represents all of them. After the first round a cohort therefore usually has one such
+            client.
             With ``all_updates`` (HiCS-FL's copy) every client with data trains and sends its update
-            in each round. The choice of the next round uses these updates. Only the cohort's
+            in each round. The next round's cohort is chosen by these updates. Only the cohort's
             training changes the global model.
         greedy: with ``plain`` (DivFL's released code) each step considers all clients. With
             ``stochastic`` (HiCS-FL's copy) each step considers max(K, N // 10) random clients,
@@ -97,24 +100,24 @@ class DivFL(LastUpdates):
         self._answers: dict[int, Tensor] = {}
 
     def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """The Euclidean distances of the clients' vectors."""
-        # torch.cdist uses matrix products, with which equal updates would not have distance 0.
+        """The Euclidean distances [n, m] between ``rows`` [n, D] and ``columns`` [m, D]."""
+        # torch.cdist uses matrix products: the distance of equal updates would not be exactly 0.
         return torch.from_numpy(cdist(rows.numpy(), columns.numpy()))
 
     def candidates(self, round: int) -> list[int]:
         """The clients to probe before the choice: all clients with data, or none.
 
-        With the signals ``ideal`` and ``all_updates`` all of them are probed in every round. With
-        the signal ``gradient`` they are probed until the sampler has gradients.
+        With the signals ``ideal`` and ``all_updates`` all clients with data are probed in every
+        round. With the signal ``gradient`` they are probed until the sampler has gradients.
         """
         asks_all = self.signal in ("ideal", "all_updates")
         asks_all |= self.signal == "gradient" and not self.updates
         return self.eligible.tolist() if asks_all else []
 
     def answer(self, client: Client) -> Tensors:
-        """The client's vector ``update``, [D] float32, which is compared with other clients'.
+        """Compute the vector ``update`` [D] float32, by which the client is compared with others.
 
-        It is the gradient, or with ``all_updates`` the change of the weights.
+        The vector is the client's gradient. With ``all_updates`` it is the change of the weights.
         """
         if self.signal != "all_updates":
             return {"update": self._gradient(client)}
@@ -132,7 +135,7 @@ class DivFL(LastUpdates):
         return {"update": memory.pop("gradient")} if self.signal == "gradient" else {}
 
     def _gradient(self, client: Client) -> Tensor:
-        """Gradient [D] float32 of the mean cross-entropy on the client's training data."""
+        """The gradient [D] float32 of the mean cross-entropy on the client's training data."""
         weights = client.weights
         parameters = {name: weights[name].requires_grad_() for name in self.names}
         total = {name: torch.zeros_like(value) for name, value in parameters.items()}
@@ -145,18 +148,18 @@ class DivFL(LastUpdates):
         return self.flatten(total)
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
-        """Compute the distances of the answers. With ``all_updates`` wait until the round ends."""
+        """Compare the answers of the clients. With ``all_updates`` wait until the round ends."""
         self._answers = {client: answer["update"] for client, answer in answers.items()}
         if self.signal != "all_updates":
             self._compare_answers()
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Compute the distances of the updates."""
+        """Compute the distances between this round's updates and the other clients' updates."""
         super().aggregate(updates)
         self._compare_answers()
 
     def _compare_answers(self) -> None:
-        """Compute the distances of the answers, then delete the vectors that no round needs."""
+        """Compare the answers. Then delete the vectors that no later round needs."""
         if self._answers:
             self.replace(self._answers)
             self._answers = {}

@@ -65,11 +65,11 @@ def entropy_bars(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:
 
 
 def membership_heatmap(memberships: Mapping[int, Tensor], clients: Tensor) -> Figure:
-    """A heatmap of the cluster of each client in each round; blank for rounds without clusters.
+    """A heatmap of each client's cluster in each round. A round without clusters is blank.
 
     Args:
         memberships: round -> [n] cluster of each client, or a negative number for a client without
-            cluster. Cluster 0 has the lowest mean estimated entropy, cluster 1 the next lowest.
+            a cluster. Cluster 0 has the lowest mean estimated entropy, cluster 1 the second lowest.
         clients: [n] the numbers of the clients.
     """
     rounds = range(min(memberships), max(memberships) + 1)

@@ -18,18 +18,18 @@ Scale = Literal["fixed", "client"]
 def estimated_entropy(bias_updates: Tensor, temperature: float, scale: Scale = "fixed") -> Tensor:
     """Estimate the label entropy H_k of each client from its update of the output layer's bias.
 
-    delta_b_k is this update. H_k = entropy(softmax(delta_b_k / temperature)) (HiCS-FL Eq. 7), in
-    nats.
+    The update is called delta_b_k. The estimate is H_k = entropy(softmax(delta_b_k / temperature))
+    in nats (HiCS-FL Eq. 7).
 
     Args:
         bias_updates: delta_b [N, C].
         temperature: positive; a smaller temperature gives lower estimates.
         scale: with ``fixed`` delta_b_k is used as in the paper. With ``client`` each delta_b_k is
-            first divided by its norm, so that the estimate depends on its direction alone. If
-            delta_b_k is zero, it stays zero, and its entropy is ln C.
+            first divided by its norm, so that the estimate depends only on the direction of
+            delta_b_k. A zero delta_b_k stays zero, and its entropy is ln C.
 
     Returns:
-        [N] float64, 0 to ln C.
+        The estimates H_k, [N] float64, from 0 to ln C.
     """
     updates = bias_updates.to(torch.float64)
     if scale == "client":
@@ -38,18 +38,19 @@ def estimated_entropy(bias_updates: Tensor, temperature: float, scale: Scale = "
 
 
 def label_entropy(class_counts: Tensor) -> Tensor:
-    """The entropy in nats of each client's labels, [N] float64, from class counts [N, C]."""
+    """The entropy in nats of each client's labels, [N] float64, for class counts [N, C]."""
     counts = class_counts.to(torch.float64)
     return _entropy(counts / counts.sum(dim=1, keepdim=True).clamp(min=1))
 
 
 @dataclass(frozen=True)
 class Profiles:
-    """The quantities of n clients that HiCS-FL compares.
+    """The estimated entropies and the updates of n clients, by which HiCS-FL compares them.
 
     Attributes:
         entropies: [n] float64 estimated label entropies H.
-        updates: [n, D] the vectors whose angles are compared, in the paper delta_b.
+        updates: [n, D] the vectors whose angles are compared. In the paper they are delta_b, the
+            updates of the output layer's bias.
     """
 
     entropies: Tensor
@@ -65,10 +66,11 @@ class Profiles:
 def distances_between(rows: Profiles, columns: Profiles, lam: float) -> Tensor:
     """The distance of each client in ``rows`` from each client in ``columns`` (HiCS-FL Eq. 9).
 
-    The distance of clients u and k is lam * angle + (1 - lam) * |H_u - H_k|.
+    The distance of clients u and k is lam * angle + (1 - lam) * |H_u - H_k|. The angle is the angle
+    between their updates, and H is their estimated entropy.
 
     Returns:
-        [n, m] float64, for n rows and m columns.
+        [n, m] float64, for n clients in ``rows`` and m clients in ``columns``.
     """
     gaps = (rows.entropies.unsqueeze(1) - columns.entropies).abs_()
     return angles_between(rows.updates, columns.updates).mul_(lam).add_(gaps, alpha=1 - lam)
@@ -113,25 +115,25 @@ def draw_cohort(
     cohort_size: int,
     generator: np.random.Generator,
 ) -> list[int]:
-    """Draw K different clients: for each one first a cluster, then a client of this cluster.
+    """Draw K different clients. Each draw chooses a cluster, then a client of this cluster.
 
     The probability of cluster m is proportional to exp(gamma * mean H in cluster m) (HiCS-FL Eq.
-    10). Within a cluster the odds are proportional to n_k. A cluster without remaining clients is
-    not drawn.
+    10), where H are the label entropies. Within a cluster the odds of client k are proportional to
+    its number n_k of samples. A cluster whose clients have all been drawn is not drawn again.
 
     Args:
         entropies: [N] label entropies H.
         clusters: [N] int64 labels 0 to M-1. Each cluster has a client.
         sizes: n_k [N], positive.
-        gamma: with 0 all clusters have the same probability.
+        gamma: preference for high entropy. With 0 all clusters have the same probability.
         cohort_size: K, at most N.
         generator: makes the random draws.
 
     Returns:
         The indices of the K drawn clients, in the order of the draws.
     """
-    # Exponential variables with rates n_k sort the clients of a cluster like draws without
-    # replacement with odds proportional to n_k.
+    # Give each client a random key from the exponential distribution with rate n_k. The order of
+    # the keys is the order of draws without replacement with odds proportional to n_k.
     keys = generator.exponential(size=len(sizes)) / sizes.numpy()
     first = _smallest(keys, clusters.numpy(), cohort_size)
     queue = first[np.lexsort((keys[first], clusters.numpy()[first]))]
@@ -149,12 +151,12 @@ def draw_cohort(
 
 
 def _smallest(keys: np.ndarray, clusters: np.ndarray, most: int) -> np.ndarray:
-    """The positions of the ``most`` smallest ``keys`` [N] of each cluster.
+    """The positions in ``keys`` [N] of the ``most`` smallest keys of each cluster.
 
-    ``clusters`` [N] has the cluster of each key, 0 to M-1. Only the smallest keys are sorted later;
-    in a large population they are few.
+    Only these keys are sorted later, which saves time in a large population. ``clusters`` [N] has
+    the cluster of each key, 0 to M-1.
     """
-    # Sorting integers of 16 bits takes time proportional to their number.
+    # numpy sorts 16-bit integers in linear time.
     small = clusters.astype(np.uint16) if clusters.max() < 2**16 else clusters
     members = np.split(np.argsort(small, kind="stable"), np.bincount(clusters).cumsum()[:-1])
     return np.concatenate(

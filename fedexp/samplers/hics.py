@@ -1,9 +1,9 @@
 """HiCS-FL (Chen and Vikalo, arXiv 2310.00198): cohorts from clusters of similar clients.
 
-Local training updates the bias of the output layer. The update shows how balanced a client's
-labels are: with unbalanced labels few entries grow, and the entropy of the update's softmax is low.
-Clients with similar updates are in the same cluster. In early rounds, clusters with high entropy
-are drawn more often.
+Local training updates the bias of the output layer. This update shows how balanced a client's
+labels are. If the labels are unbalanced, few entries of the bias grow, and the softmax of the
+update has a low entropy. Clients with similar updates are in the same cluster. In early rounds,
+clusters with high entropy are drawn more often.
 """
 
 from __future__ import annotations
@@ -53,59 +53,61 @@ _SHORTENED = (
 class HiCS(Sampler):
     """Clusters clients with similar updates, and prefers clusters with high label entropy.
 
-    The first ceil(N / K) rounds are the warm-up: they select every client one time. N is the number
-    of clients with data. If K does not divide N, the last of these rounds has a smaller cohort.
-    After the warm-up, each round clusters all clients by their latest signals. A client whose
-    update never arrived has a zero signal. The entropy of a zero signal is the largest possible, so
-    such a client is likely to be selected soon. A signal that is not finite is ignored.
+    A client's signal is a vector of C numbers that describes its local training: the update of the
+    output layer's bias, or a substitute. The first ceil(N / K) rounds are the warm-up, which
+    selects every client one time. N is the number of clients with data. If K does not divide N, the
+    last round of the warm-up has a smaller cohort. After the warm-up, each round clusters all
+    clients by their latest signals. A client whose update never arrived has a zero signal. The
+    entropy of a zero signal is the largest possible, so such a client is likely to be selected
+    soon. A signal that is not finite is ignored.
 
     In a large population ``warm_up_rounds`` should end the warm-up earlier. The clients that the
-    warm-up did not select have zero signals. These signals are equal, so these clients are in one
-    cluster. They cost a few passes over N numbers in each round. The remaining time of a round
-    grows with the number n of known clients: with n^3 up to ``exact_up_to`` clients, then with n
-    times ``landmarks``.
+    warm-up did not select have equal signals, all zero, so these clients are in one cluster. They
+    add only a few passes over N numbers to each round. The remaining time of a round grows with the
+    number n of other clients: with n^3 up to ``exact_up_to`` clients, then with n times
+    ``landmarks``.
 
     The server needs memory for N C numbers. With ``angle_on=head`` it needs N D numbers more, where
-    D is the size of the head.
+    D is the number of weights in the head.
 
     Args:
-        signal: the client's signal: delta_b, the update of the output layer's bias, or a
-            substitute.
-            ``bias`` is the update itself, from the sent weights.
-            ``virtual_bias`` is the update that plain SGD would give a bias, measured during local
-            training. It works with every head and adds C numbers to the upload.
-            ``weight_rowmean`` has the row means of the update of the head's weight matrix, from the
-            sent weights (released code).
-            ``class_counts`` means that clients send their class counts, C numbers, as FedNH's and
-            FedSC's clients do anyway. The entropy is then exact.
-            ``auto`` means ``bias`` if the head has a trained and shared bias, else
-            ``class_counts``.
-            ``labels`` is an oracle that knows the class counts of all clients before they send
-            anything. Cohorts then depend on training only with ``angle_on=head``.
+        signal: the kind of signal. The paper uses delta_b, the update of the output layer's bias.
+            ``bias``: the server computes delta_b from the sent weights.
+            ``virtual_bias``: the client computes the update that plain SGD would give a bias. This
+            works with every head and adds C numbers to the upload.
+            ``weight_rowmean`` (released code): the server computes the row means of the update of
+            the head's weight matrix.
+            ``class_counts``: clients send their class counts, C numbers. FedNH's and FedSC's
+            clients send their class counts anyway. The entropy is then exact.
+            ``auto``: ``bias`` if the head has a trained and shared bias, else ``class_counts``.
+            ``labels``: the server is an oracle that knows the class counts of all clients from the
+            start. Cohorts then depend on training only with ``angle_on=head``.
         temperature: temperature of the softmax in the entropy. It should be as large as typical
             entries of the updates. It is not used with ``class_counts`` and ``labels``.
         scale: with ``fixed``, as in the paper, all updates have the same temperature. When the
             norms of the updates become small, all clients look balanced. With ``client`` each
-            update is first divided by its norm, so the norm does not matter; see
+            update is first divided by its norm, so the estimate does not depend on the norm; see
             ``estimated_entropy``.
-        lam: weight of the angle in the distance; the entropy has weight 1 - lam.
-        gamma_0: initial preference for high entropy. In round t of T it is gamma_0 (1 - t/T).
+        lam: weight of the angle in the distance; the difference of entropies has weight 1 - lam.
+        gamma_0: initial preference for high entropy. In round t of T the preference is
+            gamma_0 (1 - t/T).
         clusters: M, the number of clusters, or None for K clusters.
-        linkage_on: see ``ward``; the released code uses ``rows``.
-        exact_up_to: the largest number of clients that are all clustered. If there are more,
-            ``landmarks`` of them are drawn anew in each round and clustered. Every other client
-            joins the nearest cluster.
-        landmarks: number of landmarks; at least M.
+        linkage_on: the input of Ward's method, see ``ward``. The released code uses ``rows``.
+        exact_up_to: the largest number of clients that are all clustered. If there are more
+            clients, each round draws a random sample of clients, the landmarks, and clusters these.
+            Every other client joins the nearest cluster.
+        landmarks: number of landmarks, at least M.
         warm_up_rounds: limit on the warm-up rounds. If None, the warm-up has ceil(N / K) rounds, as
             in the paper.
         refresh: when to replace a client's signal. With ``always`` each update of the client
-            replaces it (Alg. 1, line 18). With ``warm_up`` (released code) only the client's first
-            update does. The first update comes in the warm-up unless it was lost.
-        warm_up_order: order of the clients in the warm-up. It is ``random``, or by number with
-            ``client`` (released code).
-        angle_on: the vectors whose angles are in the distance. With ``signal`` they are the
-            signals. With ``head`` (released code) they are the updates of the head's weight matrix
-            and bias together.
+            replaces the signal (Alg. 1, line 18). With ``warm_up`` (released code) the signal of
+            the client's first update is kept. The first update comes in the warm-up unless it was
+            lost.
+        warm_up_order: order of the clients in the warm-up. With ``random`` the order is random.
+            With ``client`` (released code) clients are in the order of their numbers.
+        angle_on: the vectors between which the angle in the distance is measured. With ``signal``
+            they are the clients' signals. With ``head`` (released code) a client's vector is the
+            update of the head's weight matrix and bias together.
     """
 
     traits = frozenset({DRAWS_BY_SIZE, TAKES_STALE})
@@ -136,10 +138,10 @@ class HiCS(Sampler):
             self.discourages = {SHORTENS_STEPS: _SHORTENED}
 
     def setup(self, setting: Setting) -> None:
-        """Find the signal in this head.
+        """Find the weights from which the signal is computed, and make the zero signals.
 
         Raises:
-            InputError: the head has no such signal, or there are too few landmarks.
+            InputError: the head has no weights for this signal, or there are too few landmarks.
         """
         super().setup(setting)
         self.rounds = setting.rounds
@@ -165,7 +167,7 @@ class HiCS(Sampler):
         if self.signal == "labels":
             self.signals = setting.all_class_counts("sampler.signal=labels").float()
         self.head_updates = torch.zeros(setting.num_clients, head_size)
-        # The clients in the figures. The clusters of other clients are not stored.
+        # Numbers of the clients in the figures. The clusters of other clients are not stored.
         self.shown = evenly_spaced(torch.arange(setting.num_clients), MOST_SHOWN)
         self.memberships: dict[int, Tensor] = {}
         self._clusters_found: int | None = None
@@ -173,9 +175,9 @@ class HiCS(Sampler):
     # The server's half.
 
     def select(self, round: int) -> list[int]:
-        """Select the next clients of a fixed order in the warm-up; later draw by clusters.
+        """Select the next clients in the order of the warm-up; after the warm-up draw by clusters.
 
-        The draw depends only on the clusters, the seed and the round.
+        The draw by clusters depends only on the clusters, the seed and the round.
         """
         self._clusters_found = None
         if round <= self.warm_up_rounds:
@@ -199,7 +201,7 @@ class HiCS(Sampler):
         return self.gamma_0 * max(0.0, 1 - round / self.rounds)
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """Compute the signal from the weights, and the head's update if the angles need it."""
+        """Compute the signal from the sent weights, and the head's update for ``angle_on=head``."""
         found = self.source.extract(weights, current)
         if self.head_names:
             found["head_update"] = flat_update(weights, current, self.head_names)
@@ -212,10 +214,10 @@ class HiCS(Sampler):
             self._store(update.client, update.extras)
 
     def metrics(self) -> dict[str, float]:
-        """The number of clusters, and the quality of the estimated entropies.
+        """The number of clusters, and a measure of how good the estimated entropies are.
 
-        ``sampler/entropy_spearman`` is the rank correlation with the true label entropies, which a
-        real server would not know.
+        ``sampler/entropy_spearman`` is the rank correlation between the estimated and the true
+        label entropies. A real server would not know the true entropies.
         """
         found = {}
         if self._clusters_found is not None:
@@ -224,14 +226,14 @@ class HiCS(Sampler):
         return found if rho is None else found | {"sampler/entropy_spearman": rho}
 
     def server_state(self) -> dict[str, Any]:
-        """The signals, and the clusters of all rounds for the figure."""
+        """What a checkpoint stores: the signals, and the clusters of all rounds for the figure."""
         state = {"signals": self.signals.clone(), "memberships": dict(self.memberships)}
         if self.head_names:
             state["head_updates"] = self.head_updates.clone()
         return super().server_state() | state
 
     def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
+        """Restore what ``server_state`` returned."""
         super().load_server_state(state)
         self.signals, self.memberships = state["signals"].clone(), dict(state["memberships"])
         if self.head_names:
@@ -254,18 +256,18 @@ class HiCS(Sampler):
     # The client's half.
 
     def measure(self, batch: Forward) -> Tensors:
-        """The quantities of one batch that the signal needs; see ``signals``."""
+        """Compute from one batch what the client's signal needs; see ``signals``."""
         return self.source.measure(batch)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The client's signal [C], from which the server estimates its label entropy.
+        """Send the signal [C], from which the server estimates the client's label entropy.
 
-        The report is empty if the server knows the signal or computes it from the sent weights.
+        Nothing is sent if the server knows the signal or computes it from the sent weights.
         """
         return self.source.report(client, client.measured(self))
 
     def _warm_up(self, round: int) -> list[int]:
-        """The next clients of the order; a client that is not available is passed over."""
+        """The next clients in the order of the warm-up; unavailable clients are skipped."""
         start = (round - 1) * self.most_chosen
         following = np.roll(self.order, -start)
         present = following[np.isin(following, self.eligible)]
@@ -273,13 +275,13 @@ class HiCS(Sampler):
         return sorted(present[:most].tolist())
 
     def _warm_up_order(self) -> np.ndarray:
-        """All clients with data [n], in the order in which the warm-up selects them."""
+        """The numbers [n] of all clients with data, in the order of the warm-up."""
         if self.warm_up_order == "client":
             return self.with_data
         return numpy_generator(self.seed, "warm_up").permutation(self.with_data)
 
     def _clustered(self, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """The estimated entropy [n] and the cluster [n] of each client with data."""
+        """The estimated entropies [n] and the clusters [n] of the clients that can be chosen."""
         known = torch.ones(len(self.eligible), dtype=torch.bool)
         if len(known) > self.exact_up_to:
             known = self.signals.any(dim=1)[self.eligible]
@@ -299,7 +301,7 @@ class HiCS(Sampler):
         return entropies, by_mean_entropy(entropies, clusters)
 
     def _profiles(self, clients: np.ndarray | None = None) -> Profiles:
-        """The profiles of ``clients`` [n], or of all clients with data if it is None."""
+        """The profiles of ``clients`` [n]; None means all clients that can be chosen."""
         clients = self.eligible if clients is None else clients
         signals = self.signals[clients]
         updates = self.head_updates[clients] if self.head_names else signals
@@ -313,7 +315,7 @@ class HiCS(Sampler):
         return estimated_entropy(signals, self.temperature, self.scale)
 
     def _store(self, client: int, extracted: Tensors) -> None:
-        """Store a client's tensors if they are finite and ``refresh`` allows it."""
+        """Store a client's signal and head update if they are finite and ``refresh`` allows it."""
         stored = self.head_updates if self.head_names else self.signals
         if self.refresh == "warm_up" and stored[client].any():
             return
@@ -325,14 +327,14 @@ class HiCS(Sampler):
             self.head_updates[client] = extracted["head_update"].cpu()
 
     def _record_clusters(self, round: int, clusters: Tensor) -> None:
-        """Store the clusters of this round for the figure; -1 marks a client without data."""
+        """Store this round's clusters for the figure; -1 marks a client that cannot be chosen."""
         everyone = torch.full((len(self.signals),), -1, dtype=torch.int32)
         everyone[self.eligible] = clusters.to(torch.int32)
         self.memberships[round] = everyone[self.shown]
         self._clusters_found = int(clusters.max()) + 1
 
     def _entropies(self, clients: Tensor) -> tuple[Tensor, Tensor]:
-        """The true and the estimated label entropies of ``clients``: a mask [N] or numbers [n]."""
+        """The true and estimated label entropies of ``clients``, a mask [N] or numbers [n]."""
         true = self.true_entropies[clients]
         if true.isnan().any():  # a client whose classes have not been counted yet
             numbers = clients.nonzero().flatten() if clients.dtype == torch.bool else clients

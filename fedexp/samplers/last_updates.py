@@ -15,24 +15,26 @@ from fedexp.errors import InputError
 from fedexp.samplers.base import Sampler
 
 _MOST_CLIENTS = 20_000
-"""Largest number of clients; the distances of all pairs take 3 GiB."""
+"""Largest number of clients. The distances of all pairs of them take 3 GiB."""
 
 _BLOCK = 16
-"""How many clients are compared at a time. It limits the memory that this needs."""
+"""How many clients are compared at a time; a smaller number needs less memory."""
 
 
 class LastUpdates(Sampler):
-    """Stores each client's last update w_k - w^t, and the distances between these updates.
+    """Stores the last update of each client, and the distances between these updates.
 
-    An update is one float32 vector [D] of the shared parameters, without buffers, on the CPU. So
-    the server and each checkpoint hold N D numbers when all clients have trained. The update of a
-    client that has not trained yet is zero. An update that is not finite is ignored. A round
-    recomputes only the distances of its cohort to all clients, in about K N D operations.
+    An update is w_k - w^t: the weights that client k trained, minus the global weights that it
+    received. It is stored on the CPU as one float32 vector of the D shared parameters, without
+    buffers. So the server and each checkpoint hold N D numbers when all clients have trained. The
+    update of a client that has not trained yet is zero. An update that is not finite is ignored. A
+    round recomputes only the distances between its cohort and all clients, in about K N D
+    operations.
 
     Attributes:
-        updates: client -> its last update [D], for clients that have trained.
-        distances: [n, n] float64, the distances between the n clients with data, in the order of
-            their numbers; zero on the diagonal.
+        updates: number of the client -> last update [D], for clients that have trained.
+        distances: [n, n] float64 distances between the n clients with data, which are in the order
+            of their numbers. The diagonal is zero.
     """
 
     takes_tokens = True
@@ -40,7 +42,7 @@ class LastUpdates(Sampler):
     distances: Tensor
 
     def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Distance [n, m] float64 of each of ``rows`` [n, D] from each of ``columns`` [m, D]."""
+        """The distances [n, m] float64 between ``rows`` [n, D] and ``columns`` [m, D]."""
         raise NotImplementedError
 
     def setup(self, setting: Setting) -> None:
@@ -72,13 +74,13 @@ class LastUpdates(Sampler):
         return {"update": self.flatten({n: weights[n] - current[n] for n in self.names})}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Replace the updates of the cohort."""
+        """Replace the stored updates of the cohort by the arrived ones."""
         super().aggregate(updates)
         self.replace({each.client: each.extras["update"] for each in updates if each.extras})
 
     @property
     def distances_now(self) -> Tensor:
-        """[n, n] the distances between the clients that can be chosen in this round."""
+        """The distances [n, n] between the n clients that can be chosen in this round."""
         places = torch.from_numpy(np.flatnonzero(self.available))
         return self.distances[places][:, places]
 
@@ -87,10 +89,10 @@ class LastUpdates(Sampler):
         return torch.cat([tensors[name].flatten().float() for name in self.names])
 
     def replace(self, vectors: Mapping[int, Tensor]) -> None:
-        """Replace the updates of some clients and recompute the distances of these clients.
+        """Replace the stored updates of some clients, and recompute their distances to all clients.
 
         Args:
-            vectors: client -> its new update [D].
+            vectors: number of the client -> new update [D].
         """
         if not vectors:
             return
@@ -105,17 +107,17 @@ class LastUpdates(Sampler):
         self.distances.fill_diagonal_(0)
 
     def server_state(self) -> dict[str, Any]:
-        """The state of ``Sampler``, and the updates and the distances."""
+        """What a checkpoint stores: the state of ``Sampler``, the updates and the distances."""
         state = {"updates": dict(self.updates), "distances": self.distances.clone()}
         return super().server_state() | state
 
     def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
+        """Restore what ``server_state`` returned."""
         super().load_server_state(state)
         self.updates, self.distances = dict(state["updates"]), state["distances"].clone()
 
     def _vectors(self, places: Tensor) -> Tensor:
-        """Last updates [n, D]; ``places`` [n] are positions in the list of clients with data."""
+        """The last updates [n, D] of the clients at positions ``places`` [n] in ``with_data``."""
         zero = torch.zeros(self.width)
         clients = self.with_data[places.numpy()].tolist()
         return torch.stack([self.updates.get(client, zero) for client in clients])

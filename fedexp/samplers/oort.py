@@ -28,18 +28,18 @@ _LEAST = 1e-9
 def statistical_scores(
     utilities: np.ndarray, last_rounds: np.ndarray, round: int, clip: float
 ) -> np.ndarray:
-    """The part of the scores that does not depend on devices, [n].
+    """Compute the part of the clients' scores that does not depend on their devices, [n].
 
-    Utilities above the quantile ``clip`` count as this quantile. They are then scaled to 0 ... 1,
-    as in the released code. The bonus sqrt(0.1 ln R / L) is added: L is the round in which the
-    client trained last, R the current round. So a client that was not chosen for long becomes
-    likely again.
+    A utility above the quantile ``clip`` of all utilities is replaced by this quantile. Then the
+    utilities are scaled to the range from 0 to 1, as in the released code. Finally the bonus
+    sqrt(0.1 ln R / L) is added, where R is the current round and L is the round in which the client
+    trained last. The bonus makes a client likely again that was not chosen for a long time.
 
     Args:
-        utilities: U [n], of clients that have trained.
-        last_rounds: L [n], from 1.
-        round: R, above L.
-        clip: 0 to 1; 1: no clipping.
+        utilities: [n] statistical utilities of n clients that have trained; see ``Oort``.
+        last_rounds: L [n], at least 1.
+        round: R, larger than each L.
+        clip: the quantile at which utilities are clipped, from 0 to 1. With 1 nothing is clipped.
     """
     clipped = np.minimum(utilities, np.quantile(utilities, clip))
     spread = clipped.max() - clipped.min()
@@ -49,10 +49,10 @@ def statistical_scores(
 
 
 def slow_penalty(seconds: np.ndarray, preferred: float, alpha: float) -> np.ndarray:
-    """(T / t)^alpha for clients with t above T, else 1, [n].
+    """The factors [n] of slow clients' scores: (T / t)^alpha if t > T, else 1.
 
     Args:
-        seconds: t [n], the seconds of the clients' turns.
+        seconds: t [n], how long each client's turn takes.
         preferred: T, the preferred length of a round.
         alpha: strength of the penalty.
     """
@@ -65,8 +65,9 @@ def draw_above_cut(
 ) -> np.ndarray:
     """Draw ``count`` of n clients with odds proportional to their ``scores`` [n].
 
-    Only clients take part whose score is at least ``cut`` times the score of the client in place
-    ``count``, the largest score first. Returns positions [count].
+    Let s be the score at place ``count`` when the scores are sorted, largest first. Only clients
+    with a score of at least ``cut`` times s can be drawn. Returns the positions [count] of the
+    drawn clients in ``scores``.
     """
     if not count:
         return np.empty(0, dtype=np.int64)
@@ -78,31 +79,33 @@ def draw_above_cut(
 
 
 class Oort(Sampler):
-    """A share epsilon of the cohort has not trained yet; the others are drawn by their scores.
+    """Prefers clients with high scores; a share epsilon of the cohort has not trained yet.
 
-    The statistical utility of client k is n_k sqrt(mean of loss^2), over all samples of all steps
-    of its last turn; the client sends it, one number. A client's score is the scaled utility plus a
-    bonus (``statistical_scores``), times a penalty if its last turn took longer than T
-    (``slow_penalty``). Clients that have not trained are drawn with odds proportional to 1 / t, by
-    the expected seconds t of a turn. T is a quantile of the seconds of all clients with data. The
-    pacer raises this quantile after every ``window`` rounds whose utilities have a smaller sum than
-    the ``window`` rounds before.
+    The statistical utility of client k is n_k sqrt(mean of loss^2). n_k is its number of samples,
+    and the mean is over all samples of all steps of its last turn. The client sends this one
+    number. A client's score is the scaled utility plus a bonus (``statistical_scores``). If the
+    client's last turn took longer than T, the score is multiplied by a penalty (``slow_penalty``).
+    T is a quantile of the seconds of all clients with data. After every ``window`` rounds the
+    utilities of these rounds are summed. If the sum is smaller than the sum over the ``window``
+    rounds before, the quantile is raised. This rule is called the pacer. Clients that have not
+    trained are drawn with odds proportional to 1 / t, where t is the expected time of a turn.
 
     The algorithm is the paper's Alg. 1, written from memory and not compared with the paper. The
     scaled utilities, the bonus and the quantile in place of seconds follow the released code.
 
     Args:
         exploration: epsilon in the first round.
-        exploration_decay: factor of epsilon from round to round.
+        exploration_decay: epsilon is multiplied by this factor after each round.
         exploration_min: smallest epsilon.
         alpha: strength of the penalty of slow clients.
-        preferred: the quantile of the clients' seconds that is T at first; 1: no penalty.
-        pacer_step: added to this quantile.
-        window: W, rounds that the pacer compares.
-        cut: the clients that are drawn by scores have at least this share of the cut-off score.
+        preferred: the quantile of the clients' seconds that is T at first. With 1 there is no
+            penalty.
+        pacer_step: how much the pacer raises this quantile.
+        window: number of rounds whose sums of utilities the pacer compares.
+        cut: limits the draw by scores to clients with high scores, see ``draw_above_cut``.
         clip: the quantile at which utilities are clipped.
-        most_rounds: a client that trained this often is left out, as long as enough others remain;
-            None: no limit.
+        most_rounds: a client that trained this often is left out, as long as enough others remain.
+            None means no limit.
     """
 
     takes_tokens = True
@@ -133,7 +136,7 @@ class Oort(Sampler):
         self.cut, self.clip, self.most_rounds = cut, clip, most_rounds
 
     def setup(self, setting: Setting) -> None:
-        """Start from the expected seconds of every client, without any utility."""
+        """Set each client's seconds to the expected time of a turn. No client has a utility yet."""
         super().setup(setting)
         everyone = np.arange(setting.num_clients)
         expected = setting.turn_seconds  # None in an exported model, which never selects
@@ -148,7 +151,7 @@ class Oort(Sampler):
     # The server's half.
 
     def select(self, round: int) -> list[int]:
-        """Draw clients that have not trained, and others by their scores.
+        """Draw clients that have not trained at random, and trained clients by their scores.
 
         The draws depend on the seed and the round.
         """
@@ -179,7 +182,7 @@ class Oort(Sampler):
         return float(np.quantile(self.seconds[self.with_data], self.quantile))
 
     def scores(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """The scores [n] of ``clients`` [n], which have trained."""
+        """The scores [n] of ``clients`` [n], which must have trained."""
         if not len(clients):
             return np.empty(0)
         utilities, last = self.utilities[clients], self.last_rounds[clients]
@@ -198,7 +201,7 @@ class Oort(Sampler):
             self.seconds[client] = value
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Store the cohort's utilities, and let the pacer compare the last rounds."""
+        """Store the cohort's utilities, and raise the quantile of T if their sum has fallen."""
         super().aggregate(updates)
         found = {each.client: each.extras["utility"].item() for each in updates}
         finite = {client: value for client, value in found.items() if math.isfinite(value)}
@@ -211,13 +214,13 @@ class Oort(Sampler):
             self.quantile = min(1.0, self.quantile + self.pacer_step)
 
     def metrics(self) -> dict[str, float]:
-        """T, if there is one, and epsilon."""
+        """Epsilon, and the preferred length T of a round if it is finite."""
         preferred = self.preferred_seconds()
         found = {"sampler/exploration": self.epsilon(self._round)}
         return found if preferred == math.inf else found | {"sampler/preferred_s": preferred}
 
     def server_state(self) -> dict[str, Any]:
-        """Also the clients' seconds, utilities and last rounds, and the pacer."""
+        """What a checkpoint stores, with the clients' utilities and the state of the pacer."""
         return super().server_state() | {
             "seconds": torch.from_numpy(self.seconds.copy()),
             "utilities": torch.from_numpy(self.utilities.copy()),
@@ -226,7 +229,7 @@ class Oort(Sampler):
         }
 
     def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
+        """Restore what ``server_state`` returned."""
         super().load_server_state(state)
         for name in ("seconds", "utilities", "last_rounds"):
             setattr(self, name, state[name].numpy().copy())
@@ -237,20 +240,20 @@ class Oort(Sampler):
     # The client's half.
 
     def measure(self, batch: Forward) -> Tensors:
-        """Sum of the squared losses of a batch's samples, and their number."""
+        """The sum of the squared losses of a batch's samples, and the number of these samples."""
         losses = F.cross_entropy(batch.logits.float(), batch.targets, reduction="none")
         real = torch.ones_like(losses) if batch.real is None else batch.real
         squares = torch.where(real > 0, losses.square(), 0.0)
         return {"squares": squares.sum(), "samples": real.sum()}
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """``utility``, a float32 scalar."""
+        """Send the client's statistical ``utility``, a float32 scalar."""
         found = client.measured(self)
         mean = found["squares"] / found["samples"]
         return {"utility": client.data.num_samples * mean.sqrt()}
 
     def _within_limit(self, clients: np.ndarray) -> np.ndarray:
-        """The clients that trained less than ``most_rounds`` times; all, if too few remain."""
+        """The clients that trained less than ``most_rounds`` times; all clients if too few did."""
         if self.most_rounds is None:
             return clients
         left = clients[self.times_chosen.numpy()[clients] < self.most_rounds]

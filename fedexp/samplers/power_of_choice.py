@@ -1,4 +1,4 @@
-"""Power-of-choice (Cho et al., AISTATS 2022): clients on which the global model's loss is large."""
+"""Power-of-choice (Cho et al., AISTATS 2022): cohorts on which the global model's loss is large."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from fedexp.samplers.base import Sampler
 
 
 class PowerOfChoice(Sampler):
-    """Draws d candidates with odds proportional to n_k; the K with the largest loss take part.
+    """Draws d candidates at random and chooses the K candidates with the largest loss.
 
-    n_k is the number of samples of client k. The loss is the mean cross-entropy of the global model
-    over all training data of a candidate, in eval mode. This is the paper's strategy pi_pow-d. With
-    d = N it always finds the largest losses. Among candidates with equal losses, the lowest client
-    number is chosen (in the paper a random client). A client whose loss is NaN comes last. The
-    paper averages the cohort uniformly (``aggregator=uniform``).
+    The odds of client k to become a candidate are proportional to its number n_k of samples. The
+    loss is the mean cross-entropy of the global model over all training data of a candidate, in
+    eval mode. This is the paper's strategy pi_pow-d. With d = N the cohort always has the largest
+    losses of all clients. Among candidates with equal losses, the client with the lowest number is
+    chosen (in the paper a random client). A client whose loss is NaN comes last. The paper averages
+    the cohort uniformly (``aggregator=uniform``).
 
     Args:
-        candidates: d, at least K. If None, d = 2 K. If fewer than d clients have data, all of them
-            are candidates.
+        candidates: d, at least K. None means d = 2 K. If fewer than d clients have data, all
+            clients with data are candidates.
     """
 
     takes_tokens = True
@@ -58,15 +59,15 @@ class PowerOfChoice(Sampler):
         return sorted(drawn.tolist())
 
     def answer(self, client: Client) -> Tensors:
-        """The client's ``loss``, a float32 scalar."""
+        """Compute the global model's ``loss`` on the client's data, a float32 scalar."""
         return {"loss": training_loss(client)}
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
-        """Store the losses for the choice."""
+        """Store the candidates' losses until the choice."""
         self.losses = {client: answer["loss"].item() for client, answer in answers.items()}
 
     def select(self, round: int) -> list[int]:
-        """The K candidates with the largest loss."""
+        """Choose the K candidates with the largest loss."""
 
         def rank(client: int) -> tuple[bool, float, int]:
             loss = self.losses[client]

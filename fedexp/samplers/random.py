@@ -1,4 +1,4 @@
-"""Random cohorts."""
+"""A sampler that draws random cohorts."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from fedexp.samplers.base import Sampler
 
 
 class Random(Sampler):
-    """K different clients, drawn without replacement.
+    """Draws K different clients at random.
 
     Args:
         weighting: with ``uniform`` all clients have the same odds; with ``samples`` the odds are
@@ -22,7 +22,7 @@ class Random(Sampler):
         self.traits = frozenset({odds, TAKES_STALE})
 
     def select(self, round: int) -> list[int]:
-        """Draw the cohort without replacement. The draw depends on the seed and the round."""
+        """Draw K clients without replacement. The draw depends on the seed and the round."""
         odds = None if self.weighting == "uniform" else self.sizes / self.sizes.sum()
         draw = self.generator("sampler", round)
         cohort = draw.choice(self.eligible, self.cohort_size, replace=False, p=odds)

@@ -1,4 +1,4 @@
-"""A request for clients, and the answer to it."""
+"""A request to a sampler for clients, and the sampler's answer."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Request:
-    """The clients that are wanted from a sampler; by default a whole cohort.
+    """Asks a sampler for clients, by default for a whole cohort.
 
     Attributes:
-        places: the largest number of clients; None for K.
-        busy: clients that cannot be chosen.
-        selection: number of the selection in its round, from 0. Random draws depend on it.
-        waits: whether the clock advances to the next arrival of a client if nobody is available.
+        places: the largest number of clients to choose. None means K.
+        busy: numbers of clients that cannot be chosen.
+        selection: 0 for the first selection in a round, 1 for the second, and so on. The sampler's
+            random draws depend on this number.
+        waits: if no client is available, whether the simulated clock advances until a client is.
     """
 
     places: int | None = None
@@ -26,8 +27,9 @@ class Selected(NamedTuple):
     """The clients that a sampler chose.
 
     Attributes:
-        clients: all of them.
-        training: the clients of this process that train now, without clients that drop out.
+        clients: numbers of all chosen clients.
+        training: numbers of the chosen clients that train in this process. Clients that drop out
+            are left out.
     """
 
     clients: Sequence[int]

@@ -1,4 +1,4 @@
-"""Clients one after another, for debugging."""
+"""A sampler that chooses clients one after another, for debugging."""
 
 import numpy as np
 
@@ -7,16 +7,16 @@ from fedexp.samplers.base import Sampler
 
 
 class RoundRobin(Sampler):
-    """Clients in order of their numbers, K at a time, starting over after the last.
+    """Chooses clients in order of their numbers, K in each round, and again from the first.
 
-    A client that is not available is passed over.
+    A client that is not available is skipped.
     """
 
     takes_tokens = True
     traits = frozenset({TAKES_STALE})
 
     def select(self, round: int) -> list[int]:
-        """The next K clients."""
+        """Choose the next K available clients."""
         clients = len(self.with_data)
         start = (round - 1) * self.most_chosen
         turns = np.arange(start, start + clients) % clients

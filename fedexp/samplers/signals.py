@@ -18,70 +18,70 @@ SignalName = Literal["auto", "bias", "virtual_bias", "weight_rowmean", "class_co
 class Signal:
     """A client's signal: C numbers that describe its local training.
 
-    A subclass either computes the numbers from the sent weights at the server, or measures them at
-    the client and sends them. This base class has no signal.
+    A subclass computes the numbers either at the server, from the sent weights, or at the client,
+    which then sends them. This base class computes no signal.
 
     Attributes:
-        counts_labels: whether the numbers are the client's class counts. If so, the entropy is
+        counts_labels: whether the signal is the client's class counts. If so, the label entropy is
             exact.
     """
 
     counts_labels: ClassVar[bool] = False
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """Server: the ``signal`` [C], if the server computes it from the sent weights."""
+        """Server: compute ``signal`` [C] from the sent weights; {} if the client computes it."""
         return {}
 
     def measure(self, batch: Forward) -> Tensors:
-        """Client: the tensors to sum over the steps of local training."""
+        """Client: compute tensors of one batch. They are summed over the local steps."""
         return {}
 
     def report(self, client: Client, measured: Tensors) -> Tensors:
-        """Client: the ``signal`` [C], if it must be sent.
+        """Client: compute ``signal`` [C] and send it; {} if the server computes it.
 
         Args:
             client: the client.
-            measured: the sums of the tensors of ``measure`` over the steps.
+            measured: the tensors that ``measure`` returned, summed over the steps.
         """
         return {}
 
 
 class WeightUpdate(Signal):
-    """The update (local minus global) of a bias [C], or its row means for a matrix [C, d]."""
+    """The update (local minus global) of a bias, or the row means of a matrix's update."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """The update of a bias, or the row means of the update of a matrix."""
+        """The update of a bias [C], or the row means [C] of the update of a matrix [C, d]."""
         step = _step(weights, current, self.name)
         return {"signal": step if step.dim() == 1 else step.mean(dim=1)}
 
 
 class VirtualBias(Signal):
-    """The update that plain SGD would give a bias. It works for heads without a bias, too."""
+    """The update that plain SGD would give a bias, even if the head has no bias."""
 
     def measure(self, batch: Forward) -> Tensors:
-        """``residual`` [C]: minus the cross-entropy's gradient with respect to a bias."""
+        """Compute ``residual`` [C]: the negative gradient of the cross-entropy for a bias."""
         shares = torch.softmax(batch.logits.float(), dim=1)
         return {"residual": batch.mean(F.one_hot(batch.targets, shares.shape[1]) - shares)}
 
     def report(self, client: Client, measured: Tensors) -> Tensors:
-        """The learning rate times the sum of the residuals."""
+        """Send the learning rate times the sum of the residuals."""
         return {"signal": client.learning_rate * measured["residual"]}
 
 
 class ClassCounts(Signal):
     """The client's class counts, for heads without a trained bias.
 
-    FedNH's and FedSC's clients send their class counts anyway. The server then knows every label
-    distribution exactly; the update of a bias gives only an estimate.
+    With class counts the server knows every label distribution exactly, while the update of a bias
+    gives only an estimate. FedNH's and FedSC's clients send their class counts anyway.
     """
 
     counts_labels = True
 
     def report(self, client: Client, measured: Tensors) -> Tensors:
-        """The number of training samples of each class."""
+        """Send the client's number of training samples of each class."""
         return {"signal": client.data.class_counts.float()}
 
 
@@ -92,11 +92,11 @@ class Labels(Signal):
 
 
 def find_signal(name: SignalName, setting: Setting) -> Signal:
-    """Find the source of the signal ``name`` for this head.
+    """Find the object that computes the signal ``name`` for the head of this run.
 
-    ``auto`` is the update of a trained and shared bias, or the class counts if the head has no such
-    bias. If the head uses scaled cosines or a fixed classifier, ``virtual_bias`` and
-    ``weight_rowmean`` do not order clients by their label entropy.
+    ``auto`` means the update of a trained and shared bias, or the class counts if the head has no
+    such bias. If the head uses scaled cosines or a fixed classifier, entropies from
+    ``virtual_bias`` and ``weight_rowmean`` do not order clients by their true label entropies.
 
     Raises:
         InputError: the head has no weight from which the signal can be computed.
@@ -121,7 +121,7 @@ def head_weights(setting: Setting) -> list[str]:
     """Names of the head's trained and shared weight matrices [C, d] and biases [C].
 
     Raises:
-        InputError: there is no such matrix.
+        InputError: the head has no trained and shared weight matrix.
     """
     if not _matrices(setting):
         raise InputError(
@@ -132,7 +132,7 @@ def head_weights(setting: Setting) -> list[str]:
 
 
 def flat_update(weights: Tensors, current: Tensors, names: list[str]) -> Tensor:
-    """The update (local minus global) of the weights ``names`` as one vector, float32."""
+    """Join the updates (local minus global) of the weights ``names`` into one float32 vector."""
     return torch.cat([_step(weights, current, name).flatten() for name in names])
 
 

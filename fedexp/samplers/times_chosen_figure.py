@@ -1,4 +1,4 @@
-"""The figure of how often each client was chosen."""
+"""A figure that shows how often each client was chosen."""
 
 import torch
 from matplotlib.figure import Figure
@@ -16,9 +16,10 @@ def times_chosen_bars(
 
     Args:
         times_chosen: [N] how often each client was chosen.
-        entropies: [n] label entropy of each shown client in nats; saved with the figure.
-        shown: [n] the numbers of the shown clients, which were all chosen at least one time. If
-            None, all N clients are shown.
+        entropies: [n] label entropy of each shown client in nats. It is saved with the figure but
+            not drawn.
+        shown: [n] the numbers of the shown clients, each chosen at least one time. If None, all N
+            clients are shown.
     """
     times = times_chosen.cpu().numpy()
     everyone = torch.arange(len(times))

@@ -1,4 +1,4 @@
-"""Ward's method with one point that represents many equal clients."""
+"""Ward's method for a population with many equal clients; one point represents all of these."""
 
 import numpy as np
 from scipy.cluster.hierarchy import DisjointSet, fcluster
@@ -15,29 +15,31 @@ def ward_beside_equals(
     clusters: int,
     linkage_on: LinkageOn,
 ) -> np.ndarray:
-    """Cluster m points and n equal points by ``ward``, without a matrix [m + n, m + n].
+    """Cluster m points and n equal points as ``ward`` does, without a matrix [m + n, m + n].
 
-    Any two equal points have the distance ``apart``. An equal point has the distance D >= ``apart``
-    from each of the m other points; D depends only on the other point. By the Lance-Williams
-    formula, a cluster with distance >= ``apart`` to two equal points also has distance >= ``apart``
-    to their union. So Ward's tree joins all equal points before one of them joins another point.
-    This function puts the equal points into the tree as one cluster of n points. The square of this
-    cluster's Ward distance from another point is
+    Any two equal points have the distance ``apart``. All equal points have the same distance
+    D >= ``apart`` from one of the m other points. By the Lance-Williams formula, a cluster with
+    distance >= ``apart`` from two equal points also has distance >= ``apart`` from the union of the
+    two. So Ward's tree joins all equal points before an equal point joins one of the m other
+    points. This function puts the equal points into the tree as one cluster of n points. The square
+    of the Ward distance between this cluster and one of the m other points is
 
         2 n / (n + 1) * (D^2 - apart^2 (n - 1) / (2 n)).
 
     Args:
-        distances: [m, m] symmetric, zero on the diagonal.
-        to_equals: D [m], at least ``apart``.
+        distances: [m, m] distances among the m points; symmetric, zero on the diagonal.
+        to_equals: D [m], the distance of each of the m points from the equal points.
         apart: distance between two equal points.
         number: n, the number of equal points, at least 1.
         clusters: the largest number of clusters.
-        linkage_on: see ``ward``. With ``rows`` the equal points have n equal columns, too.
+        linkage_on: the input of Ward's method, see ``ward``. With ``rows`` the matrix of distances
+            has n equal columns for the equal points.
 
     Returns:
-        [m + 1] int64 labels 0, 1, ...; the last label is for the equal points. If a cut into
-        ``clusters`` clusters would divide the equal points, there are fewer clusters. (``ward``
-        would divide them arbitrarily: they all join at the same height, so rounding decides.)
+        [m + 1] int64 numbers of clusters: 0, 1, ... The last entry is the cluster of all equal
+        points. If a cut into ``clusters`` clusters would divide the equal points, there are fewer
+        clusters. (``ward`` would divide the equal points arbitrarily: they all join at the same
+        height, so rounding decides.)
     """
     if not len(to_equals):
         return np.zeros(1, dtype=np.int64)
@@ -61,8 +63,8 @@ def _squares(
 ) -> tuple[np.ndarray, float]:
     """The squares of Ward's distances, and the height at which the equal points join.
 
-    ``ward_beside_equals`` explains the arguments. The squares are [m + 1, m + 1]; the last row and
-    the last column are for the equal points.
+    ``ward_beside_equals`` explains the arguments. The squares are a matrix [m + 1, m + 1]. Its last
+    row and last column belong to the cluster of the equal points.
     """
     if linkage_on == "rows":
         columns = np.column_stack([distances, np.sqrt(number) * to_equals])
@@ -81,16 +83,16 @@ def _squares(
 
 
 def group_tree(squares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Build Ward's tree over clusters instead of points, as scipy's [n - 1, 4] linkage matrix.
+    """Join n given clusters by Ward's method; the result is scipy's [n - 1, 4] linkage matrix.
 
     The algorithm is the nearest-neighbour chain (Murtagh, The Computer Journal 1983) with the
-    Lance-Williams formula; it takes O(n^2) time. The matrix's last column counts the given
-    clusters, not their points.
+    Lance-Williams formula. It takes O(n^2) time. The last column of the linkage matrix is the
+    number of given clusters in a joined cluster; in scipy it is the number of points.
 
     Args:
-        squares: [n, n] the squares of Ward's distances between the clusters. This function
-            overwrites them.
-        sizes: [n] number of points in each cluster.
+        squares: [n, n] the squares of Ward's distances between the given clusters. This function
+            overwrites this matrix.
+        sizes: [n] number of points in each given cluster.
     """
     np.fill_diagonal(squares, np.inf)
     sizes, left = sizes.astype(np.float64), np.ones(len(sizes), dtype=bool)
@@ -122,14 +124,14 @@ def group_tree(squares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def _in_order(merges: list[tuple[int, int, float]]) -> np.ndarray:
-    """Turn merges into scipy's linkage matrix.
+    """Sort merges of clusters by height and write them as scipy's linkage matrix.
 
     Args:
-        merges: triples (one point of the first cluster, one point of the second cluster, height).
+        merges: triples: a point of the first cluster, a point of the second cluster, the height.
     """
     count = len(merges) + 1
     clusters = DisjointSet(range(count))
-    number = list(range(count))  # of each cluster, at the place of the point that represents it
+    number = list(range(count))  # scipy's number of a cluster, at the index of its root point
     tree = np.empty((count - 1, 4))
     for place, (one, other, height) in enumerate(sorted(merges, key=lambda merge: merge[2])):
         pair = sorted((number[clusters[one]], number[clusters[other]]))

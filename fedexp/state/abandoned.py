@@ -1,4 +1,4 @@
-"""Find the files and folders of killed processes: a process's locks end with the process."""
+"""Removes files and folders of killed processes: a process's locks end with the process."""
 
 import re
 import shutil
@@ -16,14 +16,14 @@ YOUNG = 60
 """Age in seconds below which a file is not removed: its process may be about to lock it."""
 
 _NAME = re.compile(r"fedexp-(clients|ranks)-[a-z0-9_]{8}")
-"""The full names of fedexp's temporary folders; a user's own folder may begin with this prefix."""
+"""Matches only fedexp's temporary folders; a user's own folder may begin with ``fedexp-``, too."""
 
 
 def try_lock(file: BinaryIO) -> bool | None:
     """Lock the file until it is closed or this process ends.
 
-    Returns False if another process has locked it, and None if the system or the file system has no
-    locks.
+    Returns False if another process has locked it, and None if the system or the file system does
+    not support locks.
     """
     try:
         import fcntl

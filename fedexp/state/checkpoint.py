@@ -6,17 +6,17 @@ A checkpoint is a folder, ``checkpoints/round_0010``:
 * ``measures.pt``: the state of the measures, if they have any;
 * ``system.pt``: the simulated time and the clients in flight, if there are any;
 * ``clients/<number>.pt``: each client's state;
-* ``fixed/<socket>/<name>.pt``: server tensors of a part that never change, if it has any; all
+* ``fixed/<socket>/<name>.pt``: the tensors of a part's server half that never change, if any; all
   checkpoints share one file through hard links, if the disk allows them;
-* ``metrics.jsonl``: the rounds so far;
+* ``metrics.jsonl``: the metrics of the rounds so far;
 * ``identity.json``: a copy of the run's ``run.json``;
 * ``checkpoint.json``: the round and the digests (hashes) of these files.
 
 A checkpoint whose files do not fit their digests is renamed to ``round_0010.damaged``. A checkpoint
 that cannot be read is not changed: the disk may work again later.
 
-``torch.load`` reads the ``.pt`` files with ``weights_only=True``. No state of random
-generators is needed: every draw is keyed by the seed, its purpose, the round and the client.
+``torch.load`` reads the ``.pt`` files with ``weights_only=True``. Random generators need no saved
+state: every draw follows from the seed, the purpose of the draw, the round and the client.
 """
 
 from collections import defaultdict
@@ -80,7 +80,7 @@ class Checkpoint:
 
     @property
     def identity(self) -> Identity | None:
-        """The run that wrote the checkpoint; None if an old version wrote it without this file."""
+        """The run that wrote the checkpoint; None for an old version's checkpoint."""
         if IDENTITY not in self.files:
             return None
         return parse_identity((self.folder / IDENTITY).read_bytes())
@@ -98,10 +98,10 @@ class Checkpoint:
 
         Args:
             server: receives its weights and the parts' state.
-            measures: receive their state, if they had any.
-            coordination: receives its state, if it had any.
+            measures: receive their saved state, if there is one.
+            coordination: receives its saved state, if there is one.
             store: receives the states of this rank's clients.
-            device: for the tensors of measures, coordination and clients.
+            device: the device for the tensors of measures, coordination and clients.
             local_clients: selects this rank's clients from the given ones.
         """
         server.load_state_dict(load(self.folder / SERVER, torch.device("cpu")))
@@ -127,7 +127,7 @@ class Checkpoint:
 
 
 class _FixedState(Mapping[str, Tensors]):
-    """Name -> tensors of one part that never change; read from their file when accessed."""
+    """The tensors of one part that never change, by name; each is read when accessed."""
 
     def __init__(self, files: Mapping[str, Path]) -> None:
         self._files = files
@@ -152,7 +152,7 @@ def files_of(folder: Path) -> dict[str, str]:
 
 
 def verified(folder: Path) -> Checkpoint:
-    """The checkpoint in ``folder``.
+    """Compare the files in ``folder`` with their digests; return the checkpoint.
 
     Raises:
         ValueError: the checkpoint is damaged.

@@ -42,7 +42,7 @@ class Checkpoints:
 
     Args:
         folder: the run's folder.
-        keep: number of checkpoints to keep, the newest ones.
+        keep: the number of newest checkpoints to keep.
         identity: the content of the run's ``run.json``; every checkpoint gets a copy.
     """
 
@@ -69,7 +69,7 @@ class Checkpoints:
             server: its weights and the parts' state are saved.
             measures: their state is saved, if there is any.
             coordination: its state is saved, if there is any.
-            states: (client, state), one at a time, so that they need not all fit into RAM.
+            states: yields (client, state) one at a time, so that not all states must fit into RAM.
             lines: the content of ``metrics.jsonl``.
             write: whether this rank writes; all other ranks only iterate over ``states``.
 
@@ -151,7 +151,7 @@ class Checkpoints:
     def _write_fixed(self, folder: Path, server: Server) -> dict[str, str]:
         """Write the server's fixed state, or link the files of the newest checkpoint.
 
-        Returns name -> digest.
+        Returns file name -> digest.
         """
         newest = next(iter(checkpoint_folders(self._run)), self._folder)
         written = files_of(newest)
@@ -176,7 +176,7 @@ class Checkpoints:
         )
 
     def _discard(self, path: Path) -> None:
-        """Delete a checkpoint; if this is interrupted, the rest does not count as a checkpoint."""
+        """Delete a checkpoint; after an interruption, the rest does not count as a checkpoint."""
         renamed = path.with_suffix(_UNFINISHED)
         os.replace(path, renamed)
         sync(self._folder)

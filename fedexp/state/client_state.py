@@ -16,9 +16,9 @@ class ClientState:
             state of the client's optimizers.
         private: the weights that the client does not share; empty until the client has trained.
         separate_model: the weights of the separate personal model, if the method trains one.
-        personal_model: all weights of the personal model; empty if the model is not kept. It is the
-            separate model, or without one the latest local model with the weights of
-            ``Personalization.personal_weights``.
+        personal_model: all weights of the personal model; empty if the model is not kept. If the
+            method trains a separate model, that is the personal model. Otherwise it is the latest
+            local model with the weights of ``Personalization.personal_weights``.
     """
 
     memories: dict[str, Memory] = field(default_factory=dict)

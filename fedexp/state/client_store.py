@@ -1,4 +1,4 @@
-"""The clients' states between rounds."""
+"""Stores the clients' states between rounds."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ class ClientStore:
         remember: the clients whose latest local model is kept for personal evaluation: all clients
             that have trained (at most N models), this round's cohort, or none.
         ram_bytes: largest size of the states in RAM, or in the memory of the tensors' device.
-        folder: for the states that exceed this size; see ``RamAndDisk``.
+        folder: the folder for the states that do not fit into this size; see ``RamAndDisk``.
     """
 
     def __init__(self, remember: Remember, ram_bytes: float, folder: Path | None = None) -> None:
@@ -109,7 +109,8 @@ class ClientStore:
     def memory(self, client: int, part: str) -> Memory:
         """This client's memory for this part.
 
-        If the state is open, changes to the dictionary are kept; otherwise it is a copy.
+        If the client's state is open, changes to the dictionary are kept. Otherwise the dictionary
+        is a copy.
         """
         if client in self._open:
             return self._open[client].memory(part)
@@ -121,7 +122,7 @@ class ClientStore:
         return _Memories(self, part, dict.fromkeys(clients))
 
     def private(self, client: int) -> Tensors | None:
-        """This client's private weights; None if it has not trained."""
+        """This client's private weights; None if the client has not trained."""
         has_private = "private" in self._contents.get(client, ())
         return self._peek(client).private if has_private else None
 
@@ -154,7 +155,7 @@ class ClientStore:
         if client not in self._states:
             return ClientState()
         state = ClientState(**self._states[client])
-        if _MODEL not in self._contents[client]:  # forgotten since it was written to disk
+        if _MODEL not in self._contents[client]:  # forgotten after the write to disk
             state.personal_model = {}
         return state
 

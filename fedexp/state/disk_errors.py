@@ -1,4 +1,4 @@
-"""Errors of a full or failing disk, as one line.
+"""Turns errors of a full or failing disk into errors of one line.
 
 The command line uses this module before the job begins, so it imports nothing slow.
 """
@@ -15,7 +15,7 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 @contextmanager
 def disk_errors_in_one_line(folder: Path | None = None) -> Iterator[None]:
-    """In this block, raise InputError if the disk is full or fails; ``folder`` is the run's."""
+    """In this block, raise InputError if the disk of the run's ``folder`` is full or fails."""
     try:
         yield
     except OSError as error:

@@ -11,7 +11,7 @@ import torch
 
 def dump(value: Any) -> bytes:
     """Serialise a tensor, or containers of tensors and numbers, for ``load``."""
-    # Into memory first: on a failed write to a file, PyTorch would hide the reason.
+    # Serialise into memory first: if writing a file failed, PyTorch would hide the reason.
     content = io.BytesIO()
     torch.save(value, content)
     return content.getvalue()

@@ -23,19 +23,20 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", bound=Mapping[str, Any])
 
 _TRIM_EVERY = 2**28
-"""Bytes written to disk before freed memory is returned to the system (256 MiB)."""
+"""After this number of bytes written to disk, freed memory is returned to the system (256 MiB)."""
 
 
 class RamAndDisk(MutableMapping[K, V]):
-    """Key -> tensors in nested dictionaries; the oldest values are moved to disk.
+    """Maps keys to nested dictionaries of tensors; the oldest dictionaries are moved to disk.
 
-    Reading a value does not move it. Values come back from disk unchanged to the bit, with the same
-    dtype, strides and device; tensors that shared memory within a value share it again.
+    A value that is read stays where it is. Values come back from disk unchanged to the bit, with
+    the same dtype, strides and device; tensors that shared memory within a value share it again.
 
     Args:
-        ram_bytes: largest size of the values in RAM, or in the memory of the tensors' device.
-        folder: for this object's files only; created at the first write and deleted together with
-            this object. None uses a temporary folder.
+        ram_bytes: largest total size of the values that stay in RAM, or in the memory of the
+            tensors' device.
+        folder: a folder for this object's files only. It is created at the first write and deleted
+            together with this object. If None, a temporary folder is used.
 
     Raises:
         InputError: the folder cannot be used, or its disk is full; a value then stays in RAM.
@@ -45,7 +46,7 @@ class RamAndDisk(MutableMapping[K, V]):
         self._ram_bytes = ram_bytes
         self._ram: OrderedDict[K, V] = OrderedDict()  # the oldest value first
         self._ram_used = 0
-        self._sizes: dict[K, int] = {}  # of the values in RAM and on disk
+        self._sizes: dict[K, int] = {}  # bytes of each value, in RAM or on disk
         self._files: _Files[K, V] = _Files(folder)
         self._untrimmed = 0  # bytes written to disk since memory was last returned to the system
 
@@ -111,7 +112,7 @@ class RamAndDisk(MutableMapping[K, V]):
 
 
 class ServerTensors(RamAndDisk[str, Tensors]):
-    """Name -> tensors of a part's server half; holds copies of them on the CPU."""
+    """The tensors of a part's server half, by name; stores copies of them on the CPU."""
 
     def __setitem__(self, name: str, tensors: Tensors) -> None:
         own = {key: value.detach().to("cpu", copy=True) for key, value in tensors.items()}
@@ -119,7 +120,7 @@ class ServerTensors(RamAndDisk[str, Tensors]):
 
 
 def storage_bytes(value: Any) -> int:
-    """Bytes of all tensors' storages in nested dictionaries; a shared storage counts once."""
+    """Bytes of all tensors in nested dictionaries; memory that tensors share counts once."""
     storages = (tensor.untyped_storage() for tensor in _tensors(value))
     return sum({each.data_ptr(): each.nbytes() for each in storages}.values())
 
@@ -133,7 +134,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 class _Files(Generic[K, V]):
-    """Values on disk, one file each."""
+    """The values on disk, each in one file."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -141,7 +142,7 @@ class _Files(Generic[K, V]):
         self._removal: Callable[[], object] = lambda: None
 
     def write(self, key: K, value: V) -> None:
-        # Into memory first: on a failed write to a file, PyTorch would hide the reason.
+        # Serialise into memory first: if writing a file failed, PyTorch would hide the reason.
         content = io.BytesIO()
         torch.save(value, content)
         with self._disk():

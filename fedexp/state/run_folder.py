@@ -33,7 +33,7 @@ FILE_NAME = "run.json"
 IDENTITY = "identity.json"
 """Name of the copy of ``run.json`` in a checkpoint.
 
-It is another name, so that a checkpoint's folder is not taken for a run's folder.
+The name differs from ``run.json``, so that a checkpoint's folder is not taken for a run's folder.
 """
 DATA = "data.json"
 """File with the facts about the data that the trained model needs."""
@@ -171,7 +171,7 @@ def is_busy(folder: Path) -> bool:
 
 
 def rounds_finished(folder: Path) -> int:
-    """The number of rounds of a finished run; 0 if it is not finished."""
+    """The number of rounds of a finished run; 0 if the run is not finished."""
     summary = finished_summary(folder)
     return int(summary["rounds"]) if summary else 0
 
@@ -211,7 +211,7 @@ def objective(summary: Mapping[str, Any], metric: str) -> float:
 
 
 def find_unfinished(root: Path, config: Config) -> Path | None:
-    """The newest run of this config with rounds left to train, two levels below ``root``.
+    """The folder of the newest run of this config with rounds left, two levels below ``root``.
 
     Runs that another process uses are skipped, and so are finished runs without a checkpoint. A
     ``run.json`` that cannot be read or is not fedexp's is skipped with a warning.
@@ -258,7 +258,7 @@ def checkpoint_folders(folder: Path) -> list[Path]:
 
 
 def parse_identity(content: bytes) -> Identity | None:
-    """The identity in the content of ``run.json``; None if it has none."""
+    """Parse the content of ``run.json``; None if the content is not a valid identity."""
     try:
         values = json.loads(content)
         ways = [values.get(name, {}) for name in ("headlines", "directions")]
@@ -271,7 +271,7 @@ def parse_identity(content: bytes) -> Identity | None:
 
 
 def _is_foreign(path: Path) -> bool:
-    """Whether ``run.json`` is another program's: not a file, or JSON that fedexp never writes."""
+    """Whether ``path`` is from another program: a folder, or JSON that fedexp never writes."""
     if path.exists() and not path.is_file():
         return True
     content = _json(path)
@@ -290,7 +290,7 @@ def _json(path: Path) -> bytes:
 
 
 def _content(path: Path) -> bytes:
-    """The content of the file; empty if the path is not a file, but for example a pipe."""
+    """The content of the file; empty if the path is no regular file, for example a pipe."""
     if not path.is_file():
         return b""
     try:

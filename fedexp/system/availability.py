@@ -16,9 +16,10 @@ MARGIN = 1e-6
 
 
 class Availability:
-    """The clients that can be chosen at a time; the base class: always all (``always``).
+    """Decides which clients can be chosen at a time; in this base class (``always``) all can be.
 
-    A client that leaves during its turn still ends it: only the start of a round counts.
+    A client that becomes unavailable during its turn still finishes the turn: only the start of a
+    round counts.
 
     Attributes:
         is_always: whether all clients are always available.
@@ -30,13 +31,13 @@ class Availability:
         """Called once, before the first round."""
 
     def present(self, now: float) -> np.ndarray:
-        """[N] bool: the clients that are available at this simulated time."""
+        """Which clients are available at this simulated time, bool [N]."""
         raise NotImplementedError
 
     def next_arrival(self, now: float, clients: np.ndarray) -> float:
         """The first time after ``now`` at which one of ``clients`` [n] may become available.
 
-        None of them is available now. Raises InputError if there is no such time.
+        None of these clients is available at ``now``. Raises InputError if there is no such time.
         """
         raise NotImplementedError
 
@@ -46,7 +47,7 @@ class Bernoulli(Availability):
 
     Args:
         p: the probability.
-        every: seconds; in between the same clients stay available.
+        every: seconds between two draws; in between, the same clients stay available.
     """
 
     is_always = False
@@ -59,7 +60,7 @@ class Bernoulli(Availability):
         self.num_clients, self.seed = num_clients, seed
 
     def present(self, now: float) -> np.ndarray:
-        """The draw of the interval that ``now`` is in."""
+        """Which clients are available in the interval that contains ``now``, bool [N]."""
         generator = numpy_generator(self.seed, "availability", int(now // self.every))
         present: np.ndarray = generator.random(self.num_clients) < self.p
         return present
@@ -70,14 +71,14 @@ class Bernoulli(Availability):
 
 
 class Diurnal(Availability):
-    """Each client is available for the first share ``duty`` of each of its periods, such as days.
+    """Each client is available at the start of each period (such as a day), for a share ``duty``.
 
-    A client's period begins at a phase of its own, drawn uniformly once: clients live in all time
-    zones.
+    The periods of each client begin at another time, which is drawn uniformly once. So the clients
+    behave as if they lived in all time zones.
 
     Args:
-        period: seconds.
-        duty: share of the period.
+        period: the length of a period in seconds.
+        duty: the share of each period in which a client is available.
     """
 
     is_always = False
@@ -86,7 +87,7 @@ class Diurnal(Availability):
         self.period, self.duty = period, duty
 
     def setup(self, num_clients: int, seed: int) -> None:
-        """Draw the phases [N], shares of a period."""
+        """Draw the share of each client's period that has passed at time 0, [N]."""
         self.phases: np.ndarray = numpy_generator(seed, "availability").random(num_clients)
 
     def present(self, now: float) -> np.ndarray:
@@ -95,10 +96,10 @@ class Diurnal(Availability):
         return present
 
     def next_arrival(self, now: float, clients: np.ndarray) -> float:
-        """The first beginning of a period of one of the clients."""
+        """The time at which the next period of one of the clients begins."""
         left = 1 - self._share_of_period(now)[clients].max()
         return now + float(left) * self.period + MARGIN
 
     def _share_of_period(self, now: float) -> np.ndarray:
-        """[N] how much of its period has passed for each client, 0 to 1."""
+        """The share (0 to 1) of each client's current period that has passed, [N]."""
         return (now / self.period + self.phases) % 1

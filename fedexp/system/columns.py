@@ -12,10 +12,10 @@ from fedexp.errors import InputError
 def read_columns(
     key: str, path: Path, needed: Sequence[str], optional: Sequence[str] = ()
 ) -> dict[str, np.ndarray]:
-    """Column name -> its numbers, float64 [n].
+    """Read a CSV file: column name -> the column's numbers, float64 [n].
 
-    The first line has the names. Lines that begin with ``#`` are comments. A column ``name`` may
-    hold text and is not read.
+    The first line has the names of the columns. Lines that begin with ``#`` are comments. A column
+    ``name`` may hold text and is not read.
 
     Args:
         key: the config key of the file, for errors.
@@ -51,7 +51,7 @@ def check_positive(place: str, columns: dict[str, np.ndarray], names: Collection
 
 
 def _rows(place: str, path: Path) -> list[list[str]]:
-    """The heading and the rows, stripped cells; at least one row."""
+    """The heading and at least one row, as lists of cells without surrounding spaces."""
     try:
         text = path.expanduser().read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""The devices of all clients, and the seconds that they need."""
+"""The devices of all clients, and the seconds that the clients' turns take on them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ class Devices:
         samples_per_second: [N] float64, training samples that a device computes in a second.
         download: [N] float64, bytes per second.
         upload: [N] float64, bytes per second.
-        latency: [N] float64, seconds that a message takes besides its bytes, each way.
+        latency: [N] float64, delay of a message in seconds, besides the time for its bytes. It is
+            the same in both directions.
     """
 
     samples_per_second: np.ndarray
@@ -33,8 +34,8 @@ class Devices:
     ) -> np.ndarray:
         """Seconds [n] of the turns of ``clients`` [n].
 
-        2 latencies + download bytes / download speed + samples / computing speed + upload bytes /
-        upload speed. The other arguments are numbers or arrays [n].
+        A turn takes 2 latencies + download bytes / download speed + samples / computing speed +
+        upload bytes / upload speed seconds. The other arguments are numbers or arrays [n].
         """
         which = np.asarray(clients, dtype=np.int64)
         found: np.ndarray = (
@@ -46,7 +47,7 @@ class Devices:
         return found
 
     def seconds_of(self, turns: Sequence[TurnRecord]) -> list[float]:
-        """The seconds of each of these turns, as recorded."""
+        """The seconds of each of the recorded ``turns``."""
         columns = [(t.client, t.samples, t.download_bytes, t.upload_bytes) for t in turns]
         if not columns:
             return []

@@ -10,17 +10,20 @@ from fedexp.system.speeds import in_samples, is_in_flops
 
 
 class LogNormal(DeviceSource):
-    """A client's speed is the median speed times exp(spread z), z standard normal.
+    """A client's speed is the median speed times exp(spread z), with a standard normal z.
 
-    One z is drawn for a client's computing speed, and another for its network: a slow network is
-    slow both ways. With a spread of 1, a sixth of the clients is slower than 0.37 times the median.
+    One z is drawn for a client's computing speed, and another for its network, so a slow download
+    comes with a slow upload. With a spread of 1, a sixth of the clients is slower than 0.37 times
+    the median.
 
     Args:
         samples_per_second: median of the training samples that a device computes in a second.
-        flops_per_second: median of the floating-point operations in a second, in place of samples.
-        download: median, bytes per second.
-        upload: median, bytes per second.
-        latency: seconds that a message takes besides its bytes, each way; the same for all.
+        flops_per_second: median of the floating-point operations in a second, in place of
+            ``samples_per_second``.
+        download: median download speed, bytes per second.
+        upload: median upload speed, bytes per second.
+        latency: delay of a message in seconds, besides the time for its bytes. It is the same in
+            both directions and for all clients.
         compute_spread: standard deviation of the logarithm of the computing speed.
         network_spread: standard deviation of the logarithm of download and upload.
     """

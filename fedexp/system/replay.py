@@ -1,4 +1,4 @@
-"""The simulated time of a finished run, from its log of turns."""
+"""Reads the log of turns of a finished run, to compute its simulated time again."""
 
 import csv
 from collections import defaultdict

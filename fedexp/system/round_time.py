@@ -15,8 +15,8 @@ class RoundTime:
     Attributes:
         seconds: the length of the round.
         end: when the round ended, in seconds since the start of the run.
-        idle_share: mean share of the round in which a client whose update arrived was waiting; None
-            if no update arrived or the round took no time.
+        idle_share: the share of the round in which a client was waiting, as a mean over the clients
+            whose update arrived; None if no update arrived or the round took no time.
         of_clients: client -> seconds of its turn, for each client whose update arrived.
     """
 
@@ -34,11 +34,12 @@ def round_time(
 ) -> RoundTime:
     """The time of a round with these turns.
 
-    The asked clients answer the sampler at the same time; the slowest answer ends this first phase.
-    Then the cohort trains at the same time. The server waits for every update, and for the word of
-    each client that drops out, which comes two latencies and a download after the start. If a
-    client is late, the server waits until the deadline. If clients are surplus, it waits only for
-    the updates that it takes. Computing an answer is not counted.
+    If the sampler asks clients, they answer in parallel; the slowest answer ends this first phase.
+    Then the clients of the cohort train in parallel. The server waits for every update. It also
+    waits for the notice of each client that drops out, which arrives two latencies and a download
+    after the start. If a client is late, the server waits until the deadline. If clients are
+    surplus, the server waits only for the updates that it takes. The time for computing an answer
+    is not counted.
 
     Args:
         turns: all turns of the round, in any order.

@@ -9,7 +9,7 @@ CountFlops = Callable[[], float]
 
 
 class DeviceSource:
-    """Gives each client a device; the base class gives none: ``system=none``.
+    """Gives each client a device; this base class gives none (``system=none``).
 
     Without devices there is no simulated time.
 

@@ -9,7 +9,7 @@ from fedexp.system.source import CountFlops
 def is_in_flops(samples_per_second: object, flops_per_second: object) -> bool:
     """Whether the speed is given in floating-point operations.
 
-    Raises InputError if both values or none are given.
+    Raises InputError if both values or neither are given.
     """
     if (samples_per_second is None) != (flops_per_second is None):
         return flops_per_second is not None
@@ -23,11 +23,11 @@ def is_in_flops(samples_per_second: object, flops_per_second: object) -> bool:
 
 
 def in_samples(speeds: np.ndarray, in_flops: bool, flops_of_sample: CountFlops) -> np.ndarray:
-    """``speeds`` [N] in samples per second.
+    """Convert ``speeds`` [N] to samples per second.
 
     Args:
         speeds: in samples or in floating-point operations per second.
-        in_flops: whether they are in operations.
+        in_flops: whether ``speeds`` are in floating-point operations.
         flops_of_sample: counts the operations of training on one sample.
     """
     return speeds / flops_of_sample() if in_flops else speeds

@@ -15,7 +15,7 @@ from fedexp.system.source import CountFlops, DeviceSource
 from fedexp.system.turns import TurnRecord
 
 _MOST_ARRIVALS = 10_000
-"""Number of possible arrivals without a client after which a run ends."""
+"""A run ends if no client is available at this number of possible arrival times in a row."""
 
 
 class System:
@@ -23,9 +23,9 @@ class System:
 
     Args:
         source: gives each client a device, or none.
-        availability: which clients can be chosen at a time.
-        config: the deadline and the over-selection.
-        clients_per_round: K.
+        availability: decides which clients can be chosen at a given time.
+        config: the deadline, and the number of clients to invite; more than K is over-selection.
+        clients_per_round: K, the number of updates that a round takes at most.
 
     Attributes:
         traits: see ``fedexp.compatibility``.
@@ -34,9 +34,10 @@ class System:
         now: seconds of simulated time since the start of the first round.
         deadline: seconds in which a client must have sent its update; None: no deadline.
         takes_partial: whether a client that is too slow for the deadline takes fewer steps.
-        needed: K, the number of updates that end a round with over-selection.
+        needed: K, the number of updates after which a round with over-selection ends.
         invited: number of clients that the sampler chooses.
-        upload_bytes: bytes of the largest update in the last round with updates; 0 before.
+        upload_bytes: bytes of the largest update in the last round with updates; 0 if there was
+            none.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class System:
         return self.deadline is not None or self.invited > self.needed
 
     def check(self, num_clients: int) -> None:
-        """Raise InputError if the population does not fit; needs no data."""
+        """Raise InputError if the population is too small or lacks devices; needs no data."""
         self._source.check(num_clients)
         if self.invited > num_clients:
             raise InputError(
@@ -86,9 +87,9 @@ class System:
     def available(
         self, clients: np.ndarray, busy: Collection[int] = (), waits: bool = True
     ) -> np.ndarray | None:
-        """[n] bool: which of ``clients`` [n] can be chosen now; None: all of them.
+        """Which of ``clients`` [n] can be chosen now: bool [n], or None for all of them.
 
-        If there is none, the clock first advances to the next arrival.
+        If no client can be chosen, the clock first advances to the next arrival.
 
         Args:
             clients: the clients with data.
@@ -130,7 +131,7 @@ class System:
         return self.planned_seconds(client, samples, upload_bytes) > self.deadline
 
     def advance(self, turns: Sequence[TurnRecord]) -> RoundTime | None:
-        """Advance the clock by a round with these turns; None without simulated time."""
+        """Advance the clock by a round; return the round's time, or None without simulated time."""
         self._downloads = {}
         if self.devices is None:
             return None
@@ -152,7 +153,7 @@ class System:
 def _check(
     source: DeviceSource, availability: Availability, config: SystemConfig, clients_per_round: int
 ) -> None:
-    """Raise InputError if a key needs devices and there are none, or too few are invited."""
+    """Raise InputError if a key needs devices but there are none, or ``invite`` is below K."""
     deadline, invite = config.deadline, config.invite
     keys = {
         f"system.deadline={deadline}": deadline is not None,

@@ -21,7 +21,7 @@ class Table(DeviceSource):
     The columns are ``samples_per_second`` or ``flops_per_second``, ``download`` and ``upload``
     (bytes per second), ``latency`` (seconds each way), and possibly ``name``, which may be any
     text. With a column ``client`` each row belongs to the client of this number. Without it, a row
-    is drawn for each client, with replacement, by the seed.
+    is drawn for each client, at random from the seed and with replacement.
 
     Args:
         file: path of the file, or the name of a profile in ``fedexp/system/profiles``.
@@ -69,7 +69,7 @@ class Table(DeviceSource):
         )
 
     def _rows(self, num_clients: int, seed: int) -> np.ndarray:
-        """[N] the row of each client."""
+        """The index of each client's row, [N]."""
         if "client" in self.columns:
             return np.argsort(self.columns["client"], kind="stable")[:num_clients]
         generator = numpy_generator(seed, "devices")

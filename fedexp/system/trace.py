@@ -12,8 +12,9 @@ from fedexp.system.columns import read_columns
 class Trace(Availability):
     """A client is available in the intervals that a CSV file lists.
 
-    The columns are ``client``, ``from`` and ``to``, in seconds. A client without a row is never
-    available. After the last ``to`` of the file the trace begins again.
+    Each row has the columns ``client``, ``from`` and ``to``: the start and end of an interval in
+    seconds. A client without a row is never available. After the last ``to`` of the file the trace
+    begins again.
 
     Args:
         file: path of the file.
@@ -53,7 +54,7 @@ class Trace(Availability):
         return present
 
     def next_arrival(self, now: float, clients: np.ndarray) -> float:
-        """The next start of an interval of one of the clients."""
+        """The next time at which an interval of one of the clients starts."""
         starts = self.starts[np.isin(self.clients, clients)]
         if not len(starts):
             raise InputError(f"{self.place}: no client with data is ever available")

@@ -15,18 +15,19 @@ class TurnRecord:
 
     Attributes:
         client: the client's number.
-        samples: training samples computed, summed over the steps in ``steps``.
+        samples: the number of training samples computed, summed over all ``steps``.
         steps: gradient steps of local training; see ``Update.steps``.
         download_bytes: bytes of the message.
         upload_bytes: bytes of the update or the answer; 0 if none arrived.
-        outcome: ``asked``: the client answered the sampler. The others tell how a client of the
-            cohort ended: ``sent``: its update was accepted; ``refused``: its update was not finite;
-            ``dropped``: it dropped out after the download, before training; ``late``: it missed the
-            deadline; ``surplus``: enough others were faster. A ``late`` or ``surplus`` client has
-            the samples and steps that it was given. If updates may arrive in a later round, a turn
-            has two rows: ``started``: the download, in the round of its start; ``buffered`` or
-            ``refused``: the rest, in the round in which the server takes the update. The seconds
-            of such a round do not follow from its rows.
+        outcome: ``asked``: the client answered the sampler. Each other outcome tells how the turn
+            of a client of the cohort ended: ``sent``: its update was accepted; ``refused``: its
+            update was not finite; ``dropped``: it dropped out after the download, before training;
+            ``late``: it missed the deadline; ``surplus``: enough other clients were faster. The row
+            of a ``late`` or ``surplus`` client has the samples and steps that the client was given.
+            If updates may arrive in a later round, a turn has two rows. The row ``started`` has the
+            download, in the round in which the turn starts. The row ``buffered`` or ``refused`` has
+            the rest, in the round in which the server takes the update. The length of such a round
+            does not follow from its rows.
     """
 
     client: int

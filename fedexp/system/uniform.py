@@ -12,7 +12,7 @@ from fedexp.system.speeds import in_samples, is_in_flops
 
 
 def _range(value: Any) -> float | list[float]:
-    """Check a number of at least 0, or the smallest and the largest number of a range."""
+    """Check that ``value`` is a number of at least 0, or a range [smallest, largest] of them."""
     bounds = value if isinstance(value, list) and len(value) == 2 else [value, value]
     numbers = [each for each in bounds if type(each) in (int, float) and 0 <= each < np.inf]
     if len(numbers) != 2 or numbers[0] > numbers[1]:
@@ -21,7 +21,7 @@ def _range(value: Any) -> float | list[float]:
 
 
 def _positive_range(value: Any) -> float | list[float]:
-    """Check a range without 0."""
+    """Check ``value`` as ``_range`` does, and that its numbers are above 0."""
     found = _range(value)
     if (found[0] if isinstance(found, list) else found) <= 0:
         raise ValueError("should be above 0")
@@ -31,20 +31,21 @@ def _positive_range(value: Any) -> float | list[float]:
 Range = Annotated[float | list[float], PlainValidator(_range)]
 """A number, or the smallest and the largest number of a range."""
 PositiveRange = Annotated[float | list[float], PlainValidator(_positive_range)]
-"""The same without 0."""
+"""A number above 0, or the smallest and the largest number of a range above 0."""
 
 
 class Uniform(DeviceSource):
     """Each value of a client's device is drawn from its range, independently of the others.
 
-    A number in place of a range is the same for all clients.
+    If a single number is given in place of a range, all clients have this number.
 
     Args:
         samples_per_second: training samples that a device computes in a second.
-        flops_per_second: floating-point operations in a second, in place of samples.
+        flops_per_second: floating-point operations in a second, in place of ``samples_per_second``.
         download: bytes per second.
         upload: bytes per second.
-        latency: seconds that a message takes besides its bytes, each way.
+        latency: delay of a message in seconds, besides the time for its bytes. It is the same in
+            both directions.
     """
 
     has_devices = True
@@ -71,8 +72,8 @@ class Uniform(DeviceSource):
 
 
 def _within(bounds: float | list[float] | None, share: np.ndarray) -> np.ndarray:
-    """The value at each ``share`` (0 to 1) of the range."""
-    assert bounds is not None  # by ``is_in_flops``
+    """The values in a range: share 0 gives the smallest number, share 1 the largest."""
+    assert bounds is not None  # ``is_in_flops`` has checked this
     low, high = bounds if isinstance(bounds, list) else (bounds, bounds)
     value: np.ndarray = low + share * (high - low)
     return value

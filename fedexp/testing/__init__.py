@@ -6,8 +6,9 @@
         check_part("loss=robust", config_dir="conf")
         check_measure("+measure=drift", config_dir="conf")
 
-The checks train a few tiny clients on the digits for two or three rounds, several times, and
-compare the results. This takes seconds. A check tests the contract, not whether the idea is good.
+A check runs a tiny federation on the digits data for two or three rounds, several times, and
+compares the results. This takes seconds. It shows that your class keeps the contract, not that your
+idea is good.
 """
 
 from fedexp.testing.comparison import ContractError

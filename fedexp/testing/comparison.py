@@ -1,4 +1,4 @@
-"""Compares the results of two runs."""
+"""Compares the results of two runs, for the checks of parts and measures."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -20,7 +20,14 @@ def compare(
     rule: str,
     tolerance: float = 0.0,
 ) -> None:
-    """Raise ContractError with the rule if ``run`` fails or does not return the expected values."""
+    """Raise ContractError if ``run`` fails or does not return the expected values.
+
+    Args:
+        expected: name -> value.
+        run: returns name -> value; an InputError of ``run`` is passed on.
+        rule: the text of the error.
+        tolerance: largest difference, absolute for tensors and relative for numbers.
+    """
     try:
         found = run()
     except InputError:
@@ -35,9 +42,9 @@ def compare(
 
 
 def _difference(one: Any, other: Any, tolerance: float) -> str | None:
-    """How two values differ, in words; None if they are equal.
+    """How two values differ, in words; None if they differ by at most the tolerance.
 
-    The tolerance is absolute for tensors, and relative for numbers.
+    The tolerance is absolute for tensors and relative for numbers.
     """
     if not isinstance(one, Tensor):
         return None if _alike(one, other, tolerance) else f"is {one} and {other}"
@@ -50,7 +57,7 @@ def _difference(one: Any, other: Any, tolerance: float) -> str | None:
 
 
 def _alike(one: Any, other: Any, tolerance: float) -> bool:
-    """Whether two values, or two lists of values, are equal; NaN equals NaN."""
+    """Whether two values or lists of values are equal up to the tolerance; NaN equals NaN."""
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
         return all(_alike(*pair, tolerance) for pair in zip(one, other, strict=True))
     if isinstance(one, float) and isinstance(other, float):

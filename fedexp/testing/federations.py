@@ -1,4 +1,4 @@
-"""Small federations for the checks."""
+"""Builds small federations for the checks of parts and measures."""
 
 import copy
 import random
@@ -32,11 +32,11 @@ TINY = (
     *("local.epochs=1", "local.batch_size=16", "data=digits", "data.subset=120", "model=mlp"),
     *("measure.personal.of=all", "measure.prototypes.every=1000", "tracking.wandb.mode=disabled"),
 )
-"""The overrides of the tiny experiment; the caller's overrides replace them."""
+"""The overrides of the checks' tiny experiment; an override of the caller replaces the same key."""
 
 
 def configure(overrides: Sequence[str], config_dir: str | Path | None) -> Config:
-    """The checked config of the tiny experiment with these overrides. Raises InputError."""
+    """The config of ``TINY``, changed by these overrides. Raises InputError if it is invalid."""
     given = {override_key(each) for each in overrides}
     all_ = [*(each for each in TINY if override_key(each) not in given), *overrides]
     composed = compose(all_, config_dir)
@@ -47,7 +47,7 @@ def configure(overrides: Sequence[str], config_dir: str | Path | None) -> Config
 
 @contextmanager
 def federation_of(config: Config) -> Iterator[Federation]:
-    """A new federation on the CPU, with new parts; closed when the block ends."""
+    """Build a new federation on the CPU, with new parts; its files are closed after the block."""
     planned, fabric = plan(config), Fabric(accelerator="cpu", devices=1)
     data = load_data(config, planned.source, fabric.device)
     federation = assemble(planned, fabric, data, Tracker())
@@ -57,7 +57,7 @@ def federation_of(config: Config) -> Iterator[Federation]:
 
 @contextmanager
 def resumed(config: Config, first: Federation) -> Iterator[Federation]:
-    """A new federation, restored from a checkpoint of ``first`` after its first round."""
+    """Build a new federation that continues from a checkpoint of ``first``, saved after round 1."""
     with tempfile.TemporaryDirectory() as folder, federation_of(config) as second:
         checkpoints = Checkpoints(Path(folder), keep=1)
         checkpoints.save(
@@ -75,18 +75,18 @@ def resumed(config: Config, first: Federation) -> Iterator[Federation]:
 
 
 def sent(value: _T) -> _T:
-    """A copy that shares no memory with the original, as if it had been sent."""
+    """A copy that shares no memory with the original, as after sending it over a network."""
     return copy.deepcopy(value)
 
 
 def scramble() -> None:
-    """Set the global random states to arbitrary values."""
+    """Set the global random states to arbitrary values, so that draws without a key differ."""
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(random.SystemRandom().randrange(2**31))
 
 
 def sent_after(federation: Federation, round: int) -> Tensors:
-    """Name -> copy of each tensor that the server would send to a client after this round."""
+    """Name -> copy of each tensor that the server would send to clients after this round."""
     message = federation.server.broadcast(round + 1)
     tensors = {"weights": message.weights, **message.extras}
     if message.readdress is not None:

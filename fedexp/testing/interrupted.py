@@ -1,6 +1,7 @@
-"""Serial training in which another client begins between a client's ``begin`` and its training.
+"""Serial training that calls ``begin`` of another client just before each client trains.
 
-It imitates a stack of ``engine=vectorized``, in which all clients begin before any of them trains.
+It imitates ``engine=vectorized``, which calls ``begin`` for all clients of a stack before any of
+them trains.
 """
 
 from collections.abc import Callable
@@ -17,18 +18,18 @@ from fedexp.testing.federations import sent
 
 
 class Interrupted(Serial):
-    """Trains one client after another, but begins some other client just before each training.
+    """Trains one client after another, but calls ``begin`` of another client before each training.
 
-    Then it restores the parameters and buffers of the client to train, because a stack stores
-    nothing else of a client.
+    After that call, the parameters and buffers of the client to train are restored. Nothing else is
+    restored, because a stack stores nothing else for a client.
     """
 
     def begin(self, client: int, message: Message, state: ClientState) -> ClientModule:
-        """Begin this client, begin another client, and restore the tensors that a stack keeps."""
+        """Begin this client, begin another client, and restore the parameters and buffers."""
         return self._interrupted(super().begin, client, message, state)
 
     def begin_personal(self, client: int, message: Message, state: ClientState) -> ClientModule:
-        """Like ``begin``, for the separate personal model of the client."""
+        """Like ``begin``, but for the client's personal model, which is trained separately."""
         return self._interrupted(super().begin_personal, client, message, state)
 
     def _interrupted(
@@ -48,7 +49,7 @@ class Interrupted(Serial):
 
 
 def other_client(engine: Engine, client: int) -> int:
-    """Another client with data, if possible with another number of samples."""
+    """A client with data other than ``client``, if possible with another number of samples."""
     sizes = engine.resources.data.sizes.tolist()
     others = [c for c, size in enumerate(sizes) if size and c != client]
     return next((c for c in others if sizes[c] != sizes[client]), others[0])

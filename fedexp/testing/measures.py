@@ -1,4 +1,4 @@
-"""The check of a measure."""
+"""``check_measure``: whether a measure keeps the contract."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from fedexp.tracking.tracker import Record, Tracker
 
 _CPU = torch.device("cpu")
 _MEASURED_ROUNDS = "rounds=3"
-"""Three rounds, so that the first, a middle and the last round differ."""
+"""An override for three rounds, so that there is a first, a middle and a last round."""
 
 
 def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None:
@@ -31,22 +31,22 @@ def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None
 
     The rules, in this order:
 
-    1. Two runs with the same seed have the same metrics, tables and figures: every random draw has
-       a key. Metrics ``time/*`` may differ.
-    2. Training is the same to the bit with and without the measure.
-    3. A run that is resumed after its first round has the records of an uninterrupted run: the
-       state that later rounds need is in ``state_dict``.
-    4. A measure with a ``contribution`` returns equal records, up to rounding, if each of two
-       processes observes half of the updates.
-    5. Each declared headline is measured in some round, and is always a finite number.
+    1. Two runs with the same seed have the same metrics, tables and figures, because every random
+       draw has a key (``core.randomness``). Metrics ``time/*`` may differ.
+    2. Training gives bit-identical weights with and without the measure.
+    3. A run that is resumed after its first round has the same records as an uninterrupted run,
+       because ``state_dict`` has the state that later rounds need.
+    4. If each of two processes observes half of the updates, a measure with a ``contribution``
+       returns the same records as in one process, up to rounding.
+    5. Each declared headline is measured in at least one round, and is always a finite number.
 
     Args:
-        overrides: changes of the overrides in ``TINY``, as on the command line. If they add no
-            measure, the config's measures are checked.
+        overrides: overrides as on the command line, in addition to ``TINY``. If they add no
+            measure, the measures of the tiny experiment are checked.
         config_dir: a folder with your own config groups, as for ``--config-dir``.
 
     Raises:
-        ContractError: the first broken rule, and the value that breaks it.
+        ContractError: names the first broken rule and the value that breaks it.
         InputError: the config is invalid.
     """
     config = configure([_MEASURED_ROUNDS, *overrides], config_dir)
@@ -85,7 +85,7 @@ def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None
 
 
 class _Recorder(Tracker):
-    """Keeps all records."""
+    """A tracker that keeps all records in a list."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -95,7 +95,7 @@ class _Recorder(Tracker):
 
 
 def _recorded(config: Config) -> tuple[list[Record], Tensors]:
-    """The records of a whole run, and each tensor of the message that would come next."""
+    """The records of a whole run, and the tensors that the server would send next."""
     scramble()
     recorder = _Recorder()
     with federation_of(config) as federation:
@@ -105,7 +105,7 @@ def _recorded(config: Config) -> tuple[list[Record], Tensors]:
 
 
 def _recorded_with_a_break(config: Config) -> list[Record]:
-    """The records of a run that ends after its first round and of the run that resumes it."""
+    """The records of a run that stops after its first round, and of the run that resumes it."""
     scramble()
     recorder = _Recorder()
     with federation_of(config) as first:
@@ -118,7 +118,7 @@ def _recorded_with_a_break(config: Config) -> list[Record]:
 
 
 def _shown(records: Sequence[Record]) -> dict[str, Any]:
-    """Name -> value of all that the records contain, without measured times."""
+    """Name -> value of everything in the records except measured times."""
     shown: dict[str, Any] = {}
     for record in records:
         found: dict[str, Any] = {
@@ -136,7 +136,7 @@ def _shown(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _check_headlines(headlines: Mapping[str, str], records: Sequence[Record]) -> None:
-    """Raise ContractError if a headline is never measured, or not always finite."""
+    """Raise ContractError if a headline is never measured, or is NaN or infinite in a round."""
     for name in headlines:
         values = [record.metrics[name] for record in records if name in record.metrics]
         if not values:
@@ -146,10 +146,10 @@ def _check_headlines(headlines: Mapping[str, str], records: Sequence[Record]) ->
 
 
 class _TwoProcesses(Ranks):
-    """Reduces measures as two processes would.
+    """Imitates two processes: two groups of measures observe the updates and are then combined.
 
-    The measures of the second process are ``twins``, which observe every second update. The run's
-    own measures observe the remaining updates.
+    The second group are the ``twins``, which observe every second update. The run's ``measures``
+    observe the remaining updates.
     """
 
     def __init__(self, measures: Sequence[Measure], twins: Sequence[Measure]) -> None:
@@ -158,7 +158,7 @@ class _TwoProcesses(Ranks):
             _share(*pair)
 
     def all_reduce(self, parties: Sequence[Reducible]) -> None:
-        """Combine the contributions of a measure and its twin, and give both the result."""
+        """Combine the contributions of each measure and its twin, and give the result to both."""
         for pair in self._pairs:
             shares = [each.contribution() for each in pair]
             sums: Tensors = {}
@@ -169,7 +169,7 @@ class _TwoProcesses(Ranks):
 
 
 def _share(measure: Measure, twin: Measure) -> None:
-    """Show every second update to the twin instead of ``measure``; both begin every round."""
+    """Let the twin observe every second update instead of ``measure``; both begin every round."""
     begin_round, turns = measure.begin_round, cycle([measure.observe, twin.observe])
 
     def begin_both(message: Message) -> None:
@@ -180,7 +180,7 @@ def _share(measure: Measure, twin: Measure) -> None:
 
 
 def _recorded_in_halves(config: Config, names: Iterable[str]) -> list[Record]:
-    """The records of a run in which each named measure and its twin observe half of the updates."""
+    """The records of a run in which each named measure and its twin share the updates equally."""
     scramble()
     recorder = _Recorder()
     with federation_of(config) as federation, federation_of(config) as other:

@@ -1,4 +1,4 @@
-"""The check of a part."""
+"""``check_part``: whether a part keeps the contract."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from fedexp.testing.interrupted import Interrupted, other_client
 
 _ROUNDS = 2
 _Run = Callable[[Config], Tensors]
-"""Trains ``_ROUNDS`` rounds in some way; returns the tensors that the server would then send."""
+"""A function that trains ``_ROUNDS`` rounds and returns the tensors that the server sends next."""
 
 
 def check_part(
@@ -26,24 +26,26 @@ def check_part(
 
     The rules, in this order:
 
-    1. Two runs with the same seed are equal to the bit: every random draw has a key.
-    2. The server's half and the clients' half share only the tensors that they send, so that all
-       bytes are counted: the result does not change if the halves are different objects.
+    1. Two runs with the same seed give bit-identical results, because every random draw has a key
+       (``core.randomness``).
+    2. The server's half and the clients' half of the part share only the tensors that they send, so
+       that all bytes are counted. If the halves are different objects, the result is the same.
     3. A client's update does not depend on the client that trained before.
-    4. A run that is resumed after a round gives the result of an uninterrupted run, to the bit: the
-       server's state is in ``server_state``, a client's state in its memory.
+    4. A run that is resumed after a round gives bit-identical results to an uninterrupted run,
+       because ``server_state`` has the server's state, and a client's memory has its state.
     5. A client's local training reads nothing that ``begin`` of another client overwrites: every
-       value that differs between clients is a parameter or a registered buffer. This rule is not
-       checked if ``engine=vectorized`` refuses the part.
-    6. ``engine=vectorized`` gives the weights of ``engine=serial``, or refuses in one line.
+       value that differs between clients is a parameter or a registered buffer. If
+       ``engine=vectorized`` refuses the part, this rule is not checked.
+    6. ``engine=vectorized`` gives the same weights as ``engine=serial``, or refuses the part with a
+       message of one line.
 
     Args:
-        overrides: changes of the overrides in ``TINY``, as on the command line.
+        overrides: overrides as on the command line, in addition to ``TINY``.
         config_dir: a folder with your own config groups, as for ``--config-dir``.
         tolerance: largest difference of a weight between the two engines.
 
     Raises:
-        ContractError: the first broken rule, and the value that breaks it.
+        ContractError: names the first broken rule and the value that breaks it.
         InputError: the config is invalid.
     """
     config = configure(overrides, config_dir)
@@ -75,7 +77,7 @@ def check_part(
         run_stacked = partial(_sent_after, _train, vectorized)
         compare(expected, run_stacked, "engine=vectorized differs from serial", tolerance)
     except InputError:
-        return  # refused, in one line
+        return  # ``engine=vectorized`` refuses the part
 
 
 def _train(config: Config) -> Tensors:
@@ -86,7 +88,7 @@ def _train(config: Config) -> Tensors:
 
 
 def _train_apart(config: Config) -> Tensors:
-    """Train the clients of one federation for the server of another."""
+    """Train with the server of one federation and the clients of another federation."""
     with federation_of(config) as far, federation_of(config) as clients:
         for round in range(1, _ROUNDS + 1):
             message = sent(far.server.broadcast(round))
@@ -98,7 +100,7 @@ def _train_apart(config: Config) -> Tensors:
 
 
 def _train_among_others(config: Config) -> Tensors:
-    """Before each client trains, train some other client and discard the other client's update."""
+    """Before each client trains, train another client and discard the update of that client."""
     with federation_of(config) as federation:
         for round in range(1, _ROUNDS + 1):
             message = federation.server.broadcast(round)
@@ -113,7 +115,7 @@ def _train_among_others(config: Config) -> Tensors:
 
 
 def _train_interrupted(config: Config) -> Tensors:
-    """Begin another client before each client trains; see ``Interrupted``."""
+    """Train with ``Interrupted``, which begins another client before each client trains."""
     with federation_of(config) as federation:
         federation.engine = Interrupted(federation.engine.resources)
         for round in range(1, _ROUNDS + 1):
@@ -122,7 +124,7 @@ def _train_interrupted(config: Config) -> Tensors:
 
 
 def _cohort(server: Federation, clients: Federation, message: Message) -> Sequence[int]:
-    """The cohort of a round; the sampler may first ask clients for answers."""
+    """The cohort that the server's sampler chooses, after answers from clients if it asks."""
     sampler = server.sampler
     asked = sampler.candidates(message.round)
     sampler.observe({client: sent(a) for client, a in clients.engine.probe(asked, message)})
@@ -141,7 +143,7 @@ def _train_in_vain(federation: Federation, client: int, message: Message) -> Non
 
 
 def _train_with_a_break(config: Config) -> Tensors:
-    """Save a checkpoint after the first round, and continue with a new federation from it."""
+    """Save a checkpoint after the first round, and continue in a new federation that loads it."""
     with federation_of(config) as first:
         first.run_round(1)
         with resumed(config, first) as second:
@@ -151,6 +153,6 @@ def _train_with_a_break(config: Config) -> Tensors:
 
 
 def _sent_after(run: _Run, config: Config) -> Tensors:
-    """The result of the run, which begins with arbitrary global random states."""
+    """The tensors that ``run`` returns, after a start from arbitrary global random states."""
     scramble()
     return run(config)

@@ -1,1 +1,1 @@
-"""Tracking: writes a run's numbers and pictures to files and dashboards."""
+"""Trackers, which write a run's numbers and pictures to files and dashboards."""

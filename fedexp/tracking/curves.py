@@ -13,14 +13,14 @@ from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 _PANELS = {"accuracy": "higher", "loss": "lower"}
-"""Word -> the better direction. Each panel has the headlines with one such word in their names."""
+"""Word -> better direction. Each word has a panel, with the headlines whose names contain it."""
 
 
 class Curves(Tracker):
     """Draws ``figures/curves.png`` after the last round: accuracies and losses over the rounds.
 
-    The curves are the run's headlines, at most ten in a panel. The numbers are in ``curves.csv``; a
-    cell is empty if the round did not measure the metric.
+    Each headline of the run is a curve; a panel has at most ten. ``figures/curves.csv`` has the
+    numbers; if a round did not measure a metric, the cell is empty.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -29,7 +29,7 @@ class Curves(Tracker):
         self._history = [record for record in run.past if record.metrics]
 
     def log(self, record: Record) -> None:
-        """Keep the metrics."""
+        """Keep the round's metrics for the curves."""
         if record.metrics:
             self._history.append(Record(record.round, record.metrics))
 
@@ -65,7 +65,7 @@ class Curves(Tracker):
             )
 
     def _measured(self, word: str, better: str) -> Sequence[str]:
-        """The headlines with this word and direction that two rounds or more have measured."""
+        """The headlines with this word and direction that at least two rounds measured."""
         return [
             name
             for name, direction in self._headlines.items()
@@ -75,5 +75,5 @@ class Curves(Tracker):
         ]
 
     def _values(self, name: str) -> Any:
-        """The values [rounds] of a metric; NaN in rounds that did not measure it."""
+        """The value of a metric in each round, [rounds]; NaN if the round did not measure it."""
         return np.array([record.metrics.get(name, math.nan) for record in self._history])

@@ -1,4 +1,4 @@
-"""Figures that cannot be drawn."""
+"""Lets a run go on without figures that cannot be drawn."""
 
 import logging
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ _REPORTED: WeakSet[Figure] = WeakSet()
 
 @contextmanager
 def leaving_out(name: str, figure: Figure) -> Iterator[None]:
-    """In this block, leave out a figure that cannot be drawn; one warning names the figure.
+    """If drawing the figure fails in this block, warn once and go on without the figure.
 
-    A file that cannot be written is an error of the tracker, not of the figure.
+    An OSError is raised all the same: a file that cannot be written is no fault of the figure.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The tracker that saves figures as files."""
+"""The tracker that saves figures, and the numbers in them, as files."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -13,8 +13,8 @@ _FOLDER = "figures"
 class FigureFiles(Tracker):
     """Saves each figure as ``figures/<name>_<round>.png`` in the run's folder.
 
-    The numbers of a ``DataFigure`` are saved under the same name: columns of equal length as
-    ``.csv``, other arrays as ``.npz``, for ``numpy.load``.
+    The numbers in a ``DataFigure`` are saved beside it, under the same name. Columns of equal
+    length become a ``.csv`` file, other arrays an ``.npz`` file for ``numpy.load``.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -32,7 +32,7 @@ class FigureFiles(Tracker):
 
 
 def saved_figures(folder: Path) -> dict[int, dict[str, Path]]:
-    """Round -> name -> file of the figures in a run's folder."""
+    """The figures that are saved in a run's folder: round -> name of the figure -> file."""
     found: dict[int, dict[str, Path]] = defaultdict(dict)
     for path in sorted((folder / _FOLDER).glob("*_*.png")):
         name, _, round = path.stem.rpartition("_")

@@ -21,7 +21,7 @@ _SUPPLIED = ("run",)
 
 
 def check_trackers(options: Mapping[str, TrackerOption | None]) -> None:
-    """Check ``tracking.trackers`` without starting any. Raises InputError."""
+    """Raise InputError if ``tracking.trackers`` is wrong; no tracker is started."""
     jsonl = options.get(_JSONL)
     if jsonl is None or not jsonl.enabled:
         raise InputError(f"{_key(_JSONL)}: cannot be left out; metrics.jsonl is always written")
@@ -38,14 +38,14 @@ def follow(
     run: Identity | None,
     past: Sequence[Record],
 ) -> Iterator[Tracker]:
-    """Start the trackers of a run; if the ``with`` block fails, finish them.
+    """Start the trackers of a run for the ``with`` block; if the block fails, finish them.
 
     Args:
         config: the checked config.
         folder: the run's folder.
         launch: how the run was started.
-        run: the content of ``run.json``. If None, as in ranks other than the first, the tracker
-            does nothing.
+        run: the content of ``run.json``. It is None in all ranks except the first; these get a
+            tracker that does nothing.
         past: the earlier rounds of a resumed run.
     """
     if run is None:
@@ -74,9 +74,10 @@ def follow(
 
 
 class Guarded(Tracker):
-    """A tracker whose first error becomes a warning; afterwards it gets no more records.
+    """Wraps a tracker so that its errors do not stop the run.
 
-    ``finish`` is called even after an error, so that files and connections are closed.
+    The first error becomes a warning, and the wrapped tracker gets no more records. ``finish`` is
+    called even after an error, so that files and connections are closed.
     """
 
     def __init__(self, name: str, tracker: Tracker) -> None:
@@ -85,13 +86,13 @@ class Guarded(Tracker):
         self._failed = False
 
     def log(self, record: Record) -> None:
-        """Pass the record on, unless an earlier record failed."""
+        """Pass the record to the wrapped tracker, unless an earlier record failed."""
         if not self._failed:
             with self._guard(f"round {record.round} could not be logged, going on without it"):
                 self._tracker.log(record)
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """Finish the tracker."""
+        """Finish the wrapped tracker."""
         with self._guard("could not finish, its last numbers may be missing"):
             self._tracker.finish(summary)
 
@@ -107,11 +108,11 @@ class Guarded(Tracker):
 
 
 class History(Tracker):
-    """Keeps the metrics of every round, beginning with the rounds in ``past``.
+    """Keeps the metrics of every round in memory, beginning with the rounds in ``past``.
 
     Attributes:
-        metrics: the metrics of each round.
-        lines: the lines of ``metrics.jsonl``.
+        metrics: the metrics of each round, in order.
+        lines: the line of each round in ``metrics.jsonl``, in order.
     """
 
     def __init__(self, past: Sequence[Record] = ()) -> None:
@@ -130,7 +131,7 @@ class History(Tracker):
 def _enabled(
     options: Mapping[str, TrackerOption | None],
 ) -> Iterator[tuple[str, TrackerOption]]:
-    """(name, option) of the trackers to start: ``metrics.jsonl`` first, then in config order."""
+    """Yield (name, option) of each tracker to start: first ``jsonl``, then in config order."""
     for name in sorted(options, key=lambda name: name != _JSONL):
         option = options[name]
         if option is not None and option.enabled:

@@ -1,4 +1,4 @@
-"""``metrics.jsonl``: the metrics of a run, one line for each round, readable during the run."""
+"""``metrics.jsonl``: a run's metrics, with one line for each round; readable during the run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _BEFORE_CLASSES = f', "{PER_CLASS}": {{'.encode()
 class JsonLines(Tracker):
     """Writes each round's metrics to ``metrics.jsonl`` in the run's folder, without buffering.
 
-    Class accuracies are in ``global/per_class_accuracy`` as ``{class: accuracy}``. A record without
-    metrics (round 0) writes nothing. When a run is resumed, the file is cut to the rounds of its
-    checkpoint, since later rounds are trained again.
+    The key ``global/per_class_accuracy`` has the accuracies of the classes, as
+    ``{class: accuracy}``. For a record without metrics (round 0) nothing is written. When a run is
+    resumed, the lines after its checkpoint are deleted, because these rounds are trained again.
     """
 
     essential = True
@@ -35,9 +35,9 @@ class JsonLines(Tracker):
         self._file = path.open("ab", buffering=0)
 
     def log(self, record: Record) -> None:
-        """Write one line."""
+        """Write the round's line."""
         rest = line(record)
-        while rest:  # a full disk may write only a part; the next call raises the error
+        while rest:  # on a full disk one call writes only a part, and the next call fails
             rest = rest[self._file.write(rest) :]
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
@@ -56,24 +56,24 @@ def line(record: Record) -> bytes:
 
 
 def read_metrics(folder: Path) -> pd.DataFrame:
-    """A frame of ``folder/metrics.jsonl`` with a row for each round.
+    """Read ``folder/metrics.jsonl`` as a pandas data frame with a row for each round.
 
-    Class accuracies become columns ``global/per_class_accuracy.<class>``. A value that was not
-    measured in a round, or was not finite, is NaN.
+    The accuracy of each class becomes a column ``global/per_class_accuracy.<class>``. If a round
+    did not measure a value, or if the value was not finite, the cell is NaN.
     """
     return as_frame((folder / FILE_NAME).read_bytes())
 
 
 def as_frame(lines: bytes) -> pd.DataFrame:
-    """The frame of ``read_metrics``, for these ``lines`` of a ``metrics.jsonl``."""
-    import pandas as pd  # slow to import, and the command line needs no frame
+    """The data frame that ``read_metrics`` returns for a file with these ``lines``."""
+    import pandas as pd  # slow to import; the command line needs no data frame
 
     rows = [json.loads(line, object_hook=_null_to_nan) for line in lines.splitlines()]
     return pd.json_normalize(rows)
 
 
 def parse_records(lines: bytes) -> list[Record]:
-    """The records in ``lines`` of a ``metrics.jsonl``, without figures."""
+    """The records in ``lines``, the content of a ``metrics.jsonl``; they have no figures."""
     records = []
     for line in lines.splitlines():
         metrics = json.loads(line, object_hook=_null_to_nan)
@@ -83,10 +83,13 @@ def parse_records(lines: bytes) -> list[Record]:
 
 
 def parse_metrics(lines: bytes) -> list[dict[str, float]]:
-    """The metrics in ``lines`` of a ``metrics.jsonl``, without class accuracies."""
+    """Each round's metrics in ``lines``, the content of a ``metrics.jsonl``.
+
+    The accuracies of the classes are left out.
+    """
     rounds = []
     for line in lines.splitlines():
-        # Class accuracies make up most of a line and are slow to decode. They are at the end.
+        # Cut off the class accuracies: they are most of a line, slow to decode, and at its end.
         own, _, per_class = line.partition(_BEFORE_CLASSES)
         text = own + b"}" if per_class else line
         metrics = json.loads(text, object_hook=_null_to_nan if b"null" in text else None)
@@ -96,9 +99,9 @@ def parse_metrics(lines: bytes) -> list[dict[str, float]]:
 
 
 def as_bytes(value: Any, indent: int | None = None) -> bytes:
-    """Encode as valid JSON with a final line break: NaN and infinities become null."""
+    """The value as valid JSON with a final line break; NaN and infinities become null."""
     text = json.dumps(_nan_to_null(value), indent=indent, allow_nan=False, ensure_ascii=False)
-    # The name of a class may be no valid UTF-8; ``ensure_ascii`` escapes its invalid bytes.
+    # The name of a class may have bytes that are not valid UTF-8; these bytes are escaped.
     return f"{text}\n".encode(errors="backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""A run's output on the terminal: a progress bar, and at the end a table or one line."""
+"""A run's output on the terminal: a progress bar, and finally a table or a line of results."""
 
 import math
 import shlex
@@ -24,8 +24,8 @@ _SHOWN = {
 class Progress(Tracker):
     """A progress bar with the round, the elapsed and remaining time, and the latest accuracies.
 
-    The bar is drawn only if standard error is a terminal. In a sweep there is no bar, because jobs
-    would overwrite each other's bars.
+    The bar is drawn only if standard error is a terminal. In a sweep there is no bar, because the
+    runs would overwrite each other's bars.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -50,7 +50,7 @@ class Progress(Tracker):
         self._bar.start()
 
     def log(self, record: Record) -> None:
-        """Move the bar; if the round did not measure an accuracy, the bar shows its last value."""
+        """Move the bar, and show the latest measured value of each accuracy."""
         self._latest |= {name: record.metrics[name] for name in _SHOWN if name in record.metrics}
         self._bar.update(self._task, completed=record.round, latest=_accuracies(self._latest))
 
@@ -67,11 +67,11 @@ def print_report(
     brief: bool = False,
     objective: str | None = None,
 ) -> None:
-    """Print a run's results and folder as a table, or if ``brief`` as one line.
+    """Print a run's results and folder: a table, or one line if ``brief``.
 
-    Jobs of a sweep print one line. For a trial of a search, ``objective`` is the only metric in the
-    line, so that nobody chooses settings by the test split. If it is None, the line has the
-    accuracies.
+    Runs of a sweep print one line. In a search for good settings, ``objective`` is the only metric
+    in the line, so that nobody chooses settings by the test split. If ``objective`` is None, the
+    line has the accuracies.
     """
     if brief:
         finals = {name: values["final"] for name, values in summary["metrics"].items()}
@@ -92,17 +92,17 @@ def print_report(
 
 
 def how_to_upload(folder: Path, pattern: str) -> str | None:
-    """The command that uploads W&B's offline records below a folder; None without such records."""
+    """The command that uploads W&B's offline records in a folder; None if there are no records."""
     if next(folder.glob(pattern), None) is None:
         return None
     return f"Offline in W&B; to upload: wandb sync {shlex.quote(str(folder))}/{pattern}"
 
 
 def final_table(summary: Mapping[str, Any]) -> Table:
-    """The final, best and recent value of each headline metric; the caption has the run's costs.
+    """A table with the final, best and recent value of each headline; the caption has the costs.
 
-    ``rounds_to/<target>`` has one value, the number of a round. If an accuracy was measured on a
-    subset of the test split, its standard error follows after ±.
+    For ``rounds_to/<target>`` the only value is the number of a round. If an accuracy was measured
+    on a subset of the test split, the standard error of the accuracy follows after ±.
     """
     down, up = (decimal(summary["total"][f"cost/{way}_bytes"]) for way in ("download", "upload"))
     rounds = f"{summary['rounds']} round{'' if summary['rounds'] == 1 else 's'}"
@@ -123,7 +123,7 @@ def final_table(summary: Mapping[str, Any]) -> Table:
 
 
 def _cell(value: float | None) -> str:
-    """A measurement with four digits, the number of a round, or empty text for None."""
+    """The text of a cell: four digits for a measurement, all digits for a round, none for None."""
     if value is None:
         return ""
     return str(value) if isinstance(value, int) else f"{value:.4f}"

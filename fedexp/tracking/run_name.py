@@ -1,4 +1,4 @@
-"""A run's name for dashboards: method, data, partition, seed and other changed settings."""
+"""Makes a run's name for dashboards, from method, data, partition, seed and changed settings."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
 from fedexp.tracking.tracker import RunInfo
 
 _LONGEST = 128  # W&B refuses longer names
-_SKEW = ("beta", "classes_per_client")  # keys of a partition whose values follow its name
+_SKEW = ("beta", "classes_per_client")  # their values are named after the partition
 _NAMED = ("algorithm", "data", "partition", "seed", *(f"partition.{key}" for key in _SKEW))
 _SILENT = (*RECORDS, *COSTS, "objective", "data.root", "hydra", "paper")
 
 
 def run_name(run: RunInfo) -> str | None:
-    """Name a run, for example ``fednh-digits-dir0.3-s0-rho0.9``.
+    """The name of a run, for example ``fednh-digits-dir0.3-s0-rho0.9``.
 
-    After the seed come further settings from the command line or the sweep that can change the
-    results, such as ``head.rho=0.9``. None if the choices of the run are unknown.
+    After the seed (``s0``) come other settings from the command line or the sweep that can change
+    the results, such as ``head.rho=0.9``. If the choices of the run are unknown, it has no name:
+    None.
     """
     if not run.choices:
         return None
@@ -28,10 +29,10 @@ def run_name(run: RunInfo) -> str | None:
 
 
 def columns(run: RunInfo) -> dict[str, str]:
-    """Key -> the chosen option of a config group, for keys that ``run.config`` does not use.
+    """Column -> chosen option of each config group, so that dashboards can group runs by it.
 
-    The key of the group ``algorithm`` is ``algorithm``. The key of ``data`` is ``data_option``,
-    because the config has a key ``data``.
+    A column has the name of its group, such as ``algorithm``. If ``run.config`` uses this name as a
+    key, ``_option`` is added: the column of the group ``data`` is ``data_option``.
     """
     return {
         f"{group}_option" if group in run.config else group: option
@@ -56,7 +57,7 @@ def _changes(run: RunInfo) -> Iterator[str]:
 
 
 def _text(value: object) -> str:
-    """The value as text; numbers are shortened, so that 0.30000000000000004 becomes 0.3."""
+    """The value as text; numbers are shortened: 0.30000000000000004 becomes 0.3."""
     try:
         return f"{float(str(value)):g}"
     except ValueError:

@@ -1,30 +1,31 @@
-"""The headline metrics of a run: their final, best and recent values. Imports nothing slow."""
+"""The final, best and recent values of a run's headlines. This module imports nothing slow."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _SELECTORS = ("validation/accuracy", "validation/personal_accuracy")
-"""The metric that chooses the best round: the first of these that was measured."""
+"""The metrics that can choose the best round; the first metric that was measured chooses it."""
 
 
 def headline_statistics(
     history: Sequence[Mapping[str, float]], headlines: Mapping[str, str]
 ) -> dict[str, dict[str, float]]:
-    """Headline metric -> its statistics over the rounds (name -> value).
+    """Headline -> name of a statistic over the rounds -> value.
 
-    Only rounds that measured a metric count; a metric that was never measured is absent.
+    A headline that was never measured is absent. Rounds that did not measure a headline are left
+    out of its statistics:
 
-    * ``final`` is the last value, NaN if it was not finite.
+    * ``final`` is the last measured value.
     * ``best`` is the best finite value.
-    * ``mean_last5`` is the mean over the last five rounds. It is absent if none of these rounds
-      measured the metric.
-    * ``at_best_validation`` is the value in ``best_round``. It is absent if that round did not
-      measure the metric, or if there are no validation data.
+    * ``mean_last5`` is the mean over the last five rounds. If none of these rounds measured the
+      headline, this statistic is absent.
+    * ``at_best_validation`` is the value in the round ``best_round``. If that round did not measure
+      the headline, or if there are no validation data, this statistic is absent.
     * ``standard_error`` is the standard error of ``final``, for accuracies that are estimates.
 
     Args:
         history: the metrics of every round, in order.
-        headlines: metric -> ``higher`` or ``lower``, whichever is better.
+        headlines: headline -> ``higher`` or ``lower``: which values are better.
     """
     rounds, best_number = list(history), best_round(history)
     chosen = {} if best_number is None else rounds[best_number - 1]
@@ -55,10 +56,11 @@ def best_of(better: str) -> Callable[..., float]:
 
 
 def best_round(history: Sequence[Mapping[str, float]]) -> int | None:
-    """The first round, from 1, with the largest ``validation/accuracy``.
+    """The number (from 1) of the round with the largest ``validation/accuracy``.
 
-    If that metric was not measured, because there is no global model, it is the first round with
-    the largest ``validation/personal_accuracy``. None if neither metric was measured.
+    If that metric was not measured, because there is no global model, the largest
+    ``validation/personal_accuracy`` decides. If several rounds have the largest value, it is the
+    first of them. None if neither metric was measured.
     """
     for name in _SELECTORS:
         measured = {n: row[name] for n, row in enumerate(history, start=1) if name in row}
@@ -73,8 +75,8 @@ def rounds_to(
     """``rounds_to/<target>``: the first round whose ``global/accuracy`` is at least the target.
 
     Returns:
-        ``rounds_to/<target>`` -> ``final`` -> round, from 1. A target that was never reached is
-        absent. Rounds that did not measure the accuracy do not count.
+        ``rounds_to/<target>`` -> ``final`` -> number of the round, from 1. A target that was never
+        reached is absent. Rounds that did not measure the accuracy are skipped.
     """
     firsts = {target: first_round_with(history, target) for target in targets}
     return {
@@ -87,10 +89,10 @@ def rounds_to(
 def first_round_with(
     history: Sequence[Mapping[str, float]], target: float, metric: str = "global/accuracy"
 ) -> int | None:
-    """The first round, from 1, in which ``metric`` is at least ``target``; None if there is none.
+    """The number (from 1) of the first round in which ``metric`` is at least ``target``.
 
-    ``history`` has the metrics of every round, in order. A round that did not measure the metric
-    does not count.
+    None if there is no such round. ``history`` has the metrics of every round, in order. Rounds
+    that did not measure the metric are skipped.
     """
     values = (row.get(metric, math.nan) for row in history)
     return next((n for n, value in enumerate(values, start=1) if value >= target), None)
@@ -101,10 +103,10 @@ def rounds_to_best_of(
     history: Sequence[Mapping[str, float]],
     metric: str = "global/accuracy",
 ) -> int | None:
-    """Rounds until a run reaches the best value of a baseline run (FedGELA, Table 9).
+    """The number of rounds in which a run reaches a baseline's best value (FedGELA, Table 9).
 
-    For the baseline itself the result is the round of its best value. FedGELA's table instead
-    prints the total number of rounds there.
+    If the run is the baseline itself, the result is the round of its best value; FedGELA's table
+    has the total number of rounds for the baseline.
 
     Args:
         baseline: the metrics of every round of the baseline run, in order.
@@ -112,8 +114,8 @@ def rounds_to_best_of(
         metric: a metric in which higher values are better.
 
     Returns:
-        The round, from 1; None if the run never reaches that value, or if the baseline has no
-        finite value.
+        The number of the round, from 1. None if the run never reaches the baseline's best value, or
+        if the baseline has no finite value.
     """
     measured = (row[metric] for row in baseline if math.isfinite(row.get(metric, math.nan)))
     return first_round_with(history, max(measured, default=math.inf), metric)

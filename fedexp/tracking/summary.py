@@ -1,4 +1,4 @@
-"""``summary.json``: a run's results, and digests that tell whether two runs are the same."""
+"""``summary.json``: a run's results, and hashes that show whether two runs are the same."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from fedexp.tracking.jsonl import as_bytes
 from fedexp.tracking.statistics import best_round, headline_statistics, rounds_to
 
 MEMORY = ("cost/client_memory_bytes", "cost/stored_parameters", "cost/server_memory_bytes")
-"""The metrics of memory; a summary has the largest value of each over the rounds."""
+"""Metrics of memory; for each of them, a summary has the largest value over the rounds."""
 
 _PACKAGES = ("fedexp", "torch", "lightning", "hydra-core", "numpy")
 
@@ -39,15 +39,15 @@ def summarize(
 
     Args:
         history: the metrics of every round, in order.
-        headlines: metric -> ``higher`` or ``lower``, whichever is better.
+        headlines: headline -> ``higher`` or ``lower``: which values are better.
         targets: accuracies, for ``rounds_to``.
-        config: the whole experiment as a plain nested dict.
+        config: the config of the run as a nested dict.
         overrides: the overrides on the command line.
-        choices: config group -> option.
+        choices: config group -> chosen option.
         weights: the final global weights.
         device: the device of local training, such as ``cpu``.
         threads: PyTorch's number of threads in each process.
-        wall_time_s: seconds from start to end.
+        wall_time_s: seconds from the start of the run to its end.
     """
     best = best_round(history)
     chosen = {} if best is None else {"best_round": best}
@@ -76,14 +76,14 @@ def summarize(
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """SHA-256 of the config without the keys in ``RECORDS``, which cannot change results."""
+    """SHA-256 of the config, without the keys in ``RECORDS``, which never change results."""
     relevant = {key: value for key, value in config.items() if key not in RECORDS}
     canonical = json.dumps(relevant, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def digest(weights: Tensors) -> str:
-    """SHA-256 over names, types, shapes and bytes; equal only for bit-identical weights."""
+    """SHA-256 of the names, types, shapes and bytes of ``weights``, to compare two runs."""
     sha = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -92,7 +92,7 @@ def digest(weights: Tensors) -> str:
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write ``folder/summary.json``, completely or not at all; NaN and infinities become null."""
+    """Write ``folder/summary.json`` completely or not at all; NaN and infinities become null."""
     write_durably(folder / FILE_NAME, as_bytes(summary, indent=2))
 
 
@@ -105,6 +105,6 @@ def _versions() -> dict[str, str]:
     for package in _PACKAGES:
         try:
             versions[package] = version(package)
-        except PackageNotFoundError:  # fedexp runs from a clone and is not installed
+        except PackageNotFoundError:  # for example, fedexp in a clone without installation
             versions[package] = "not installed"
     return versions

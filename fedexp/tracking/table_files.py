@@ -1,4 +1,4 @@
-"""The tracker that saves tables as files."""
+"""The tracker that saves tables and logs as CSV files."""
 
 import csv
 import logging
@@ -13,10 +13,10 @@ LOGGER = logging.getLogger(__name__)
 
 
 class TableFiles(Tracker):
-    """Appends each table and log to ``<name>.csv`` in the run's folder, after a column ``round``.
+    """Appends each table and log to ``<name>.csv`` in the run's folder, with a column ``round``.
 
-    NaN is an empty cell. When a run is resumed, rows of the rounds that are trained again are
-    deleted. Nothing is written if another run has taken the place of the folder.
+    NaN becomes an empty cell. When a run is resumed, the rows of rounds that are trained again are
+    deleted. If another run now uses the folder, nothing is written.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -25,7 +25,7 @@ class TableFiles(Tracker):
             _delete_rounds_after(run.rounds_done, path)
 
     def log(self, record: Record) -> None:
-        """Save this round's tables and logs."""
+        """Append this round's tables and logs to their files."""
         if _content(self._folder) not in (self._identity, b""):
             return
         for name, table in {**record.tables, **record.logs}.items():
@@ -36,7 +36,7 @@ class TableFiles(Tracker):
 
 
 def _content(folder: Path) -> bytes:
-    """The content of the folder's ``run.json``; empty if there is none."""
+    """The content of the folder's ``run.json``; empty if the file cannot be read."""
     try:
         return (folder / FILE_NAME).read_bytes()
     except OSError:
@@ -44,16 +44,16 @@ def _content(folder: Path) -> bytes:
 
 
 def _write(path: Path, mode: str, rows: Iterable[Iterable[Any]]) -> None:
-    # The name of a folder may be no valid UTF-8; such a class name gets escapes.
+    # Escape invalid bytes: a class may be named after a folder whose name is not valid UTF-8.
     with path.open(mode, newline="", encoding="utf-8", errors="backslashreplace") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([["" if cell != cell else cell for cell in row] for row in rows])
 
 
 def _delete_rounds_after(round: int, path: Path) -> None:
-    """Delete the rows of later rounds from a table that ``TableFiles`` wrote.
+    """Delete the rows after this round from a table that ``TableFiles`` wrote.
 
-    A file that is not such a table, perhaps after a power loss, is renamed with a warning.
+    A file that cannot be read as a table, perhaps after a power loss, is renamed with a warning.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The tracker for TensorBoard."""
+"""The tracker that writes event files for TensorBoard."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +9,9 @@ from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 
 class TensorBoardTracker(Tracker):
-    """Scalars and figures in ``tensorboard/`` in the run's folder; the step is the round.
+    """Writes metrics and figures to ``tensorboard/`` in the run's folder; a step is a round.
 
-    When a run is resumed, TensorBoard hides the rounds after its checkpoint.
+    When a run is resumed, TensorBoard hides the earlier results of rounds that are trained again.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -21,7 +21,7 @@ class TensorBoardTracker(Tracker):
         self._writer = SummaryWriter(run.folder / "tensorboard", purge_step=purge)
 
     def log(self, record: Record) -> None:
-        """Write this round's scalars and figures."""
+        """Write this round's metrics and figures."""
         for name, value in record.metrics.items():
             self._writer.add_scalar(name, value, record.round)
         for name, figure in record.figures.items():

@@ -1,7 +1,7 @@
-"""The contract of a tracker.
+"""The contract of a tracker, which records the results of each round.
 
-A tracker is an entry of ``tracking.trackers`` in the config. To add your own, write a class that
-can be imported and name it: ``+tracking.trackers.csv._target_=my_package.Csv``::
+A tracker is an entry of ``tracking.trackers`` in the config. To add your own tracker, write a class
+that can be imported, and name the class: ``+tracking.trackers.csv._target_=my_package.Csv``::
 
     class Csv(Tracker):
         def __init__(self, run: RunInfo, separator: str = ",") -> None:
@@ -15,11 +15,11 @@ can be imported and name it: ``+tracking.trackers.csv._target_=my_package.Csv``:
         def finish(self, summary: Mapping[str, Any] | None) -> None:
             self._file.close()
 
-The constructor gets ``run``. Its other arguments are keys of the entry and are checked against
-their annotations. An error in the constructor stops the run before the first round. A later error
-does not stop training: it is reported in one warning, and the tracker gets no more records. A
-tracker that draws figures does so within ``failed_figures.leaving_out``: a figure that cannot be
-drawn is then left out, and the tracker goes on.
+The constructor gets ``run``. Its other arguments are keys of the config entry and are checked
+against their annotations. An error in the constructor stops the run before the first round. A later
+error does not stop training: one warning reports the error, and the tracker gets no more records.
+Draw figures within ``failed_figures.leaving_out``: if a figure cannot be drawn, the tracker then
+goes on without this figure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Record:
         per_class: class name -> accuracy of the global model; empty when not measured.
         figures: name -> figure, for example ``heatmap/partition``.
         tables: name -> table, for example ``clients``: column name -> values.
-        logs: like ``tables``, but written to files only.
+        logs: name -> table, as in ``tables``; logs are written only to files.
     """
 
     round: int
@@ -60,14 +60,14 @@ class RunInfo:
 
     Attributes:
         folder: the run's folder; it exists.
-        rounds: T.
-        config: the whole experiment as a plain nested dict.
+        rounds: T, the number of rounds.
+        config: the config of the run as a nested dict.
         choices: config group -> chosen option, for example ``{"algorithm": "fedavg"}``.
         overrides: the overrides on the command line.
         sweep: the name of the run's sweep; None outside a sweep.
-        run_id: eight hexadecimal digits, the same each time this run is resumed; None if unknown.
+        run_id: eight hexadecimal digits that stay the same when the run is resumed, or None.
         resumed: whether the run was started before.
-        headlines: headline metric -> the better direction, ``higher`` or ``lower``.
+        headlines: headline -> ``higher`` or ``lower``: which values are better.
         past: the earlier rounds of a resumed run, in order, without figures.
     """
 
@@ -89,13 +89,15 @@ class RunInfo:
 
 
 class Tracker:
-    """Gets one ``log`` a round and one ``finish``; this base class does nothing.
+    """Records results: ``log`` is called after each round, ``finish`` at the end of the run.
+
+    This base class does nothing.
 
     Attributes:
         essential: whether an error in ``log`` or ``finish`` stops the run.
-        closes_round: whether this tracker logs a record after all other trackers. W&B's tracker
-            does so: values that another tracker logs to ``wandb.run`` at ``step=record.round``
-            then belong to the same row.
+        closes_round: whether this tracker gets each record after all other trackers. For W&B's
+            tracker this is True, so that values that another tracker logs to ``wandb.run`` at
+            ``step=record.round`` belong to the same row.
     """
 
     essential: ClassVar[bool] = False
@@ -105,11 +107,11 @@ class Tracker:
         """Store the results of one round. Training waits until this method returns."""
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """Called at the end, with the content of ``summary.json``, or None if the run failed."""
+        """Called at the end with the content of ``summary.json``; None if the run failed."""
 
 
 class Trackers(Tracker):
-    """Several trackers as one."""
+    """A tracker that passes everything to several trackers."""
 
     def __init__(self, trackers: Iterable[Tracker]) -> None:
         self.trackers = list(trackers)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import wandb
 
 _DIGITS = 12
-"""Digits of a digest in the name of a partition."""
+"""Number of hash digits in the name of a partition's artifact."""
 
 _MODEL_FILES = (FILE_NAME, DATA, PARTITION)
 """The files of a run, besides the weights, that ``fedexp.load`` reads."""
@@ -34,12 +34,12 @@ _MODEL_FILES = (FILE_NAME, DATA, PARTITION)
 _TAG_LENGTH = 64
 _LONGEST_PROJECT = 128
 _NOT_IN_PROJECTS = "/\\#?%:"
-"""W&B's rule for the names of projects."""
+"""Characters that W&B forbids in the names of projects."""
 _LOGGER = logging.getLogger(__name__)
 
 
 def _checked(settings: Wandb) -> Wandb:
-    """The settings. Raises InputError if W&B would refuse the project, before data are read."""
+    """Return the settings. Raises InputError, before data are read, if W&B forbids the project."""
     refused = {*_NOT_IN_PROJECTS} & {*settings.project}
     if refused or not 1 <= len(settings.project) <= _LONGEST_PROJECT:
         raise InputError(
@@ -50,16 +50,17 @@ def _checked(settings: Wandb) -> Wandb:
 
 
 class WandbTracker(Tracker):
-    """One W&B run in ``wandb/`` in the run's folder.
+    """Records the run as one W&B run, with files in ``wandb/`` in the run's folder.
 
-    If an online start fails (no key, no network, no answer in time), the run is recorded offline.
+    If the start online fails (no key, no network, no answer in time), the run is recorded offline.
     Any other failure turns this tracker off. Each failure is reported in one warning.
 
     Args:
-        run: the run's config and choices become the W&B config. Each choice is also a config key of
-            its own, so that dashboards can group runs by it (see ``run_name.columns``).
-        settings: mode, project, names and so on. Without a group, the name of the sweep is the
-            group. Without a name, ``run_name`` makes the name.
+        run: the facts about the run. Its config and choices become the W&B config. Each choice is
+            also a separate key there, so that dashboards can group runs by a choice (see
+            ``run_name.columns``).
+        settings: mode, project, names and so on. If no group is set, the name of the sweep is the
+            group. If no name is set, ``run_name`` makes the name.
     """
 
     closes_round = True
@@ -81,12 +82,12 @@ class WandbTracker(Tracker):
             self._log_past(run)
 
     def log(self, record: Record) -> None:
-        """One W&B step for the round."""
+        """Log the round as one step of the W&B run."""
         self._per_class = record.per_class or self._per_class
         self._log(record.round, lambda: _row(record))
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """Add the summary and close the run; without a summary, W&B marks the run as failed."""
+        """Add the summary and close the W&B run; without a summary, the run is marked as failed."""
         if self._run is None:
             return
         with self._guard("finishing failed, its last numbers may be missing"):
@@ -100,8 +101,9 @@ class WandbTracker(Tracker):
     def _log_past(self, run: RunInfo) -> None:
         """Log the earlier rounds of a resumed run, with their saved figures.
 
-        W&B cannot append to an offline record: the record that is synced last replaces earlier
-        records, so it has to be complete. Online, W&B ignores steps that it already has.
+        Offline, the new W&B record must be complete, because W&B cannot append to an older record:
+        the record that is synced last replaces the others. Online, W&B ignores steps that it
+        already has.
         """
         figures = saved_figures(run.folder)
         for record in [Record(0), *run.past]:
@@ -126,7 +128,7 @@ class WandbTracker(Tracker):
 
 
 def _start(run: RunInfo, settings: Wandb, mode: Literal["online", "offline"]) -> "wandb.Run":
-    """Start or resume a W&B run, even if the process has had another W&B run before."""
+    """Start or resume a W&B run; an earlier W&B run of this process is finished first."""
     import wandb
 
     wandb.setup(wandb.Settings(silent=True))  # otherwise the login prints messages
@@ -142,7 +144,7 @@ def _start(run: RunInfo, settings: Wandb, mode: Literal["online", "offline"]) ->
         job_type=settings.job_type,
         name=settings.name or run_name(run),
         tags=[tag[:_TAG_LENGTH] for tag in settings.tags],
-        force=mode == "online",  # without a key: an error instead of a silent offline run
+        force=mode == "online",  # so that without a key W&B fails, not silently goes offline
         reinit="finish_previous",
         settings=wandb.Settings(
             console="off",
@@ -154,7 +156,7 @@ def _start(run: RunInfo, settings: Wandb, mode: Literal["online", "offline"]) ->
     )
     started.define_metric("round")
     started.define_metric("*", step_metric="round")
-    for name, better in run.headlines.items():  # W&B shows the best value during the run
+    for name, better in run.headlines.items():  # so that W&B shows the best value so far
         best = "max" if better == "higher" else "min"
         started.define_metric(name, step_metric="round", summary=f"{best},last")
     return started
@@ -163,8 +165,8 @@ def _start(run: RunInfo, settings: Wandb, mode: Literal["online", "offline"]) ->
 def _save_artifacts(run: "wandb.Run", folder: Path) -> None:
     """Save two artifacts: the model, as a folder for ``fedexp.load``, and the partition.
 
-    The partition is declared as the run's input. Equal partitions have equal names, so that W&B's
-    lineage shows all runs that used a partition.
+    The partition is declared as an input of the W&B run. Equal partitions have equal names, so W&B
+    can show all runs that used the same partition.
     """
     import wandb
 
@@ -180,7 +182,7 @@ def _save_artifacts(run: "wandb.Run", folder: Path) -> None:
         name = digest(table.read_bytes())[:_DIGITS]
         partition = wandb.Artifact(f"partition-{name}", type="partition")
         partition.add_file(str(table))
-        # Offline W&B cannot declare an input; the partition is then an output of each run.
+        # Offline, W&B cannot declare an input, so the partition becomes an output of the run.
         run.log_artifact(partition) if run.offline else run.use_artifact(partition)
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
@@ -196,13 +198,13 @@ def save_report(
 ) -> None:
     """Save the files of a report as the artifact ``report``.
 
-    A new W&B run of the job type ``report`` saves the artifact. The inputs of this W&B run are the
-    model artifacts of the compared runs.
+    The artifact belongs to a new W&B run of the job type ``report``. The inputs of this W&B run are
+    the model artifacts of the runs that the report compares.
 
     Args:
         folder: the folder with the report's files.
-        entity: W&B user or team.
-        project: the project of the compared runs.
+        entity: the W&B user or team.
+        project: the W&B project of the compared runs.
         run_ids: W&B's ids of the compared runs.
         mode: if ``offline``, the artifact waits for ``wandb sync``, and the W&B run has no inputs.
 
@@ -236,18 +238,18 @@ def save_report(
 
 
 def _stop_service() -> None:
-    """End W&B's background process, which still holds the run's id after a failed online start."""
+    """End W&B's background process; after a failed online start it still holds the run's id."""
     import wandb
 
     wandb.teardown()
 
 
 def _row(record: Record, saved: Mapping[str, Path] = MappingProxyType({})) -> dict[str, Any]:
-    """The record of a round in W&B's types.
+    """The record of a round as a dict of W&B's types.
 
-    Class accuracies become a table. W&B stores each table as a file, so class accuracies are logged
-    only in rounds with figures. ``saved`` (name -> file) are the figures that were drawn before the
-    run was resumed.
+    The accuracies of the classes become a table. W&B stores each table as a file, so this table is
+    logged only in rounds with figures. ``saved`` (name -> file) has the figures that were drawn
+    before the run was resumed.
     """
     import wandb
 
@@ -272,7 +274,7 @@ def _table(per_class: Mapping[str, float]) -> "wandb.Table":
 
 
 def _flatten(summary: Mapping[str, Any]) -> dict[str, float]:
-    """Flatten nested statistics to names such as ``global/accuracy/final``, columns in W&B."""
+    """The statistics with names such as ``global/accuracy/final``, which become columns in W&B."""
     return {
         f"{name}/{statistic}": value
         for name, statistics in summary.get("metrics", {}).items()

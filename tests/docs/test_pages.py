@@ -68,7 +68,7 @@ def test_a_page_has_every_key(group: str) -> None:
 
 def test_a_key_has_its_default_and_its_meaning_inherited_too() -> None:
     page = site()["options/sampler/hics_oracle.md"]
-    assert "| `sampler.clusters` | `5` | M |" in page
+    assert "| `sampler.clusters` | `5` | M, number of clusters |" in page
     assert "| `sampler.lam` | `0.1` | weight of the angle in the distance" in page
 
 

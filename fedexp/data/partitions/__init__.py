@@ -1,8 +1,8 @@
 """Partitions: which client gets which training samples.
 
-A partition is a pure function. Its arguments are some of ``labels`` [n] (class of each sample),
-``users`` [n] (user of each sample), ``num_clients`` N and ``seed``, and options of the partition.
-It returns a sorted int64 index array for each client. Every sample goes to exactly one client; only
+A partition is a pure function. It can take ``labels`` [n] (class of each sample), ``users`` [n]
+(user of each sample), ``num_clients`` N, ``seed``, and options. For each client, it returns the
+sorted int64 positions of the client's samples. Every sample goes to exactly one client, but
 ``natural`` may leave out users. A client may be empty.
 """
 

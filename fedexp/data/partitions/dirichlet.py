@@ -30,15 +30,15 @@ def dirichlet(
     Args:
         labels: [n] class of each sample.
         num_clients: N.
-        beta: concentration; the smaller, the more unequal the shares.
-        seed: seed of shares and samples.
+        beta: concentration; a smaller beta gives more unequal shares.
+        seed: seed of the shares and of the choice of samples.
         balance: if true, a client that already has n/N samples gets no samples of later classes.
         min_size: draw again until every client has at least this many samples.
         min_classes: draw again until every client has at least this many classes.
         max_tries: largest number of draws.
 
     Raises:
-        InputError: no draw gave every client ``min_size`` samples of ``min_classes`` classes.
+        InputError: in each draw, a client has too few samples or too few classes.
     """
     sizes = np.bincount(labels)
     check_min_size(min_size, len(labels), num_clients)

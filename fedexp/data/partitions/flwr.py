@@ -41,14 +41,14 @@ def flwr(
     """Partition the samples with any class of ``flwr_datasets.partitioner``.
 
     The partitioner receives a dataset with the columns ``label`` and, if users are known, ``user``.
-    The rows are shuffled, as in Flower. The partitioner's argument ``num_partitions`` is N. By
-    default, ``partition_by`` is ``label``, and ``seed`` follows from the run's seed.
+    The rows are shuffled, as in Flower. The partitioner's argument ``num_partitions`` is N. Unless
+    the config sets them, ``partition_by`` is ``label``, and ``seed`` follows from the run's seed.
 
     Args:
         labels: [n] class of each sample.
         users: [n] user of each sample, None if unknown.
         num_clients: N; the partitioner must make N partitions.
-        seed: seed of the run; gives the order of the rows and the partitioner's seed.
+        seed: seed of the run; it determines the order of the rows and the partitioner's seed.
         partitioner: config node with ``_target_`` and the partitioner's arguments.
 
     Raises:
@@ -92,7 +92,7 @@ def _indices(
 
 
 def _constructor(node: Node) -> Any:
-    """The partitioner's class with the config's arguments bound."""
+    """A function that makes the partitioner, with the config's arguments already set."""
     try:
         from flwr_datasets.partitioner import Partitioner
     except ImportError as error:
@@ -113,7 +113,7 @@ def _constructor(node: Node) -> Any:
 
 @contextmanager
 def _captured() -> Iterator[list[warnings.WarningMessage]]:
-    """Capture a partitioner's warnings; hide its progress bars, which cannot be switched off."""
+    """Record warnings, and hide the partitioner's progress bars, which cannot be turned off."""
     with warnings.catch_warnings(record=True) as caught, redirect_stderr(StringIO()):
         warnings.simplefilter("always")
         yield caught
@@ -122,7 +122,7 @@ def _captured() -> Iterator[list[warnings.WarningMessage]]:
 def _report(node: Node, caught: list[warnings.WarningMessage]) -> None:
     """Log each of the partitioner's warnings in one line.
 
-    Of warnings that differ only in their numbers, one is logged.
+    If warnings differ only in their numbers, the last of them is logged.
     """
     texts = [str(each.message) for each in caught if each.category is UserWarning]
     for text in {re.sub(r"\d+", "", text): text for text in texts}.values():

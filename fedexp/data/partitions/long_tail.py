@@ -18,7 +18,7 @@ def long_tail(labels: np.ndarray, rho: Annotated[float, Field(ge=1)], seed: int)
 
     Args:
         labels: [n] class of each sample.
-        rho: size ratio of the first class to the last.
+        rho: ratio of the first class's size to the last class's size.
         seed: seed of the choice of samples.
 
     Returns:
@@ -27,7 +27,7 @@ def long_tail(labels: np.ndarray, rho: Annotated[float, Field(ge=1)], seed: int)
     sizes = np.bincount(labels)
     classes = np.flatnonzero(sizes)
     exponents = np.arange(len(classes)) / max(len(classes) - 1, 1)
-    # 1e-6: a rounding error of the power must not turn 81 into 80.
+    # 1e-6 is added so that a rounding error of the power does not turn 81 into 80.
     tail = np.floor(sizes.max() / rho**exponents + 1e-6).astype(np.int64)
     keep = np.zeros_like(sizes)
     keep[classes] = np.clip(tail, 1, sizes[classes])

@@ -33,13 +33,13 @@ def multi_alpha(
         labels: [n] class of each sample.
         num_clients: N.
         alphas: Dirichlet concentration of each block.
-        seed: seed of parts, shares and samples.
+        seed: seed of the parts, the shares and the choice of samples.
         parts: how to cut the samples. With ``random`` the parts' sizes differ by at most one
-            sample. With ``class_balanced`` their numbers of samples of each class differ by at most
-            one.
+            sample. With ``class_balanced`` the parts' numbers of samples of each class differ by at
+            most one.
         balance: if true, a client that already has an equal share of its part gets no samples of
             later classes.
-        min_share: draw a block again until each client has this fraction of an equal share.
+        min_share: draw a block again until each of its clients has this fraction of an equal share.
         max_tries: largest number of draws of a block.
 
     Raises:

@@ -21,13 +21,13 @@ def natural(
     Args:
         users: [n] user of each sample.
         num_clients: N.
-        seed: seed of the choice of users and of the parts of a user.
+        seed: seed of the choice of users and of the cutting of a user's samples.
         take: the rule for more than N users. ``random`` takes N random users, ``first`` the first N
             in the order of the samples. ``group`` takes all users and deals them at random into
             groups of equal size, one group per client.
         split_users: the rule for fewer than N users. ``none`` raises an error. ``even`` cuts each
-            user's samples at random into parts of equal size, one part per client. A user's number
-            of parts is in proportion to its number of samples (largest remainder), at least one.
+            user's samples at random into parts of equal size, one part per client. Users get parts
+            in proportion to their samples, rounded by largest remainder, and at least one each.
 
     Raises:
         InputError: the dataset has no user ids, or fewer users than clients.
@@ -55,7 +55,7 @@ def natural(
 
 
 def _parts(user: np.ndarray, num_clients: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Cut the samples of users 0, 1, ... into parts; the parts of a user follow each other."""
+    """Cut the users' samples into N parts; user 0's parts come first, then user 1's, ..."""
     sizes = np.bincount(user)
     parts = apportion_to_all(num_clients, sizes, generator)
     return [

@@ -17,14 +17,15 @@ def nid2(
 ) -> list[np.ndarray]:
     """Divide the classes among biased clients; give the last client all classes.
 
-    FedSC's NID2 has 5 biased clients with C/5 classes each and 1 client with all classes. For any
-    N, the N - 1 biased clients have disjoint classes here, and their numbers of classes differ by
-    at most one. If there are more biased clients than classes, each has one class.
+    FedSC's NID2 has 5 biased clients with C/5 classes each and 1 client with all classes. Here N
+    can be any number above 1: the N - 1 biased clients have disjoint classes, and their numbers of
+    classes differ by at most one. If there are more biased clients than classes, each has one
+    class.
 
     Args:
         labels: [n] class of each sample.
         num_clients: N.
-        seed: seed of the classes and samples of each client.
+        seed: seed of the choice of each client's classes and samples.
         sharing: the rule for the samples of a class. ``even`` gives equally many samples to all
             clients with the class, so the last client is the largest. ``equal_sizes`` gives 1/N of
             each class to the last client, and the rest to the biased clients with the class. All

@@ -16,22 +16,23 @@ def per_client_alpha(
     alphas: Annotated[list[Concentration], Field(min_length=2, max_length=2)],
     seed: int,
 ) -> list[np.ndarray]:
-    """Client k draws its class mix from Dir(alpha_k) (HiCS-FL, Figure 6).
+    """Client k draws its shares of the classes from Dir(alpha_k) (HiCS-FL, Figure 6).
 
-    From client to client, alpha_k changes by a constant factor, from ``alphas[0]`` to
-    ``alphas[1]``. The paper has 250 values in [0.01, 50] and does not give their spacing. Each
-    class is split over all clients in proportion to its share in the client's mix, so that every
-    sample is dealt. Therefore client sizes differ somewhat, and with many clients the actual mixes
-    are close to the drawn mixes.
+    From client to client, alpha_k grows by a constant factor, from ``alphas[0]`` to ``alphas[1]``.
+    The paper has 250 values in [0.01, 50] and does not give their spacing. To deal every sample,
+    the samples of a class are split over all clients in proportion to the clients' shares of this
+    class. Therefore client sizes differ somewhat. With many clients, the resulting shares are close
+    to the drawn shares.
 
     Args:
         labels: [n] class of each sample.
         num_clients: N.
         alphas: alpha of the first and of the last client.
-        seed: seed of mixes, remainders and samples.
+        seed: seed of the shares, of rounding to whole samples, and of the choice of samples.
 
     Raises:
-        InputError: the first value is larger than the second, or all shares of a class are zero.
+        InputError: the first value is larger than the second, or all clients' shares of a class are
+            zero.
     """
     first, last = alphas
     if first > last:

@@ -1,4 +1,4 @@
-"""Pure class partition: every client has the same number of classes."""
+"""The partition PxCy: each of x clients has y classes."""
 
 from random import Random
 from typing import Literal
@@ -25,13 +25,14 @@ def shards(
     Args:
         labels: [n] class of each sample.
         num_clients: N, the x of PxCy.
-        classes_per_client: y.
-        seed: seed of the classes and samples of each client.
-        holders: how the clients that hold a class are drawn. With ``even`` each class has N*y/C
-            holders, rounded down or up. ``random`` is the rule of FedGELA's released code, with the
-            same result for the same seed: each client has y places, and the first C of all N*y
-            places get the classes 0 to C-1. Each later place gets a random class that its client
-            lacks. So the numbers of holders and the client sizes are uneven.
+        classes_per_client: the y of PxCy.
+        seed: seed of the choice of each client's classes and samples.
+        holders: the rule that draws the clients that hold a class, its holders. With ``even`` each
+            of the C classes has N*y/C holders, rounded down or up. ``random`` is the rule of
+            FedGELA's released code, with the same result for the same seed: each client has y
+            places, and the first C of all N*y places get the classes 0 to C-1. Each later place
+            gets a random class that its client lacks. So the numbers of holders and the client
+            sizes are uneven.
 
     Raises:
         InputError: y exceeds the number of classes, N*y is smaller than the number of classes, or a
@@ -56,7 +57,10 @@ def shards(
 def _even_holders(
     num_clients: int, num_classes: int, classes_per_client: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Give each client the classes with the fewest holders so far, ties at random; [N, C] bool."""
+    """Choose the classes of each client in turn: those with the fewest holders so far.
+
+    Ties are broken at random. Returns [N, C] bool: whether a client holds a class.
+    """
     holds = np.zeros((num_clients, num_classes), dtype=bool)
     for client in range(num_clients):
         order = np.lexsort((generator.random(num_classes), holds.sum(axis=0)))
@@ -67,10 +71,11 @@ def _even_holders(
 def _random_holders(
     num_clients: int, num_classes: int, classes_per_client: int, seed: int
 ) -> np.ndarray:
-    """[N, C] bool: the classes that each client holds, as in the released code.
+    """[N, C] bool: whether a client holds a class, as in FedGELA's code.
 
-    The first C places of all clients together get the classes 0 to C-1. Every later place gets a
-    random class; Python's ``random`` draws again while the client already has the drawn class.
+    Each client has y places. The first C of all clients' places get the classes 0 to C-1. Every
+    later place gets a random class; Python's ``random`` draws again while the client already has
+    the drawn class.
     """
     draws = Random(seed)
     holds = np.zeros((num_clients, num_classes), dtype=bool)

@@ -1,4 +1,4 @@
-"""Functions of several partitions: shares of a class, and repeated draws."""
+"""Functions that several partitions use to draw each client's share of a class."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -15,8 +15,8 @@ Tries = Annotated[int, Field(gt=0, le=1_000_000)]
 Concentration = Annotated[float, Field(gt=0, le=1e100)]
 """Parameter of a symmetric Dirichlet distribution.
 
-Near 0, one client gets almost a whole class. A large value gives even shares. The upper bound is
-there because NumPy's shares are NaN at 1e306.
+Near 0, one client gets almost a whole class. A large value gives even shares. The upper bound
+exists because NumPy's shares are NaN at 1e306.
 """
 
 
@@ -25,21 +25,21 @@ def dirichlet_counts(
 ) -> np.ndarray:
     """Spread each class over the clients in shares drawn from Dir(beta).
 
-    NumPy's Dirichlet uses stick-breaking for a small beta. Normalised gamma variables, the usual
-    method, would fail there: all of them can underflow to zero, and the shares become 0/0.
+    NumPy's Dirichlet uses stick-breaking for a small beta. The usual method, normalised gamma
+    variables, would fail: all variables can underflow to zero, and the shares become 0/0.
 
     Args:
-        sizes: [C] samples of each class.
+        sizes: [C] number of samples of each class.
         num_clients: N.
         beta: concentration.
         balance: if true, a client that already has n/N samples gets no samples of later classes.
             Shares are drawn for the other clients only. Their distribution is the same as if shares
-            were drawn for all clients and then renormalised. Until all samples are dealt, some
-            client has fewer than n/N.
+            were drawn for all clients and then renormalised. Until all n samples are dealt, some
+            client has fewer than n/N samples.
         generator: draws the shares.
 
     Returns:
-        [N, C] samples of each class for each client.
+        [N, C] number of samples of each class for each client.
     """
     counts = np.zeros((num_clients, len(sizes)), dtype=np.int64)
     for label in np.flatnonzero(sizes):
@@ -53,12 +53,12 @@ def dirichlet_counts(
 def share_by_weight(
     labels: np.ndarray, weights: np.ndarray, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Split each class over the clients in proportion to weights.
+    """Split the samples of each class over the clients in proportion to ``weights``.
 
     Args:
         labels: [n] class of each sample.
         weights: [N, C'] weight of each client for each of the C' classes that are present.
-        generator: draws remainders and samples.
+        generator: rounds to whole samples at random, and draws the samples.
 
     Returns:
         For each client, its sorted indices into ``labels``.
@@ -87,15 +87,15 @@ def draw_until(
     options: str,
     where: str,
 ) -> np.ndarray:
-    """The first draw in which every client has enough samples and enough classes.
+    """Draw until every client has enough samples and enough classes; return this draw.
 
     Args:
-        draw: draws [N, C], the number of samples of each class for each client.
+        draw: returns one draw: [N, C] number of samples of each class for each client.
         max_tries: largest number of draws.
         min_size: smallest number of samples of a client.
         min_classes: smallest number of classes of a client.
-        options: keys and values of the minima, for the message ("partition.min_size=10").
-        where: keys and values that the draws depend on, for the message.
+        options: the config keys of the minima, for the message ("partition.min_size=10").
+        where: the config keys on which the draws depend, with values, for the message.
 
     Raises:
         InputError: in every draw a client has too few samples or classes. The message has the

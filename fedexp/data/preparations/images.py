@@ -1,4 +1,4 @@
-"""Images: uint8 pixels, normalised with a mean and a deviation of each channel."""
+"""The preparation of images: uint8 pixels, normalised by each channel's mean and deviation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Images(Preparation):
         size: [channels, height, width].
         mean: mean of each channel, for pixels in [0, 1].
         std: standard deviation of each channel, for pixels in [0, 1].
-        fit: how an image file of another size is treated, see ``Fit``.
+        fit: the rule for an image file of another size, see ``Fit``.
         short_side: see ``Fit``.
     """
 
@@ -37,19 +37,19 @@ class Images(Preparation):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """[channels, height, width]."""
+        """Shape of one image: [channels, height, width]."""
         return self.size
 
     @property
     def form(self) -> str:
-        """Type and shape."""
+        """The raw inputs in words: type and shape."""
         return f"uint8 images [n, {', '.join(map(str, self.size))}], 0 to 255"
 
     def read(self, raw: Any) -> Tensor:
-        """Read pixels [n, C, H, W], [n, H, W, C] or (grey) [n, H, W], or a list of images.
+        """Read pixels [n, C, H, W], [n, H, W, C] or (grey) [n, H, W], or read a list of images.
 
-        An image in a list is a file or a Pillow image. It is brought to the model's input size, as
-        in training.
+        An image in a list is a file's path or a Pillow image. As in training, it is brought to the
+        model's input size.
         """
         if isinstance(raw, Sequence) and raw and isinstance(raw[0], str | Path | Image.Image):
             return torch.from_numpy(np.stack([self._decoded(each) for each in raw]))
@@ -64,7 +64,7 @@ class Images(Preparation):
         return check_shape(pixels, self.size, self.form)
 
     def prepare(self, raw: Tensor) -> Tensor:
-        """Normalised images [n, C, H, W], float32."""
+        """Normalise raw pixels; return float32 images [n, C, H, W]."""
         scale, shift = pixel_constants(self.mean, self.std)
         return torch.addcmul(shift.to(raw.device), raw.float(), scale.to(raw.device))
 

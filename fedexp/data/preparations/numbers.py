@@ -1,4 +1,4 @@
-"""Numbers, unchanged or standardised."""
+"""The preparation of numbers, which are standardised or unchanged."""
 
 from dataclasses import dataclass
 from math import prod
@@ -13,13 +13,13 @@ from fedexp.errors import InputError
 
 @dataclass(frozen=True)
 class Numbers(Preparation):
-    """Standardises numbers x to (x - mean) / std, as float32.
+    """Standardises each number x to (x - mean) / std, as float32.
 
     Attributes:
         size: shape of one input.
         mean: one mean for all numbers of an input, or one for each number; 0 by default.
         std: one standard deviation for all numbers of an input, or one for each; 1 by default.
-        precision: type in which the result is computed.
+        precision: floating-point type in which the result is computed.
     """
 
     size: tuple[int, ...]
@@ -39,23 +39,23 @@ class Numbers(Preparation):
 
     @property
     def form(self) -> str:
-        """Type and shape."""
+        """The raw inputs in words: type and shape."""
         return f"numbers [n, {', '.join(map(str, self.size))}], {self.precision}"
 
     def read(self, raw: Any) -> Tensor:
-        """Read arrays, tables or nested lists; each row has the numbers of one input in order."""
+        """Read an array, table or nested lists; each row has the numbers of one input, in order."""
         numbers = as_tensor(getattr(raw, "values", raw), self.form)
         if numbers.is_complex() or not numbers.dim():
             raise InputError(f"predict: takes {self.form}; this is a {numbers.dtype}")
-        if numbers[0:1].numel() == prod(self.size):  # such as [n, 64] or [n, 8, 8] for [n, 1, 8, 8]
+        if numbers[0:1].numel() == prod(self.size):  # [n, 64] becomes [n, 1, 8, 8]
             numbers = numbers.reshape(-1, *self.size)
         return check_shape(numbers.to(self.dtype), self.size, self.form)
 
     def prepare(self, raw: Tensor) -> Tensor:
-        """The standardised numbers [n, *size], float32."""
+        """Standardise the raw numbers; return float32 [n, *size]."""
         return ((raw - self._constant(self.mean, raw)) / self._constant(self.std, raw)).float()
 
     def _constant(self, values: tuple[float, ...], raw: Tensor) -> Tensor:
-        """``values`` as a tensor: one number, or one for each number of an input."""
+        """``values`` as a tensor like ``raw``: one value, or one for each number of an input."""
         constant = torch.tensor(values, dtype=raw.dtype, device=raw.device)
         return constant if len(values) == 1 else constant.view(self.size)

@@ -1,4 +1,4 @@
-"""The contract of a preparation: how raw inputs become a model's inputs.
+"""The interface of a preparation, a rule that turns raw inputs into a model's inputs.
 
 A reader makes a preparation together with its dataset. Each run stores its preparation, so that the
 trained model can be used without the training data.
@@ -23,7 +23,7 @@ class Preparation:
     numbers. ``prepare`` computes the model's inputs from this raw tensor. An exported model
     contains ``prepare``; its input is the raw tensor.
 
-    A subclass is a frozen dataclass whose fields have values that JSON can store.
+    A subclass is a frozen dataclass; JSON can store the values of its fields.
 
     Attributes:
         dtype: type of the raw tensor.
@@ -43,15 +43,15 @@ class Preparation:
 
     @abstractmethod
     def read(self, raw: Any) -> Tensor:
-        """The raw tensor [n, *shape]. Raises InputError if ``raw`` does not fit."""
+        """Read a user's data as the raw tensor [n, *shape]. Raises InputError on a misfit."""
 
     @abstractmethod
     def prepare(self, raw: Tensor) -> Tensor:
-        """The model's inputs, from the raw tensor [n, *shape]; a pure function."""
+        """Compute the model's inputs from the raw tensor [n, *shape]; a pure function."""
 
     @property
     def node(self) -> Node:
-        """The preparation as JSON values, for ``from_node``."""
+        """The preparation as JSON values, which ``from_node`` reads."""
         kind = type(self)
         return {"_target_": f"{kind.__module__}.{kind.__qualname__}", **asdict(self)}
 
@@ -63,7 +63,7 @@ def from_node(node: Node) -> Preparation:
 
 
 def as_tensor(raw: Any, form: str) -> Tensor:
-    """Make a tensor of an array, a tensor or nested lists. An InputError names the ``form``."""
+    """Make a tensor of an array, a tensor or nested lists; errors name the expected ``form``."""
     try:
         return torch.as_tensor(raw)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -72,7 +72,7 @@ def as_tensor(raw: Any, form: str) -> Tensor:
 
 
 def check_shape(raw: Tensor, shape: tuple[int, ...], form: str) -> Tensor:
-    """Return ``raw``. Raises InputError, which names ``form``, if its shape is not [n, *shape]."""
+    """Return ``raw`` if its shape is [n, *shape]; otherwise raise InputError with the ``form``."""
     if raw.shape[1:] != shape or not len(raw):
         raise InputError(f"predict: takes {form}; these are {list(raw.shape)}")
     return raw

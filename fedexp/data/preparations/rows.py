@@ -1,4 +1,4 @@
-"""Rows of a table: standardised numbers, then a one-hot column for each category."""
+"""The preparation of table rows: standardised numbers, then one-hot encoded categories."""
 
 import logging
 from collections.abc import Sequence
@@ -22,20 +22,20 @@ Missing = Literal["refuse", "mean"]
 
 @dataclass(frozen=True)
 class Rows(Preparation):
-    """Encodes rows with the statistics of the training rows.
+    """Encodes rows of a table by the statistics of the training rows.
 
-    A number x becomes (x - mean) / std. A category is one-hot encoded; a missing category, or one
-    that no training row has, becomes all zeros.
+    A number x becomes (x - mean) / std. A category is one-hot encoded. A category that is missing,
+    or that no training row has, becomes all zeros.
 
     The raw tensor has the columns of numbers, then the columns of categories. In it, a missing
-    number is NaN. A category is represented by its position in the column's list of categories, or
-    by -1 if the list lacks it.
+    number is NaN. A category is its position in the column's list of categories, or -1 if the list
+    lacks the category.
 
     Attributes:
         numbers: the columns of numbers.
         mean: mean of each column of numbers.
         std: standard deviation of each column of numbers.
-        categories: column -> its categories in order.
+        categories: for each column of categories, the categories in order.
         missing: ``refuse`` raises an error for missing values. ``mean`` replaces missing numbers by
             the training mean.
     """
@@ -50,12 +50,12 @@ class Rows(Preparation):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """[number of columns]."""
+        """Shape of one raw row: [number of columns]."""
         return (len(self.columns),)
 
     @property
     def form(self) -> str:
-        """Type, shape and the order of the columns."""
+        """The raw inputs in words: type, shape and order of the columns."""
         shown = [*self.numbers, *(f"place in categories[{name!r}]" for name in self.categories)]
         return f"rows [n, {len(shown)}], float64: {', '.join(shown)}"
 
@@ -70,7 +70,7 @@ class Rows(Preparation):
         return len(self.numbers) + sum(map(len, self.categories.values()))
 
     def read(self, raw: Any) -> Tensor:
-        """Read a table or a dict with the ``columns`` in any order; further columns are ignored."""
+        """Read a table or a dict with the ``columns`` in any order; other columns are ignored."""
         try:
             table = pd.DataFrame(raw)
         except (TypeError, ValueError) as error:
@@ -82,7 +82,7 @@ class Rows(Preparation):
         return self.encoded(table, "predict")
 
     def encoded(self, table: pd.DataFrame, place: str) -> Tensor:
-        """The raw tensor of a table that has the ``columns``; errors name the ``place``.
+        """Turn a table with the ``columns`` into the raw tensor; errors name the table's ``place``.
 
         Raises:
             InputError: a cell of a column of numbers is not a number, or missing values are
@@ -96,7 +96,7 @@ class Rows(Preparation):
         return torch.from_numpy(np.stack(columns, axis=1).astype(np.float64))
 
     def prepare(self, raw: Tensor) -> Tensor:
-        """[n, d] float32."""
+        """Encode the raw tensor; return float32 [n, d]."""
         count = len(self.numbers)
         mean, std = (raw.new_tensor(values) for values in (self.mean, self.std))
         values = (raw[:, :count] - mean) / std
@@ -109,7 +109,7 @@ class Rows(Preparation):
         return torch.cat([values, *hot], dim=1).float()
 
     def _places(self, column: pd.Series, known: Sequence[str]) -> np.ndarray:
-        """[n] the place of each value among the ``known`` categories; -1 for any other value."""
+        """[n] the position of each value among the ``known`` categories; -1 for any other value."""
         number = {name: place for place, name in enumerate(known)}
         present = column.notna().to_numpy()
         found = np.array([number.get(name_of(value), -1) for value in column])
@@ -122,7 +122,7 @@ class Rows(Preparation):
         return np.where(present, found, -1)
 
     def _report(self, absent: pd.DataFrame) -> None:
-        """Warn of columns with missing values; raise InputError if ``missing`` is ``refuse``."""
+        """Log columns with missing values; if ``missing`` is ``refuse``, raise an InputError."""
         where = ", ".join(
             f"{name} ({absent[name].sum()}, first in row {absent[name].idxmax()})"
             for name in absent

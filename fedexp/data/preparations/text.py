@@ -1,4 +1,4 @@
-"""Text: sequences of characters of one length."""
+"""The preparation of text: sequences of characters, all of one length."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +18,8 @@ class Characters(Preparation):
     alphabet's last letter.
 
     Attributes:
-        alphabet: the characters, none of them twice.
-        length: L, characters of a sequence.
+        alphabet: the characters, each of them once.
+        length: L, the number of characters in a sequence.
     """
 
     dtype = torch.int64
@@ -29,12 +29,12 @@ class Characters(Preparation):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """[L]."""
+        """Shape of one sequence: [L]."""
         return (self.length,)
 
     @property
     def form(self) -> str:
-        """Type and shape."""
+        """The raw inputs in words: type and shape."""
         return f"text as Unicode code points [n, {self.length}], int64"
 
     def read(self, raw: Any) -> Tensor:
@@ -50,7 +50,7 @@ class Characters(Preparation):
         return torch.tensor([[ord(letter) for letter in each[-self.length :]] for each in texts])
 
     def prepare(self, raw: Tensor) -> Tensor:
-        """The ids [n, L]."""
+        """Turn code points into the characters' ids [n, L]."""
         letters = torch.tensor([ord(letter) for letter in self.alphabet], device=raw.device)
         points, order = letters.sort()
         place = torch.searchsorted(points, raw).clamp(max=len(points) - 1)

@@ -1,4 +1,4 @@
-"""Token ids, unchanged; shorter sequences are padded in front."""
+"""The preparation of token ids: shorter sequences are padded in front."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Tokens(Preparation):
     """Sequences of token ids of one length.
 
     Attributes:
-        length: L, tokens of a sequence.
+        length: L, the number of tokens in a sequence.
         vocabulary: number of different tokens, including the padding.
         padding: id of the padding in front of shorter sequences; longer sequences are cut. None if
             all sequences must have the same length.
@@ -31,17 +31,17 @@ class Tokens(Preparation):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """[L]."""
+        """Shape of one sequence: [L]."""
         return (self.length,)
 
     @property
     def form(self) -> str:
-        """Type, shape and range."""
+        """The raw inputs in words: type, shape and range."""
         padded = "" if self.padding is None else f", padded in front with {self.padding}"
         return f"token ids [n, {self.length}], int64, 0 to {self.vocabulary - 1}{padded}"
 
     def read(self, raw: Any) -> Tensor:
-        """Read n sequences of ids."""
+        """Read n sequences of token ids as the raw tensor [n, L]."""
         rows = [np.asarray(each) for each in raw]
         if not rows or any(each.ndim != 1 or each.dtype.kind not in "iu" for each in rows):
             raise InputError(f"predict: takes {self.form}; should be lists of whole numbers")
@@ -59,7 +59,7 @@ class Tokens(Preparation):
         return torch.from_numpy(padded(rows, self.length, self.padding or 0)).long()
 
     def prepare(self, raw: Tensor) -> Tensor:
-        """The ids [n, L]."""
+        """Return the token ids [n, L]."""
         return raw.long()
 
 

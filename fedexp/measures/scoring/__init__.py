@@ -1,1 +1,1 @@
-"""Forward passes that all measures share."""
+"""Scores of models on test samples, computed once for all measures that use them."""

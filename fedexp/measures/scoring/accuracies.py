@@ -1,7 +1,7 @@
 """Personal metrics: how well each client's own model serves that client.
 
-Every personal model is scored once, on the samples that the metrics need (``ScoredSamples``); the
-metrics of FedNH and FedGELA then follow by different weights of the classes.
+Every personal model is scored once, on the samples that the metrics need (``ScoredSamples``). From
+these scores, the metrics of FedNH and FedGELA are computed with different weights of the classes.
 """
 
 import math
@@ -25,9 +25,9 @@ class ClientScores:
 
     Attributes:
         accuracies: kind -> accuracy, see ``personal_accuracies``.
-        others: further metrics; only their mean over clients is recorded.
-        correct: [s] bool: whether each sample of ``ScoredSamples.share`` was classified correctly;
-            empty if the whole test split is scored.
+        others: name -> value of further metrics; only the mean over clients is recorded.
+        correct: [s] bool: whether each of the s samples in ``ScoredSamples.share`` was classified
+            correctly; empty if the whole test split is scored.
     """
 
     accuracies: Mapping[str, float]
@@ -38,19 +38,19 @@ class ClientScores:
 def weighted_accuracy(
     correct_per_class: Tensor, total_per_class: Tensor, weights: Tensor
 ) -> Tensor:
-    """The accuracy of each model k with class weights a_k(c) (FedNH, Dai et al., AAAI 2023).
+    """The accuracy of each model k if class c has the weight a_k(c) (FedNH, Dai et al., AAAI 2023).
 
-    It is sum_c a_k(c) correct_c / sum_c a_k(c) total_c.
+    It is sum_c a_k(c) correct_kc / sum_c a_k(c) total_kc, where total_kc is the number of test
+    samples of class c and correct_kc the number of them that model k classifies correctly.
 
     Args:
-        correct_per_class: [K, C] number of test samples of class c that model k classifies
-            correctly.
-        total_per_class: number of test samples of class c, [C] or, for each model, [K, C].
-        weights: [K, C] a_k(c). FedNH's PM(L): the client's class shares. FedNH's PM(V): 1 for
-            classes that the client holds, else 0.
+        correct_per_class: [K, C] correct_kc.
+        total_per_class: total_kc, [K, C], or [C] if it is the same for all models.
+        weights: [K, C] a_k(c). For FedNH's PM(L), these are the client's shares of the classes. For
+            FedNH's PM(V), the weight is 1 for classes that the client holds, else 0.
 
     Returns:
-        [K] fractions in [0, 1], float64; NaN if the weighted classes have no test samples.
+        [K] fractions in [0, 1], float64; NaN if all classes with a weight have no test samples.
     """
     weights = weights.double()
     found: Tensor = (weights * correct_per_class).sum(dim=1) / (weights * total_per_class).sum(
@@ -60,7 +60,7 @@ def weighted_accuracy(
 
 
 def class_weights(kind: str, class_counts: Tensor) -> Tensor:
-    """The weights a_k(c) [K, C] of the accuracy ``kind``, from clients' class counts [K, C]."""
+    """The class weights a_k(c) [K, C] of an accuracy ``kind``, from the class counts [K, C]."""
     if kind == "uniform":
         return class_counts > 0
     if kind == "local":
@@ -69,7 +69,13 @@ def class_weights(kind: str, class_counts: Tensor) -> Tensor:
 
 
 def per_class(correct: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """(correct [C], total [C]) of the flags ``correct`` [n] for ``labels`` [n]."""
+    """For each class, the number of correct samples [C] and the number of all samples [C].
+
+    Args:
+        correct: [n] bool: whether each sample was classified correctly.
+        labels: [n] class of each sample.
+        num_classes: C.
+    """
     hits = torch.bincount(labels[correct], minlength=num_classes)
     return hits, torch.bincount(labels, minlength=num_classes)
 
@@ -77,18 +83,21 @@ def per_class(correct: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor
 def personal_accuracies(
     correct: Tensor, samples: ScoredSamples, clients: Sequence[ClientData]
 ) -> list[dict[str, float]]:
-    """Each client's accuracies of the kinds in ``samples.metrics``.
+    """Each client's kind -> accuracy, for the kinds of accuracy in ``samples.metrics``.
 
-    ``uniform``: FedNH's PM(V); every class that the client holds has the same weight. ``local``:
-    FedNH's PM(L); classes are weighted as in the client's training data. ``test_split``: FedGELA's
-    PA, on the client's own test split. ``whole``: on the whole test split; for methods without a
-    global model this is FedGELA's GA. A kind that the client's data cannot measure is absent. If
-    only a subset of the test split is scored, all kinds except ``test_split`` are estimates. With
-    ``partition.shift``, the recalls of the classes in ``uniform`` and ``local`` are measured on the
-    client's own test split; classes without a sample there are left out.
+    * ``uniform``: every class that the client holds has the same weight (FedNH's PM(V)).
+    * ``local``: classes are weighted as in the client's training data (FedNH's PM(L)).
+    * ``test_split``: the accuracy on the client's own test split (FedGELA's PA).
+    * ``whole``: the accuracy on the whole test split. For methods without a global model it is
+      FedGELA's GA.
+
+    A kind that the client's data cannot measure is absent. If only a subset of the test split is
+    scored, all kinds except ``test_split`` are estimates. With ``partition.shift``, ``uniform`` and
+    ``local`` use the recall of each class on the client's own test split; classes without a sample
+    there are left out.
 
     Args:
-        correct: [K, n] ``Predictions.correct`` of each model.
+        correct: [K, n] ``Predictions.correct`` of each model, for the n test samples.
         samples: the test samples that were scored.
         clients: the clients of the models.
     """
@@ -115,18 +124,22 @@ def _measured(columns: dict[str, list[float]], kind: str, row: int) -> bool:
 
 
 def spread(accuracies: Sequence[float]) -> dict[str, float]:
-    """Mean, population standard deviation, and mean of the worst tenth (at least one client)."""
+    """Mean and population standard deviation over clients, and mean of the worst tenth of them.
+
+    The worst tenth has at least one client.
+    """
     values = np.sort(np.asarray(accuracies, dtype=np.float64))
     worst = values[: math.ceil(len(values) / 10)]
     return {"accuracy": values.mean(), "std": values.std(), "worst_decile": worst.mean()}
 
 
 def spreads(clients: Sequence[Mapping[str, float]], names: str) -> dict[str, float]:
-    """``spread`` of each kind of accuracy over the clients that have it.
+    """``spread`` of each kind of accuracy, over the clients that have this kind.
 
     Args:
         clients: each client's ``personal_accuracies``.
-        names: a pattern such as ``personal/{}_{}``; statistic and kind fill the braces.
+        names: a pattern such as ``personal/{}_{}`` for the names of the metrics. The first braces
+            get the statistic, such as ``std``, the second the kind of accuracy.
     """
     metrics: dict[str, float] = {}
     for kind in KINDS:
@@ -140,9 +153,9 @@ def spreads(clients: Sequence[Mapping[str, float]], names: str) -> dict[str, flo
 def personal_metrics(clients: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The ``personal/*`` metrics of a round from each client's ``personal_accuracies``.
 
-    ``personal/accuracy_<kind>``, ``personal/std_<kind>`` and ``personal/worst_decile_<kind>`` for
-    each kind. ``personal/std`` and ``personal/worst_decile`` without a kind belong to the kind
-    ``local``, the accuracy on data like the client's own.
+    Each kind has ``personal/accuracy_<kind>``, ``personal/std_<kind>`` and
+    ``personal/worst_decile_<kind>``. For the kind ``local``, the accuracy on data like the client's
+    own, the last two are called ``personal/std`` and ``personal/worst_decile``.
     """
     metrics = spreads(clients, "personal/{}_{}")
     for name in ("std", "worst_decile"):
@@ -157,13 +170,15 @@ def standard_errors(
     """``personal/standard_error_<kind>`` of each ``personal/accuracy_<kind>`` that is an estimate.
 
     All models are scored on the same samples, so their errors are not independent. The mean over
-    clients is therefore one stratified estimate. N_c is the number of test samples of class c, and
-    a_k(c) is the class's weight in the accuracy of client k. The estimate's value for a sample of
-    class c is the mean over clients k of a_k(c) N_c / sum_c' a_k(c') N_c' if model k classifies the
-    sample correctly, else of 0.
+    clients is therefore treated as one estimate from one stratified sample. N_c is the number of
+    test samples of class c, and a_k(c) is the weight of class c in the accuracy of client k. A
+    sample of class c gets a value from each client k: a_k(c) N_c / sum_c' a_k(c') N_c' if model k
+    classifies the sample correctly, else 0. The mean of these values over clients is the sample's
+    contribution to the estimate.
 
     Args:
-        correct: [K, s] whether each model classified each sample of ``samples.share`` correctly.
+        correct: [K, s] bool: whether each model classified each of the s samples in
+            ``samples.share`` correctly.
         samples: the test samples that were scored.
         class_counts: [K, C] class counts of each model's client.
     """
@@ -183,16 +198,16 @@ def standard_errors(
 
 
 def stratified_error(values: Tensor, labels: Tensor, totals: Tensor) -> float:
-    """Standard error of a sum of class means, which a stratified sample ``values`` estimates.
+    """Standard error of the sum of the classes' means, estimated from a stratified sample.
 
-    The sample has n_c of the N_c elements of class c, drawn without replacement. The error is
-    sqrt(sum_c (1 - n_c / N_c) s_c^2 / n_c), where s_c^2 is the sample variance in class c (Cochran,
-    Sampling Techniques, Eq. 5.7).
+    A finite set has N_c elements of class c; the sample has n_c of them, drawn without replacement.
+    The error is sqrt(sum_c (1 - n_c / N_c) s_c^2 / n_c), where s_c^2 is the variance of the
+    sample's values in class c (Cochran, Sampling Techniques, Eq. 5.7).
 
     Args:
-        values: [s].
+        values: [s] the values in the sample.
         labels: [s] class of each value; n_c is at least two, unless N_c is 1 or 0.
-        totals: [C] N_c, the number of samples of class c in the finite set.
+        totals: [C] N_c of each class.
     """
     variance = 0.0
     for label, total in enumerate(totals.tolist()):

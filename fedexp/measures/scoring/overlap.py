@@ -1,4 +1,4 @@
-"""Computes measures in a second thread while the next round trains."""
+"""A second thread that computes measures while the next round trains."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,18 +17,18 @@ T = TypeVar("T")
 
 
 class KeptModels:
-    """The personal models at the end of a round; scoring uses them like a ``ClientStore``."""
+    """The personal models at the end of a round; scoring reads them as from a ``ClientStore``."""
 
     def __init__(self, models: Mapping[int, Tensors]) -> None:
         self._models = models
 
     @property
     def clients_with_model(self) -> list[int]:
-        """The clients, in order."""
+        """The numbers of the clients that have a model, in ascending order."""
         return sorted(self._models)
 
     def model(self, client: int) -> Tensors:
-        """Every weight of the client's personal model."""
+        """All weights of the client's personal model."""
         return self._models[client]
 
 
@@ -36,24 +36,24 @@ class Overlap:
     """A thread that computes the measures of finished rounds, one round after another.
 
     Args:
-        engine: scores models; it shares only the data with the engine that trains.
-        ram_bytes: largest size of the personal models that wait for their scores.
+        engine: scores models; only the data are shared with the engine that trains.
+        ram_bytes: largest total size of the personal models that wait to be scored.
     """
 
     def __init__(self, engine: Engine, ram_bytes: float) -> None:
         self._engine, self._ram_bytes = engine, ram_bytes
         self._scoring = Scoring(engine)
-        weights = engine.resources.module.weights.values()  # now: a stack may hold them later
+        weights = engine.resources.module.weights.values()  # read now: later, a stack may hold them
         self._model_bytes = sum(weight.nbytes for weight in weights)
         threads = partial(torch.set_num_threads, torch.get_num_threads())
         self._thread = ThreadPoolExecutor(1, "evaluation", initializer=threads)
-        self._scoring.scorer.stack_size()  # before the thread: it sets global filters
+        self._scoring.scorer.stack_size()  # before the thread, since it sets global warning filters
 
     def keeps_models(self, store: ClientStore) -> bool:
         """Whether the store's personal models can be scored later.
 
-        False if the models exceed ``ram_bytes`` or must be tuned first, because tuning draws random
-        numbers.
+        The result is False if the models exceed ``ram_bytes``. It is also False if the models must
+        be tuned before scoring, because tuning draws random numbers.
         """
         tuned = bool(self._engine.resources.personalization.tuning())
         return not tuned and self._model_bytes * len(store.clients_with_model) <= self._ram_bytes
@@ -64,12 +64,16 @@ class Overlap:
         store: ClientStore | None,
         measure: Callable[[Message, Scoring], T],
     ) -> "Future[T]":
-        """Call ``measure`` with a copy of ``message`` after all earlier calls.
+        """Call ``measure`` in the thread, after all calls that were submitted earlier.
 
         Args:
-            message: the global model of the round.
-            store: the personal models, if they are used; later changes have no effect.
-            measure: gets the message and the scoring of this thread.
+            message: the global model of the round; ``measure`` gets a copy.
+            store: the personal models, if ``measure`` uses them; later changes of the store have no
+                effect.
+            measure: the function to call; it gets the message and this thread's ``Scoring``.
+
+        Returns:
+            A future with the result of ``measure``.
         """
         models = {c: store.model(c) for c in store.clients_with_model} if store else {}
         kept = copied(message)

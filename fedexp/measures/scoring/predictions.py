@@ -1,4 +1,4 @@
-"""One model's predictions on the test split, or on other samples."""
+"""The predictions of one model on the test split or on other samples."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +14,12 @@ from fedexp.data.federated import ClientData
 
 @dataclass(frozen=True)
 class Selection:
-    """Samples of the test split, on which a personal model is scored.
+    """The samples of the test split on which one personal model is scored.
 
     Attributes:
-        index: [m] positions of the samples, all different.
-        averaged: the loss and the class vectors are means over the first ``averaged`` samples; with
-            0 there are no loss and no class vectors.
+        index: [m] positions of the m samples in the test split, all different.
+        averaged: number of samples, from the first on, over which the loss and the class vectors
+            are averaged. If it is 0, there are no loss and no class vectors.
     """
 
     index: Tensor
@@ -35,15 +35,17 @@ class Predictions:
     """One model's predictions on n samples; every accuracy and angle is computed from them.
 
     Attributes:
-        correct: [n] bool: whether each sample was classified correctly; False if it was not scored.
+        correct: [n] bool: whether each sample was classified correctly; False for samples that were
+            not scored.
         loss: mean cross-entropy.
-        class_vectors: [C, d] tensors on the CPU: ``feature``, the mean z of each class (zero for a
-            class without samples); ``head_feature``, the mean normalised z, if the head normalises;
-            ``classifier``, the head's vectors, if it has any.
-        validation: [m_k] bool, for a personal model: whether each validation sample of its client
-            was classified correctly.
-        head_correct: [n] bool: like ``correct``, for the head's own logits; None if they are not
-            scored separately.
+        class_vectors: name -> [C, d] on the CPU, one vector for each class. ``feature`` is the mean
+            feature vector z of each class, zero for a class without samples. ``head_feature`` is
+            the mean of the normalised z, if the head normalises. ``classifier`` has the head's
+            prototypes, if the head has prototypes.
+        validation: for a personal model, bool for each validation sample of its client: whether
+            the sample was classified correctly.
+        head_correct: [n] bool: like ``correct``, but the class is predicted from the head's logits
+            before personalization. None if these logits are not scored.
     """
 
     correct: Tensor
@@ -53,14 +55,15 @@ class Predictions:
     head_correct: Tensor | None = None
 
     def metrics(self, names: str) -> dict[str, float]:
-        """Accuracy and loss; with ``names`` = ``global/{}`` one key is ``global/accuracy``."""
+        """Accuracy and loss; if ``names`` is ``global/{}``, one is called ``global/accuracy``."""
         accuracy = self.correct.double().mean().item()
         return {names.format("accuracy"): accuracy, names.format("loss"): self.loss}
 
     def within(self, size: int, index: Tensor) -> "Predictions":
-        """Predictions of ``size`` samples: prediction i moves to position ``index[i]``.
+        """The same predictions, placed among ``size`` samples.
 
-        Padding is dropped.
+        Prediction i moves to position ``index[i]``. Predictions beyond the length of ``index``
+        belong to padding and are dropped. All other positions count as not scored.
         """
         places = index.cpu()
 
@@ -79,10 +82,15 @@ def score(
     score_head: bool = False,
     averaged: int | None = None,
 ) -> Predictions:
-    """Predictions of a model with this head from its z [n, d], logits [n, C] and ``labels`` [n].
+    """The predictions of one model on n samples.
 
-    If ``score_head``, the head's own logits of z are scored, too. ``Selection`` explains
-    ``averaged``; by default it is n.
+    Args:
+        z: [n, d] features.
+        logits: [n, C] logits, after personalization if the model is personal.
+        labels: [n] class of each sample.
+        head: the model's head.
+        score_head: whether the head's logits before personalization are scored, too.
+        averaged: see ``Selection``; by default n.
     """
     of_head = {n: each[None] for n, each in outputs_of_head(head, z, score_head).items()}
     real = None if averaged is None else (torch.arange(len(z), device=z.device) < averaged)[None]
@@ -97,15 +105,16 @@ def score_rows(
     labels: Tensor,
     real: Tensor | None = None,
 ) -> list[Predictions]:
-    """``score`` of K models at once.
+    """The predictions of K models, computed at once; ``score`` does the same for one model.
 
     Args:
-        z: [K, n, d].
-        logits: [K, n, C].
-        of_head: the models' ``outputs_of_head``, stacked.
-        labels: [n], or [K, n] if the models are scored on different samples.
-        real: [K, n] 1 for samples that count in the loss and the class vectors, 0 for others; None:
-            all count. If none counts, the loss is NaN and there are no class vectors.
+        z: [K, n, d] features.
+        logits: [K, n, C] logits.
+        of_head: the models' ``outputs_of_head``, stacked along a new first dimension K.
+        labels: [n] classes, or [K, n] if the models are scored on different samples.
+        real: [K, n] 1 for samples that count in the loss and the class vectors, else 0. If it is
+            None, all samples count. If no sample counts, the loss is NaN and there are no class
+            vectors.
     """
     rows, vectors = len(z), {}
     losses = [math.nan] * rows
@@ -140,22 +149,23 @@ def score_rows(
 
 
 def outputs_of_head(head: Head, z: Tensor, score_head: bool) -> dict[str, Tensor]:
-    """The head's tensors that are scored in addition to its features z [n, d].
+    """Name -> tensors of the head that are scored, besides the features z [n, d].
 
-    ``head_feature`` [n, d]: the normalised z, if the head normalises. ``classifier`` [C, d]: the
-    head's class vectors, if it has any. ``logits`` [n, C]: its own logits, with ``score_head``.
+    ``head_feature`` [n, d] is the normalised z, if the head normalises. ``classifier`` [C, d] has
+    the head's prototypes, if the head has prototypes. ``logits`` [n, C] are the head's logits
+    before personalization, if ``score_head``.
     """
     found = {}
     if (normalized := head.normalize(z)) is not z:
         found["head_feature"] = normalized
     if (classifier := head.prototypes()) is not None:
-        found["classifier"] = classifier.clone()  # not the module's own
+        found["classifier"] = classifier.clone()  # a copy, because the module's weights change
     if score_head:
         found["logits"] = head(z)
     return found
 
 
 def _features(z: Tensor, of_head: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The features whose class means are among ``Predictions.class_vectors``."""
+    """Name -> features [K, n, d] whose class means belong to ``Predictions.class_vectors``."""
     normalized = {name: of_head[name] for name in ("head_feature",) if name in of_head}
     return {"feature": z, **normalized}

@@ -13,31 +13,33 @@ from fedexp.errors import InputError
 from fedexp.measures.scoring.predictions import Selection
 
 NEED_ALL = ("whole", "angles")
-"""Kinds of metrics that need all test samples."""
+"""Kinds of metrics that need samples of all classes, even of classes that the client lacks."""
 
 _NEED_HELD = ("uniform", "local")
 
 
 class ScoredSamples:
-    """The samples of the test split that each client's personal model is scored on.
+    """Chooses the test samples on which each client's personal model is scored.
 
-    A model is scored only on samples that its client's metrics need: samples of the client's
-    classes, its own test split, or all samples.
+    A model is scored only on samples that the metrics need: the samples of the client's classes,
+    the client's own test split, or all samples.
 
     Args:
         data: the population's data.
         metrics: kinds of metrics, ``measure.personal.kinds``.
-        size: size of the scored subset, ``measure.personal.samples``; None: the whole test split.
-        own: whether a model is scored on its client's own test split only, because the clients'
-            images are shifted differently. Then ``metrics`` has no kind of ``NEED_ALL``.
+        size: number of samples in a random subset of the test split, ``measure.personal.samples``,
+            on which all models are scored; None: the whole test split.
+        own: whether a model is scored on its client's own test split only, because each client's
+            images are changed in another way. Then ``metrics`` has no kind of ``NEED_ALL``.
 
     Attributes:
         metrics, size: the arguments.
-        labels: [n] labels of the test split.
+        labels: [n] class of each sample in the test split.
         totals: [C] number of samples of each class in the test split.
         is_estimate: whether only a subset of the test split is scored.
-        share: [s] sorted positions of this subset, by default of all samples. The subset is
-            stratified, with at least two samples of each class; it depends only on the run's seed.
+        share: [s] sorted positions of the s samples in this subset; without ``size``, of all
+            samples. The subset is stratified and has at least two samples of each class. It is the
+            same for all methods with the same seed.
 
     Raises:
         InputError: ``size`` is too small or too large.
@@ -74,16 +76,20 @@ class ScoredSamples:
         return Selection(index.to(client.test_index.device), averaged)
 
     def hits(self, correct: Tensor, clients: Sequence[ClientData]) -> tuple[Tensor, Tensor]:
-        """Hits [K, C] and totals, [C] or [K, C], of test samples of each class; both float64.
+        """The number of correctly classified and of all test samples of each class.
 
-        Hits are the numbers of test samples of each class that each model classified correctly, so
-        hits / totals is the recall of a class. If only a subset was scored, hits are estimates.
-        With ``own``, hits are the recalls on the client's own test split times the totals, and
-        totals are 0 for classes without a sample in that split.
+        If only a subset of the test split was scored, the first number is an estimate. With
+        ``own``, it is the recall on the client's own test split times the second number, and the
+        second number is 0 for classes without a sample in that split.
 
         Args:
-            correct: [K, n] whether each model classified each test sample correctly.
+            correct: [K, n] bool: whether each model classified each test sample correctly.
             clients: the clients of the K models.
+
+        Returns:
+            Hits [K, C], the numbers of correctly classified samples; and totals, [C] or with
+            ``own`` [K, C], the numbers of all samples. Both are float64; hits / totals is the
+            recall of a class.
         """
         if self.own:
             rows = zip(correct, (each.test_index.cpu() for each in clients), strict=True)
@@ -97,7 +103,13 @@ class ScoredSamples:
         return counted * (self.totals.double() / drawn.clamp(min=1)), self.totals.double()
 
     def _recalls(self, correct: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """``hits`` of one model, from its recalls on the samples with these ``labels`` [m]."""
+        """``hits`` of one model with ``own``: hits [C] and totals [C].
+
+        Args:
+            correct: [m] bool: whether the model classified each of its client's m test samples
+                correctly.
+            labels: [m] class of each of these samples.
+        """
         classes = len(self.totals)
         drawn = torch.bincount(labels, minlength=classes)
         recalls = torch.bincount(labels[correct], minlength=classes) / drawn.clamp(min=1).double()

@@ -1,4 +1,4 @@
-"""Scores the model in the resident module, or the models of a stack, on test samples."""
+"""Scores the model in the resident module, or the models in a ``Stack``, on test samples."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,10 @@ from fedexp.measures.scoring.stacked_scores import StackedScores
 
 
 class Scorer:
-    """Scores the resident module, or the models of a stack.
+    """Scores the model in the resident module, or the models in a ``Stack``.
 
     Args:
-        resources: the objects that the engine works with, except the store.
+        resources: the objects that the engine works with; the scorer does not use the store.
     """
 
     def __init__(self, resources: Resources) -> None:
@@ -28,14 +28,14 @@ class Scorer:
         self._stacked = StackedScores(resources, self._personal_outputs)
 
     def stack_size(self) -> int:
-        """Number of personal models that are scored at once; measured in the first call."""
+        """The number of personal models that are scored at once; the first call determines it."""
         return self._stacked.size
 
     @torch.inference_mode()
     def predict(self, personal: bool, samples: Samples | Subset | None = None) -> Predictions:
-        """Predictions of the resident module on ``samples``, by default on the test split.
+        """The predictions of the resident module on ``samples``, by default on the test split.
 
-        ``personal``: whether the module holds a personal model, not the global model.
+        ``personal`` tells whether the module holds a personal model or the global model.
         """
         samples = self._resources.data.test if samples is None else samples
         labels, z, logits = scored_rows(samples.targets, *self._outputs(personal, samples))
@@ -43,7 +43,7 @@ class Scorer:
 
     @torch.inference_mode()
     def score_personal(self, client: int, selection: Selection | None) -> Predictions:
-        """The resident module as the personal model of ``client``, on selected test samples."""
+        """The predictions on selected test samples of the client's model in the resident module."""
         test, module = self._resources.data.test, self._resources.module
         score_head = self._resources.personalization.class_vectors() is not None
         samples = test if selection is None else Subset(test, selection.index)
@@ -61,7 +61,13 @@ class Scorer:
     def score_stack(
         self, stack: Stack, clients: Sequence[int], selections: Sequence[Selection | None]
     ) -> Iterator[tuple[int, Predictions]]:
-        """(client, predictions) of each row of the stack; a row is the client's personal model."""
+        """Yield (client, predictions) for each row of the stack, which is one personal model.
+
+        Args:
+            stack: the personal models of ``clients``, in the same order.
+            clients: the numbers of the clients.
+            selections: the test samples for each model; None: the whole test split.
+        """
         size = self.stack_size()
         for start in range(0, len(clients), size):
             rows = slice(start, start + size)
@@ -74,14 +80,14 @@ class Scorer:
                 yield client, replace(found, validation=self.validate_personal(client))
 
     def validate_personal(self, client: int) -> Tensor:
-        """``Predictions.validation`` of the resident module as the personal model of ``client``."""
+        """``Predictions.validation`` of the client's personal model in the resident module."""
         held_out = self._resources.data.clients[client].held_out
         if not len(held_out):
             return torch.zeros(0, dtype=torch.bool)
         return self.predict(personal=True, samples=held_out).correct
 
     def _outputs(self, personal: bool, samples: Samples | Subset) -> Outputs:
-        """Features and logits of all ``samples``, at least one, under the resident module."""
+        """The features and logits that the resident module gives all ``samples`` (at least one)."""
         module = self._resources.module.eval()
         outputs = self._personal_outputs if personal else module.outputs
         found = []
@@ -91,7 +97,7 @@ class Scorer:
         return Outputs(*map(torch.cat, zip(*found, strict=True)))
 
     def _personal_outputs(self, inputs: Tensor) -> Outputs:
-        """Features and personalized logits of ``inputs`` [B, ...] under the resident module."""
+        """The features and personalized logits that the resident module gives to ``inputs``."""
         module = self._resources.module
         z, logits = module.outputs(inputs)
         with full_precision(z):

@@ -1,4 +1,4 @@
-"""Scores of the global model and of personal models."""
+"""Loads and scores the global model and personal models."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,15 +36,15 @@ class Scoring:
         return self.engine.resources
 
     def load_global(self, message: Message) -> ClientModule:
-        """The resident module as the global model of ``message``, in eval mode."""
+        """Load the global model into the resident module and return the module, in eval mode."""
         return self.resources.load_global(message).eval()
 
     def score_global(
         self, message: Message, samples: Samples | Subset | None = None
     ) -> Predictions | None:
-        """The global model's predictions on ``samples``; None without a global model.
+        """The global model's predictions on ``samples``, by default on the test split.
 
-        By default the predictions are on the test split.
+        None if the method has no global model.
         """
         if not self.resources.personalization.has_global:
             return None
@@ -52,9 +52,9 @@ class Scoring:
         return self.scorer.predict(personal=False, samples=samples)
 
     def of_newcomers(self, clients: Mapping[int, ClientData]) -> "Scoring":
-        """A ``Scoring`` for clients that have never taken part and keep no state.
+        """A ``Scoring`` for clients that have never trained and have no stored state.
 
-        ``clients`` is client -> its data. Only these clients can be scored.
+        ``clients`` maps a client to its data. The new object can score only these clients.
         """
         engine, data = copy(self.engine), copy(self.resources.data)
         data.clients = cast(Sequence[ClientData], clients)
@@ -64,12 +64,14 @@ class Scoring:
     def client_scores(
         self, message: Message, samples: ScoredSamples, tune: bool
     ) -> Iterator[tuple[int, ClientScores]] | None:
-        """(client, scores) of personal models that are elsewhere; None: the models are here.
+        """Yield (client, scores) of personal models on other machines.
+
+        This class returns None, because all its personal models are on this machine.
 
         Args:
-            message: a round's global model.
-            samples: the test samples for scoring.
-            tune: whether models are tuned first, if the method tunes.
+            message: the global model after a round.
+            samples: the test samples on which models are scored.
+            tune: whether the models are tuned before scoring, if the method tunes models.
         """
         return None
 
@@ -80,20 +82,20 @@ class Scoring:
         select: Select = lambda client: None,
         of: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, Predictions]]:
-        """(client, predictions) of personal models on the test split, in any order.
+        """Yield (client, predictions of its personal model on the test split), in any order.
 
         If clients have validation samples, each model is also scored on its client's validation
-        samples. The resident module holds a client's model when its predictions are yielded.
+        samples. While a client's predictions are yielded, the resident module holds its model.
 
         Args:
-            message: a round's global model.
-            tune: whether models are tuned first, if the method tunes; otherwise the models before
-                tuning are scored.
-            select: client -> the samples of the test split for its model.
+            message: the global model after a round.
+            tune: whether the models are tuned before scoring, if the method tunes models; if False,
+                the models before tuning are scored.
+            select: client -> the samples of the test split for its model; by default all samples.
             of: the clients; None: all clients with a personal model.
         """
         resources = self.resources
-        resources.load_global(message)  # the parts receive the round's message
+        resources.load_global(message)  # so that the parts get the round's message
 
         def selected(client: int) -> Selection | None:
             return select(resources.data.clients[client])
@@ -101,14 +103,14 @@ class Scoring:
         clients = resources.store.clients_with_model if of is None else list(of)
         size = self.scorer.stack_size()
         if size > 1:
-            clients.sort(key=lambda client: _length(selected(client)))  # little padding
+            clients.sort(key=lambda client: _length(selected(client)))  # for little padding
         for group, stack in self._stacks(clients, size, message, tune):
             yield from self.scorer.score_stack(stack, group, list(map(selected, group)))
 
     def _stacks(
         self, clients: Sequence[int], size: int, message: Message, tune: bool
     ) -> Iterator[tuple[Sequence[int], Stack]]:
-        """Groups of clients, each with a stack of their personal models."""
+        """Yield groups of at most ``size`` clients and a ``Stack`` of each group's models."""
         engine, tuning = self.engine, self.resources.personalization.tuning()
         if tuning and tune:
             yield from engine.tuned(clients, size, message)
@@ -125,7 +127,7 @@ class Scoring:
             yield group, engine.begin_all(group, load)
 
     def _load_kept(self, client: int, message: Message) -> None:
-        """Load the personal model that ``client`` kept into the resident module."""
+        """Load the stored personal model of ``client`` into the resident module."""
         resources = self.resources
         resources.module.begin_turn(resources.data.clients[client], message)
         resources.module.load(resources.store.model(client))

@@ -1,4 +1,4 @@
-"""Scores the rows of a stack, each a client's personal model, on the test split."""
+"""Scores the personal models in a ``Stack`` at once, on the test split."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,19 +16,19 @@ from fedexp.engines.stack import Stack, StackedMethod
 from fedexp.measures.scoring.predictions import Predictions, Selection, outputs_of_head, score_rows
 
 _CPU_BYTES = 2**25
-"""Size of a stack in RAM (32 MiB); larger stacks of an MLP were hardly faster."""
+"""Largest size of a stack on a CPU (32 MiB); larger stacks of an MLP were hardly faster."""
 
 _CUDA_SHARE = 0.3
-"""Share of a GPU's memory for a stack; the rest is for temporary tensors."""
+"""Largest share of a GPU's memory for a stack; temporary tensors need the rest."""
 
 
 class StackedScores:
-    """Scores several models at once.
+    """Scores several models at once, each of them a row of a ``Stack``.
 
     Args:
         resources: the objects that the engine works with.
-        outputs: features and logits of inputs under the resident module, a pure function of its
-            parameters and buffers.
+        outputs: inputs -> the features and logits that the resident module gives them. Besides the
+            inputs, the result depends only on the module's parameters and buffers.
     """
 
     def __init__(self, resources: Resources, outputs: Callable[[Tensor], Outputs]) -> None:
@@ -42,8 +42,8 @@ class StackedScores:
     def size(self) -> int:
         """Number of models that are scored at once; 1 if a stack does not work or is not faster.
 
-        The number is computed at the first use, with the resident module. For a model with
-        convolutions on a CPU it is 1: a stack of conv2cifar models takes three times as long there
+        The first use computes the number with the resident module. For a model with convolutions on
+        a CPU the number is 1, because there a stack of conv2cifar models takes three times as long
         as one model after another.
         """
         if self._size is None:
@@ -53,18 +53,18 @@ class StackedScores:
             self._size = 1 if slow or not self._works() else self._models_that_fit()
         return self._size
 
-    @torch.no_grad()  # in inference mode, functorch cannot detach
+    @torch.no_grad()  # not inference mode, where functorch cannot detach
     def __call__(
         self, stack: Stack, selections: Sequence[Selection | None]
     ) -> Iterator[Predictions]:
-        """Yield the predictions of one row of the stack after another.
+        """Yield the predictions of the models in the stack, in the order of its rows.
 
-        When a row's predictions are yielded, the resident module holds the row's model.
+        While a model's predictions are yielded, the resident module holds this model.
 
         Args:
-            stack: the models.
-            selections: the test samples of each row; None: the whole test split. Either all rows
-                have a selection or none has.
+            stack: the models, one in each row.
+            selections: the test samples for each model; None: the whole test split. Either all
+                models have a selection, or no model has.
         """
         test = self.resources.data.test
         self.resources.module.eval()
@@ -83,13 +83,16 @@ class StackedScores:
             yield each if not chosen else each.within(len(test), chosen[row].index)
 
     def _whole(self, stack: Stack) -> Iterator[Outputs]:
-        """Yield the outputs [K, B, ...] of each batch of the test split."""
+        """Yield the features and logits [K, B, ...] of the K models for each B test samples."""
         for inputs, _ in self.resources.data.test.batches(self.resources.eval_batch_size):
             with self.resources.fabric.autocast():
                 yield self._on_same.rows(stack.state, inputs)
 
     def _selected(self, stack: Stack, index: Tensor) -> Iterator[Outputs]:
-        """Yield the outputs [K, B, ...] of each batch of each row's samples, ``index`` [K, n]."""
+        """Like ``_whole``, but each model gets other samples, in batches of B.
+
+        ``index`` [K, n] has the positions of each model's samples in the test split.
+        """
         test, size = self.resources.data.test, self.resources.eval_batch_size
         for chunk in torch.split(index, size, dim=1):
             ((inputs, _),) = test.batches(chunk.numel(), chunk.flatten())
@@ -104,7 +107,7 @@ class StackedScores:
     def _works(self) -> bool:
         """Whether a stack of two copies of the model gives the model's outputs, without warnings.
 
-        A model may have layers or control flow that cannot be stacked.
+        Some layers and some kinds of control flow do not work in a stack.
         """
         fabric, inputs = self.resources.fabric, self._two_samples()
         stack = Stack(self.resources.module, 2)
@@ -126,7 +129,7 @@ class StackedScores:
         )
 
     def _models_that_fit(self) -> int:
-        """Number of models whose weights and layer outputs fit into memory, at least 1."""
+        """The number of models (at least 1) whose weights and layer outputs fit into memory."""
         outputs = 0
 
         def measure(layer: nn.Module, _: object, output: object) -> None:
@@ -154,6 +157,9 @@ class StackedScores:
 
 
 def _padded(selections: Sequence[Selection]) -> Tensor:
-    """The samples of each selection, [K, n], padded with sample 0; n is at least one."""
+    """The positions [K, n] of each selection's samples; shorter selections are padded with 0.
+
+    n is at least one.
+    """
     index = pad_sequence([each.index for each in selections], batch_first=True)
     return index if index.numel() else index.new_zeros(len(index), 1)
