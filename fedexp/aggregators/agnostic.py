@@ -65,17 +65,17 @@ class Agnostic(ReportsStartLoss, Average):
         self.lr = lr
 
     def setup(self, setting: Setting) -> None:
-        """Give all clients that have data the same lambda."""
+        """Give all clients that have data the same weight lambda_k."""
         has_data = (setting.client_sizes > 0).cpu()
         self.eligible = has_data.nonzero().flatten()
         self.mixture = has_data.double() / len(self.eligible)
 
     def factor(self, update: PartUpdate) -> float:
-        """lambda_k times how often the client was drawn for the cohort."""
+        """The client's weight lambda_k times how often it was drawn for the cohort."""
         return update.draws * self.mixture[update.client].item()
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Move lambda along the gradient g, and project it onto the simplex."""
+        """Move the client weights lambda along their gradient; project them onto the simplex."""
         scale = self.lr * len(self.eligible) / sum(update.draws for update in updates)
         moved = self.mixture.clone()
         for update in updates:
@@ -85,7 +85,7 @@ class Agnostic(ReportsStartLoss, Average):
         self.mixture = mixture
 
     def metrics(self) -> dict[str, float]:
-        """The largest weight lambda_k."""
+        """The largest client weight lambda_k."""
         return {"aggregator/largest_weight": self.mixture.max().item()}
 
     def server_state(self) -> dict[str, Any]:

@@ -50,7 +50,10 @@ class Average(Aggregator):
         self.add_weighted(own, self.factor(own))
 
     def factor(self, update: PartUpdate) -> float:
-        """The update's weight: a_k times how often the client was drawn for the cohort."""
+        """The update's weight: a_k times how often the client was drawn for the cohort.
+
+        a_k is the client's number of samples, or 1 with uniform weights.
+        """
         return update.draws * (update.num_samples if self.weighting == "samples" else 1)
 
     def add_weighted(self, update: PartUpdate, factor: float) -> None:
@@ -85,7 +88,7 @@ class Average(Aggregator):
         self._integers = integers[largest.index(self._largest)]
 
     def merge(self, current: Tensors) -> Tensors:
-        """Return the average of the cohort, or ``current`` if every a_k is 0."""
+        """Return the average of the cohort's models, or ``current`` if all their weights are 0."""
         if not self.total:
             self._reset()
             return current
@@ -102,5 +105,5 @@ class Average(Aggregator):
 
 
 def of_aggregator(update: Update | PartUpdate) -> PartUpdate:
-    """The update with only those extras that the aggregator's client half has sent."""
+    """The update with only those extras that the aggregator's code at the client has sent."""
     return update.to("aggregator") if isinstance(update, Update) else update

@@ -39,7 +39,7 @@ class Bulyan(Coordinatewise):
         self._averaged = 0
 
     def setup(self, setting: Setting) -> None:
-        """Raise InputError if the cohort is too small for f."""
+        """Raise InputError if the cohort is too small for the assumed Byzantine clients."""
         cohort = min(setting.clients_per_round, int((setting.client_sizes > 0).sum()))
         assumed = rounded_down(self.byzantine, cohort)
         if assumed > _largest(cohort):
@@ -58,7 +58,10 @@ class Bulyan(Coordinatewise):
         return super().combine([drawn[index] for index in chosen], current)
 
     def statistic(self, values: Tensor) -> Tensor:
-        """The mean of the beta values closest to the median."""
+        """The mean of the beta values closest to the median.
+
+        beta is K - 4f for K updates of which f are assumed to be Byzantine.
+        """
         return mean_around_median(values, self._averaged)
 
 
@@ -80,5 +83,8 @@ def selected(squares: Tensor, byzantine_clients: int) -> list[int]:
 
 
 def _largest(cohort: int) -> int:
-    """For a cohort of K clients, the largest f >= 0 with 4f + 3 <= K; 0 if K < 3."""
+    """The largest number f of Byzantine clients that Bulyan allows among K clients.
+
+    This is the largest f >= 0 with 4f + 3 <= K. If K < 3, it is 0.
+    """
     return max(0, (cohort - 3) // 4)

@@ -35,7 +35,7 @@ class CenteredClipping(GlobalStep):
         self._center: Tensors = {}
 
     def global_step(self, steps: Tensors) -> Tensors:
-        """The global step v after ``iterations`` moves."""
+        """The new global step: the last one, moved ``iterations`` times towards the steps' mean."""
         center = {
             n: self._center[n].to(x) if n in self._center else torch.zeros_like(x[0])
             for n, x in steps.items()

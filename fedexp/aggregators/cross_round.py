@@ -137,7 +137,7 @@ class CrossRound(Gathered):
             )
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The loss F: the mean cross-entropy over the steps of the last local epoch."""
+        """The loss F of the client's model: its mean cross-entropy in the last local epoch."""
         return {"loss": client.cross_entropy}
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
@@ -160,7 +160,7 @@ class CrossRound(Gathered):
         return {"aggregator/old_models": old}
 
     def server_state(self) -> dict[str, Any]:
-        """Everything except the models, which are in ``store``."""
+        """The state of the server without the clients' stored models, which are in ``store``."""
         return {"round": self._round, "losses": self._losses, "selected": self._selected}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -182,7 +182,7 @@ class CrossRound(Gathered):
         )
 
     def _remember(self, update: PartUpdate) -> None:
-        """Store a client's new model. If more than K are stored then, delete the oldest."""
+        """Store a client's new model. If this client then has more than K, delete its oldest."""
         client = update.client
         losses = self._losses.setdefault(client, {})
         losses[self._round] = update.extras["loss"].item()

@@ -103,28 +103,34 @@ class Disco(Gathered):
         self._left_out = 0.0
 
     def setup(self, setting: Setting) -> None:
-        """Compute the target T. Raises InputError if the population's class counts are unknown."""
+        """Compute the target class distribution T.
+
+        Raises InputError if the target is ``population`` and its class counts are unknown.
+        """
         self._target = torch.full((setting.num_classes,), 1 / setting.num_classes)
         if self.target == "population":
             counts = setting.all_class_counts("aggregator.target=population").sum(dim=0)
             self._sent = {"target": (counts.double() / counts.sum()).float()}
 
     def broadcast(self, round: int) -> Tensors:
-        """The target [C] if it is ``population``, else nothing: clients know the uniform target."""
+        """The target distribution [C] if it is ``population``.
+
+        If it is ``uniform``, nothing is sent, because the clients know it.
+        """
         return self._sent
 
     def receive(self, message: PartMessage) -> None:
-        """Take the target from the message."""
+        """Take the target class distribution from the message."""
         self._target = message.extras.get("target", self._target)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The client's discrepancy d_k, a float32 scalar."""
+        """The distance d_k of the client's class distribution from the target, a float32 scalar."""
         counts = client.data.class_counts
         own = discrepancy(counts, self._target.to(counts.device), self.distance)
         return {"discrepancy": own.float()}
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
-        """The average of the clients' models, weighted by p_k."""
+        """The average of the clients' models, weighted by the p_k of ``disco_weights``."""
         sizes, draws = (
             torch.tensor([getattr(update, name) for update in updates], dtype=torch.float64)
             for name in ("num_samples", "draws")

@@ -77,7 +77,7 @@ class FisherWeighted(Average):
         return {"fisher_trace": trace.clamp(min=torch.finfo(trace.dtype).tiny)}
 
     def factor(self, update: PartUpdate) -> float:
-        """The update's weight: tr(F_k) times how often the client was drawn for the cohort."""
+        """The update's weight: the client's Fisher trace tr(F_k) times how often it was drawn."""
         return update.draws * update.extras["fisher_trace"].item()
 
 

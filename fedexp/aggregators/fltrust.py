@@ -78,7 +78,7 @@ class FLTrust(GlobalStep):
         self._trusted = 0.0
 
     def setup(self, setting: Setting) -> None:
-        """Keep the setting. Raises InputError if a parameter is not sent."""
+        """Store the setting. Raises InputError if the clients do not send every parameter."""
         self.setting = setting
         if private := sorted(setting.parameter_shapes.keys() - setting.shared):
             raise InputError(
@@ -93,7 +93,10 @@ class FLTrust(GlobalStep):
         return super().combine(updates, current)
 
     def global_step(self, steps: Tensors) -> Tensors:
-        """The mean of the rescaled steps, weighted by trust."""
+        """The mean of the clients' steps, weighted by trust.
+
+        Before, each step is rescaled to the norm of the server's own step.
+        """
         cosines, lengths, own = compared(steps, self._own_step)
         trust = cosines.clamp(min=0)
         self._trusted = (trust > 0).double().mean().item()
@@ -119,7 +122,7 @@ class FLTrust(GlobalStep):
         self._round = state["round"]
 
     def _trained(self, current: Tensors) -> Tensors:
-        """g_0: name of a parameter -> the server's own step, float64."""
+        """The server's own step g_0: name of a parameter -> float64 tensor."""
         setting = self.setting
         assert setting.functional is not None
         assert setting.draw_samples is not None

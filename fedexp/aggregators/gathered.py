@@ -18,7 +18,7 @@ class Gathered(Aggregator):
         self._updates: list[PartUpdate] = []
 
     def add(self, update: Update, current: Tensors) -> None:
-        """Keep an update: its weights and the report of the aggregator's client half."""
+        """Keep a client's weights and the extras that the aggregator's client half sent."""
         self._updates.append(update.to("aggregator"))
 
     def contribution(self) -> Contribution:
@@ -50,5 +50,5 @@ def middle_by_size(updates: Sequence[PartUpdate]) -> PartUpdate:
 
 
 def rounded_down(share: float, count: int) -> int:
-    """Round share * count down, with a tolerance for float errors: 0.29 of 100 is 29."""
+    """Round the product share * count down. A tolerance hides float errors: 0.29 of 100 is 29."""
     return int(share * count + 1e-9)

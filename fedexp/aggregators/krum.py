@@ -34,7 +34,7 @@ class Krum(Gathered):
         self.byzantine, self.keep = byzantine, keep
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
-        """The unweighted mean of the m updates with the lowest scores."""
+        """The unweighted mean of the m = ``keep`` updates with the lowest Krum scores."""
         byzantine_clients = rounded_down(self.byzantine, len(updates))
         scores = krum_scores(squared_distances(updates, current), byzantine_clients)
         best = scores.sort(stable=True).indices[: self.keep or len(updates) - byzantine_clients]
@@ -45,7 +45,11 @@ class Krum(Gathered):
 
 
 def krum_scores(squares: Tensor, byzantine_clients: int) -> Tensor:
-    """Scores [K] of the updates from their squared distances [K, K]; f is ``byzantine_clients``."""
+    """The Krum scores [K] of K updates, computed from their squared distances [K, K].
+
+    An update's score is the sum of its squared distances to its K - f - 2 nearest other updates, or
+    to the nearest one if this number is smaller than 1. f is ``byzantine_clients``.
+    """
     nearest = max(1, len(squares) - byzantine_clients - 2)
     others = squares.clone().fill_diagonal_(torch.inf)
     return others.sort(dim=1).values[:, : min(nearest, len(squares) - 1)].sum(dim=1)

@@ -74,13 +74,13 @@ class Normalized(ServerStep):
         self.effective, self.mu = effective, mu
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The number of local steps tau_i, and ||a_i||_1, the sum of the gradients' weights."""
+        """The number tau_i of local steps, and ||a_i||_1, the sum of their gradients' weights."""
         optimizer = optimizer_of(client)
         norm = unit_distance(optimizer, client.steps, self.mu * client.learning_rate)
         return {"steps": torch.tensor(client.steps), "norm": torch.tensor(norm).double()}
 
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
-        """Add one update after dividing its step by ||a_i||_1."""
+        """Add one update after dividing its step by ||a_i||_1, its sum of gradient weights."""
         norm = of_aggregator(update).extras["norm"].item()
         scaled = {
             name: current[name] + step / norm
@@ -89,10 +89,14 @@ class Normalized(ServerStep):
         super().add(replace(update, weights=update.weights | scaled), current)
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
-        """tau_i (``effective=steps``) or ||a_i||_1 (``norms``), times the client's ``factor``."""
+        """The client's term in tau_eff, times its ``factor``.
+
+        With ``effective=steps`` the term is tau_i, the number of local steps. With ``norms`` it is
+        ||a_i||_1, the sum of the gradients' weights.
+        """
         reported = update.extras["steps" if self.effective == "steps" else "norm"]
         return self.factor(update) * reported.item()
 
     def step_size(self, total: float, step: Tensors) -> float:
-        """tau_eff, the factor of the average step."""
+        """The factor tau_eff of the average step: the average of the clients' terms."""
         return total / self.total

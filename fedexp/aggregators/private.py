@@ -87,7 +87,10 @@ class Private(Aggregator):
         self._last_norms: list[float] = []
 
     def setup(self, setting: Setting) -> None:
-        """Compute q = K / N. Raises InputError if buffers would be sent or delta is too large."""
+        """Compute q = K / N, the share of the N clients with data that is drawn in a round.
+
+        Raises InputError if buffers would be sent or delta is too large.
+        """
         if buffers := sorted(setting.shared - setting.parameter_shapes.keys()):
             raise InputError(
                 f"aggregator=private: the model has buffers ({buffers[0]}) that noise would break; "

@@ -51,27 +51,33 @@ class QFair(ReportsStartLoss, ServerStep):
         self.q, self.lipschitz = q, lipschitz
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The loss F_k, and the learning rate if ``lipschitz`` is None."""
+        """The client's loss F_k before training, and its learning rate if ``lipschitz`` is None."""
         sent = super().report(client, memory)
         if self.lipschitz is None:
             sent["learning_rate"] = sent["loss"].new_tensor(client.learning_rate)
         return sent
 
     def factor(self, update: PartUpdate) -> float:
-        """The update's weight: F_k^q times how often the client was drawn for the cohort."""
+        """The update's weight: F_k^q times how often the client was drawn for the cohort.
+
+        F_k is the client's loss before training.
+        """
         return update.draws * math.pow(_loss(update), self.q)
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
-        """q L F_k^(q-1) ||D_k||^2 times how often the client was drawn: its term in eta_g."""
+        """The client's term in the step size eta_g, times how often the client was drawn.
+
+        The term is q L F_k^(q-1) ||D_k||^2, with the client's loss F_k and step D_k.
+        """
         lipschitz = self.lipschitz or 1 / update.extras["learning_rate"].item()
         factor = update.draws * self.q * lipschitz * math.pow(_loss(update), self.q - 1)
         return factor * self.square(update, current)
 
     def step_size(self, total: float, step: Tensors) -> float:
-        """The step size eta_g, at most 1."""
+        """The server's step size eta_g, at most 1."""
         return self.total / (self.total + total)
 
 
 def _loss(update: PartUpdate) -> float:
-    """The client's loss F_k plus ``_EPS``."""
+    """The client's loss F_k before training, plus ``_EPS``."""
     return float(update.extras["loss"].item() + _EPS)

@@ -36,9 +36,12 @@ class ServerExtrapolation(ServerStep):
         self.epsilon = epsilon
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
-        """The client's term a_i ||D_i||^2, where a_i is n_i or 1, so that p_i = a_i / sum_i a_i."""
+        """The client's term a_i ||D_i||^2 in the step size.
+
+        D_i is the client's step. a_i is its number of samples, or 1 with uniform weights.
+        """
         return self.factor(update) * self.square(update, current)
 
     def step_size(self, total: float, step: Tensors) -> float:
-        """The step size eta_g, at least 1."""
+        """The server's step size eta_g, at least 1."""
         return max(1.0, total / self.total / (2 * (norm_of(step) ** 2 + self.epsilon)))

@@ -78,9 +78,9 @@ class Momentum(ServerOptimizer):
 class Adaptive(ServerOptimizer):
     """The base of adaptive server optimizers (FedOpt).
 
-    With the average step delta, the momentum is m <- beta1 m + (1 - beta1) delta. The update is
-    w <- w + lr m / (sqrt(v) + tau). The second moment v starts from tau^2. A subclass defines in
-    ``second_moment`` how delta^2 changes v.
+    With the average step delta, the momentum is m <- beta1 m + (1 - beta1) delta. v is the second
+    moment: it starts from tau^2, and a subclass defines in ``second_moment`` how delta^2 changes
+    it. The weights become w + lr m / (sqrt(v) + tau), where tau is a small constant.
     """
 
     def __init__(
@@ -96,7 +96,10 @@ class Adaptive(ServerOptimizer):
         self.variance: Moments = {}
 
     def step(self, name: str, delta: Tensor) -> Tensor:
-        """Update m and v; return m / (sqrt(v) + tau), without bias correction, as in the paper."""
+        """Update the momentum m and the second moment v; return m / (sqrt(v) + tau).
+
+        There is no bias correction, as in the paper.
+        """
         m = self.momentum.get(name, torch.zeros_like(delta)).to(delta.device)
         v = self.variance.get(name, torch.full_like(delta, self.tau**2)).to(delta.device)
         self.momentum[name] = self.beta1 * m + (1 - self.beta1) * delta
@@ -118,15 +121,15 @@ class Adaptive(ServerOptimizer):
 
 
 class Adam(Adaptive):
-    """FedAdam: v <- beta2 v + (1 - beta2) delta^2."""
+    """FedAdam: the second moment is v <- beta2 v + (1 - beta2) delta^2, delta the average step."""
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """The exponential moving average of delta^2."""
+        """The exponential moving average of delta^2, where delta is the average step."""
         return self.beta2 * v + (1 - self.beta2) * squared
 
 
 class Adagrad(Adaptive):
-    """FedAdagrad: v <- v + delta^2."""
+    """FedAdagrad: the second moment is v <- v + delta^2, with the average step delta."""
 
     def __init__(
         self,
@@ -138,13 +141,19 @@ class Adagrad(Adaptive):
         super().__init__(weighting, lr, beta1, beta2=0, tau=tau)
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """The sum of delta^2 over all rounds."""
+        """The sum of delta^2 over all rounds, where delta is the average step."""
         return v + squared
 
 
 class Yogi(Adaptive):
-    """FedYogi: v <- v - (1 - beta2) delta^2 sign(v - delta^2)."""
+    """FedYogi: v <- v - (1 - beta2) delta^2 sign(v - delta^2).
+
+    v is the second moment, and delta is the average step.
+    """
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """Move v towards delta^2. The size of this change depends on delta^2 only."""
+        """Move the second moment v towards delta^2, where delta is the average step.
+
+        The size of this change depends on delta^2 only.
+        """
         return v - (1 - self.beta2) * squared * torch.sign(v - squared)

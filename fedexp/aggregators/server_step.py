@@ -54,7 +54,7 @@ class ServerStep(Average):
         raise NotImplementedError
 
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
-        """Add one update to the sums, and store its summand."""
+        """Add one update to the sums, and store the number that ``summand`` computes for it."""
         super().add(update, current)
         self._summands.append(self.summand(of_aggregator(update), current))
 
@@ -93,5 +93,5 @@ class ServerStep(Average):
         return {name: value for name, value in weights.items() if name in self.parameters}
 
     def square(self, update: PartUpdate, current: Tensors) -> float:
-        """The squared norm ||D_k||^2 of the client's step."""
+        """The squared norm ||D_k||^2 of the client's step D_k, over parameters only."""
         return norm_of(steps(update.weights, self.only_parameters(current))) ** 2

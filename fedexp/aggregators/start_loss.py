@@ -14,5 +14,5 @@ class ReportsStartLoss(Part):
         memory["loss"] = training_loss(client)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The loss, a float32 scalar."""
+        """The loss that ``begin`` has computed, a float32 scalar."""
         return {"loss": memory.pop("loss")}

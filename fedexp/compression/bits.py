@@ -10,7 +10,7 @@ def width_for(count: int) -> int:
 
 
 def pack(numbers: Tensor, width: int) -> Tensor:
-    """Pack numbers [n] of ``width`` bits each, the highest bit first.
+    """Pack n whole numbers of ``width`` bits each into bytes, the highest bit first.
 
     Returns:
         uint8 [ceil(n * width / 8)]; the last byte is filled up with zeros.
@@ -29,5 +29,5 @@ def unpack(packed: Tensor, width: int, count: int) -> Tensor:
 
 
 def _shifts(width: int, like: Tensor) -> Tensor:
-    """The vector width - 1, ..., 1, 0, with the type and device of ``like``."""
+    """The numbers ``width`` - 1, ..., 1, 0 in a tensor with the type and device of ``like``."""
     return torch.arange(width - 1, -1, -1, dtype=like.dtype, device=like.device)

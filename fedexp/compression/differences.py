@@ -94,7 +94,7 @@ class Differences:
     def _encode(
         self, name: str, difference: Tensor, memory: Memory, key: tuple[int, ...]
     ) -> Tensors:
-        """Encode the sum of a difference and the part that was lost before."""
+        """Encode a difference plus the part of earlier differences that compression lost."""
         own = {field: memory[path] for field, path in self._paths(name, memory)}
         lost = own.pop("lost", None)
         value = difference if lost is None else difference + lost

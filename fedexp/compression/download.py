@@ -60,7 +60,7 @@ class CompressingServer(Server):
         self._downloaded = torch.full((clients,), -1, dtype=torch.int64)
 
     def send(self, round: int) -> Message:
-        """The message with h^t; call this function once in a round."""
+        """The message with h^t, the model that clients can compute; call this once in a round."""
         message = self.broadcast(round)
         if self._held:
             encoded = self._differences.encode(self.weights, self._held, self._memory, round)
@@ -76,12 +76,12 @@ class CompressingServer(Server):
         return replace(message, weights=self._held, readdress=sized)
 
     def sent_to(self, clients: Collection[int]) -> None:
-        """Note the clients that got the message of the round."""
+        """Note that these clients have downloaded the message of the round."""
         self._downloaded = self._downloaded.clone()  # the message still uses the old tensor
         self._downloaded[list(clients)] = self._encoded_bytes
 
     def add(self, update: Update) -> None:
-        """Aggregate one update, as if the client had started from w^t."""
+        """Aggregate one update, as if its client had started from the server's own weights w^t."""
         added = {name: update.weights[name] + lag for name, lag in self._lag.items()}
         super().add(replace(update, weights=update.weights | added))
 
@@ -112,7 +112,7 @@ class CompressingServer(Server):
         return count_bytes({n: w for n, w in held.items() if not compresses(n, held)})
 
     def _bytes_for_each(self) -> Tensor:
-        """The bytes that each client downloads for the weights, [N]."""
+        """The bytes that each of the N clients would download for the weights now."""
         whole = count_bytes(self._held)
         missed = self._encoded_bytes - self._downloaded + self._plain_bytes()
         return torch.where(self._downloaded < 0, whole, missed.clamp(max=whole))

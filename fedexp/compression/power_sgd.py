@@ -30,7 +30,7 @@ class PowerSGD(Compressor):
         self.rank, self.warm_start, self.error_feedback = rank, warm_start, error_feedback
 
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
-        """``p`` [n, r] and ``q`` [m, r] for a matrix [n, m], or the uncompressed ``value``."""
+        """Thin matrices ``p`` and ``q`` with p q^T close to ``value``, or the whole ``value``."""
         if not self._is_smaller(value):
             return {"value": value}
         matrix = value.flatten(1)
@@ -44,13 +44,13 @@ class PowerSGD(Compressor):
         return {"p": p, "q": q}
 
     def decode(self, code: Tensors, like: Tensor, generator: Generator) -> Tensor:
-        """P Q^T, or the value if it was sent uncompressed."""
+        """The product P Q^T of the two thin matrices, or the tensor that was sent uncompressed."""
         if "value" in code:
             return code["value"]
         return (code["p"] @ code["q"].T).view_as(like)
 
     def _is_smaller(self, value: Tensor) -> bool:
-        """Whether P and Q have fewer entries than the tensor."""
+        """Whether the two thin matrices P and Q have fewer entries than the tensor."""
         if value.ndim < 2:
             return False
         rows = len(value)

@@ -35,7 +35,7 @@ class QSGD(Compressor):
         self._levels = 2 ** (bits - 1) - 1
 
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
-        """The ``norms`` of the buckets, and the packed ``codes`` sign(x_i) l + s."""
+        """The buckets' ``norms``, and the packed ``codes``: each entry's signed level plus s."""
         rows = self._in_buckets(value.flatten())
         norms = rows.norm(dim=1)
         exact = (rows.abs() / norms.unsqueeze(1) * self._levels).nan_to_num(nan=0.0)
@@ -45,7 +45,7 @@ class QSGD(Compressor):
         return {"norms": norms, "codes": pack(codes, self.bits)}
 
     def decode(self, code: Tensors, like: Tensor, generator: Generator) -> Tensor:
-        """The rounded entries."""
+        """The rounded entries, in the shape of ``like``."""
         codes = unpack(code["codes"], self.bits, like.numel()) - self._levels
         rows = self._in_buckets(codes.to(like.dtype) / self._levels)
         return (rows * code["norms"].unsqueeze(1)).flatten()[: like.numel()].view_as(like)

@@ -36,10 +36,10 @@ class Coordination:
     system: System
 
     def check(self, clients_per_round: int, system: System) -> None:
-        """Raise InputError if a key does not fit K or ``system``; called before data is read."""
+        """Raise InputError if a key does not fit the cohort size or ``system``; needs no data."""
 
     def setup(self, setting: Setting, system: System) -> None:
-        """Called once, before the first round."""
+        """Prepare for the run; called once, before the first round."""
         self.system = system
 
     def updates(self, exchange: Exchange, select: Select, engine: Engine) -> Iterable[Update]:

@@ -109,7 +109,7 @@ class Buffered(Coordination):
         self._start = 0.0
 
     def check(self, clients_per_round: int, system: System) -> None:
-        """Raise InputError if M is larger than K, or if rounds have a deadline."""
+        """Raise InputError if M is larger than the cohort size K, or if rounds have a deadline."""
         if system.limits_turns:
             raise InputError(
                 "coordination=buffered: the server waits for no client; system.deadline and "
@@ -122,19 +122,19 @@ class Buffered(Coordination):
             )
 
     def setup(self, setting: Setting, system: System) -> None:
-        """Find which weights are parameters."""
+        """Note how many clients are in flight together, and which weights are parameters."""
         super().setup(setting, system)
         self.places = setting.clients_per_round
         self.parameters = frozenset(setting.parameter_shapes)
 
     def weight(self, staleness: int) -> float:
-        """The weight s of an update with this staleness."""
+        """The weight s (at most 1) of an update that is this many server steps old."""
         if self.staleness == "polynomial":
             return polynomial(staleness, self.exponent)
         return hinge(staleness, self.grace, self.slope) if self.staleness == "hinge" else 1.0
 
     def updates(self, exchange: Exchange, select: Select, engine: Engine) -> Iterator[Update]:
-        """Move through simulated time until M updates have arrived; yield them.
+        """Move through simulated time until the buffer's M updates have arrived; yield them.
 
         When the last update has been yielded, the clock shows the time of the server step.
         """
@@ -171,7 +171,7 @@ class Buffered(Coordination):
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """The clock and the flights."""
+        """The clock and the flights (clients whose update has not arrived), for a checkpoint."""
         return super().state_dict() | self.flights.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -180,7 +180,7 @@ class Buffered(Coordination):
         self.flights.load_state_dict(state)
 
     def _depart(self, exchange: Exchange, selection: int, select: Select, engine: Engine) -> None:
-        """Send the current model to as many new clients as there are free places."""
+        """Send the current model to new clients until K clients are in flight, if possible."""
         message = exchange.message
         flying = self.flights.clients | {each.client for each in self._departed}
         landed = {flight.client for flight in self._landed}
@@ -210,12 +210,12 @@ class Buffered(Coordination):
             self.flights.begin(flight)
 
     def _seconds(self, client: int, samples: int, download: int, upload: int) -> float:
-        """The seconds of a turn."""
+        """The simulated seconds of a client's turn: download, training and upload."""
         assert self.system.devices is not None  # ``needs`` has ensured this
         return float(self.system.devices.seconds([client], [samples], [download], [upload])[0])
 
     def _arrived(self, flight: Flight, update: Update, exchange: Exchange) -> Update:
-        """Turn an update into one of the current round."""
+        """Rebase a stale update onto the current global weights; its step gets the weight s."""
         message = exchange.message
         staleness = message.round - flight.round
         self._staleness.append(staleness)

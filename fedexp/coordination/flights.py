@@ -56,7 +56,7 @@ class Flights:
 
     @property
     def clients(self) -> set[int]:
-        """The clients in flight."""
+        """The clients in flight, those whose turn has not ended yet."""
         return {flight.client for flight in self._flights}
 
     @property
@@ -65,7 +65,7 @@ class Flights:
         return min((flight.end for flight in self._flights), default=math.inf)
 
     def begin(self, flight: Flight) -> None:
-        """Add a flight."""
+        """Add a flight, the turn of one client."""
         self._flights.append(flight)
 
     def land(self, now: float, updates: int) -> list[Flight]:

@@ -10,12 +10,12 @@ from fedexp.core.messages import Tensors, Update
 
 
 def polynomial(staleness: int, exponent: float) -> float:
-    """The weight (1 + staleness)^-exponent (Xie et al., 2019; FedBuff has the exponent 1/2)."""
+    """An update's weight, (1 + staleness)^-exponent (Xie et al., 2019; FedBuff: 1/2)."""
     return float((1 + staleness) ** -exponent)
 
 
 def hinge(staleness: int, grace: int, slope: float) -> float:
-    """1 up to a staleness of ``grace``, then 1 / (slope (staleness - grace) + 1) (Xie et al.)."""
+    """The weight: 1, or above ``grace`` 1 / (slope (staleness - grace) + 1) (Xie et al., 2019)."""
     return 1 / (slope * max(staleness - grace, 0) + 1)
 
 

@@ -65,7 +65,7 @@ class ClientModule(LocalModel):
         self.index_weights()
 
     def finish_setup(self) -> None:
-        """Make the frozen copies that the loss needs; call it once, after the parts' ``setup``."""
+        """Make the frozen models that the loss needs; called once, after the parts' ``setup``."""
         self.frozen_copies = FrozenCopies(self.loss.reference_models, self.backbone, self.head)
         self.index_weights()
 
@@ -124,7 +124,7 @@ class ClientModule(LocalModel):
 
     @torch.no_grad()
     def unclipped_gradient(self) -> Tensors:
-        """The terms to add to the gradients after clipping: parameter name -> tensor.
+        """Parameter name -> term to add to the gradient of this parameter after clipping.
 
         Most methods have none. See ``Regularizer.unclipped_gradient``.
         """
@@ -142,7 +142,7 @@ class ClientModule(LocalModel):
 
     @property
     def has_plain_gradient(self) -> bool:
-        """Whether a step uses the gradient at the current weights."""
+        """Whether a step uses the whole batch's gradient at the current weights."""
         return self.is_personal or self.gradient.is_plain
 
     def add_unclipped_gradient(self) -> None:
@@ -248,7 +248,7 @@ class ClientModule(LocalModel):
             self.frozen_copies.set(self.weights)
 
     def resume_turn(self, turn: Turn) -> None:
-        """Continue an earlier turn; the caller then copies the client's weights in."""
+        """Continue an earlier turn; the caller then copies the client's weights into the module."""
         self._features = None
         self.turn = turn
 
@@ -259,7 +259,7 @@ class ClientModule(LocalModel):
 
     @property
     def round(self) -> int:
-        """The round, from 1."""
+        """The number of the current round, counted from 1."""
         return self.turn.round
 
     @property
@@ -284,7 +284,7 @@ class ClientModule(LocalModel):
         return self.turn.fitted.get("cross_entropy", unknown)
 
     def measured(self, part: object) -> Tensors:
-        """The measurements of ``part``, summed over the steps of this turn."""
+        """The results of ``part.measure``, summed over the steps of this turn."""
         socket = next(name for name, each in self.parts.items() if each is part)
         return self.turn.measured.get(socket, {})
 
@@ -306,7 +306,7 @@ class ClientModule(LocalModel):
 
     @torch.no_grad()
     def measure(self, forward: Forward) -> dict[str, Tensors]:
-        """The parts' measurements in one step: socket -> named tensors."""
+        """The results of the parts' ``measure`` in one step: socket -> named tensors."""
         measured = {name: part.measure(forward) for name, part in self.parts.items()}
         return {name: tensors for name, tensors in measured.items() if tensors}
 
@@ -328,7 +328,7 @@ class ClientModule(LocalModel):
 
     @torch.no_grad()
     def _compute_features(self, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
-        """Features z [n, d] and labels [n] of all batches, in eval mode."""
+        """Features z (n samples, d numbers each) and the n labels of all batches, in eval mode."""
         self.eval()
         rows = (scored_rows(targets, self.backbone(inputs)) for inputs, targets in batches)
         labels, z = zip(*rows, strict=True)

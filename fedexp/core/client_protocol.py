@@ -68,13 +68,13 @@ class LocalData(Protocol):
     def is_augmented(self) -> bool: ...  # noqa: D102
 
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
-        """The inputs [B, *input_shape] of the samples at ``positions`` [B].
+        """The inputs of the B samples at ``positions``, [B, *input_shape].
 
         With a generator the inputs are augmented as in local training.
         """
 
     def local_batches(self, round: int, batch_size: int) -> Iterable[Batch]:
-        """Shuffled and augmented batches; each iteration over them is the next epoch."""
+        """Shuffled and augmented batches; each loop over them yields the next epoch."""
 
     def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
         """Batches of all training samples, not shuffled; ``augment`` works as in ``inputs``."""
@@ -128,7 +128,7 @@ class Client(Protocol):
     def frozen_copies(self) -> FrozenCopies: ...  # noqa: D102
 
     def measured(self, part: object) -> Tensors:
-        """The measurements of ``part``, summed over the steps of local training."""
+        """The results of ``part.measure``, summed over the steps of local training."""
 
     def record(self, values: Mapping[str, float]) -> None:
         """Log these named values; the log shows their means over the clients."""
@@ -158,7 +158,7 @@ class Client(Protocol):
     def features(
         self, batch_size: int = 1000, augment: Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Features z [n_k, d] and labels [n_k] of the training data, in eval mode.
+        """Features z [n_k, d] and labels [n_k] of the client's n_k training samples, in eval mode.
 
         If ``augment`` is a generator and local training augments the inputs, they are augmented
         here, too.
@@ -188,7 +188,7 @@ class Client(Protocol):
         """
 
     def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
-        """Logits [B, C] in eval mode with ``weights`` in place of the client's weights."""
+        """Logits (B samples, C classes) in eval mode, with ``weights`` in place of the client's."""
 
     def optimizer_for(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """A fresh local optimizer of this round over ``parameters``."""

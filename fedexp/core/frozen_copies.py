@@ -37,7 +37,7 @@ class FrozenCopy(nn.Module):
 
     @torch.no_grad()
     def forward(self, inputs: Tensor) -> Reference:
-        """Features and logits of ``inputs`` [B, ...]."""
+        """The frozen model's features and logits of a batch ``inputs``."""
         reference = Reference(*outputs(self.backbone, self.head, inputs))
         reference.head = self.head
         return reference
@@ -67,11 +67,11 @@ class FrozenCopies(nn.ModuleDict):
         return cast(FrozenCopy, super().__getitem__(name))
 
     def forward(self, inputs: Tensor) -> dict[str, Reference]:
-        """The outputs of every copy on ``inputs`` [B, ...]: name of the copy -> outputs."""
+        """Name of a frozen copy -> its features and logits of a batch ``inputs``."""
         return {name: self[name](inputs) for name in self}
 
     def set(self, weights: Tensors) -> None:
-        """Copy the same weights into every copy; see ``FrozenCopy.set``."""
+        """Load the same weights into every frozen model; see ``FrozenCopy.set``."""
         for name in self:
             self[name].set(weights)
 

@@ -32,7 +32,7 @@ def functional(client: Client, message: Message) -> Functional:
 
 
 def functional_head(head: Head, message: Message) -> Functional:
-    """The head of the global model of ``message`` as a function of weights and features z [B, d].
+    """The head of ``message``'s global model as a function of weights and of a batch's features z.
 
     The head is in eval mode and in the state that ``receive`` sets. Weights have the names of
     ``ClientModule.weights``; backbone weights are ignored. A call does not change ``head``.
@@ -58,7 +58,10 @@ def call_in_eval_mode(module: nn.Module, weights: Tensors, inputs: Tensor) -> Te
 
 
 def _received(head: Head, message: Message) -> Tensors:
-    """The values that ``receive`` gives to the head's derived buffers; the head is restored."""
+    """The values that ``head.receive`` would give to the head's derived buffers.
+
+    After the call these buffers have their old values again.
+    """
     before = {name: head.get_buffer(name).clone() for name in head.derived}
     head.receive(message.to("head"))
     received = {name: head.get_buffer(name).clone() for name in head.derived}

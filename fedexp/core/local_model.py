@@ -36,11 +36,11 @@ class LocalModel(LightningModule):
         self._fixed_layers = tuple(fixed_layers(backbone).values())
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits [B, C]."""
+        """Logits of a batch ``inputs``: one row per sample, one column per class."""
         return self.outputs(inputs).logits
 
     def outputs(self, inputs: Tensor) -> Outputs:
-        """Features and logits of ``inputs`` [B, ...]."""
+        """Features and logits of a batch ``inputs``."""
         return outputs(self.backbone, self.head, inputs)
 
     def index_weights(self) -> None:
@@ -56,7 +56,7 @@ class LocalModel(LightningModule):
         return ((n, p) for n, p in self.tensor_index.parameters() if n.startswith(self._trainable))
 
     def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
-        """Logits [B, C] in eval mode with ``weights`` in place of the module's weights.
+        """Logits of a batch in eval mode, with ``weights`` in place of the module's weights.
 
         The module itself does not change.
         """
@@ -97,7 +97,7 @@ class LocalModel(LightningModule):
         return self
 
     def begin_phase(self, phase: Phase) -> None:
-        """Prepare the model for a phase: set train or eval mode and the trained parameters."""
+        """Prepare the model for a phase of training: set train or eval mode and what is trained."""
         self.train()
         if phase.eval_mode:
             for name, module in self.named_modules():

@@ -111,11 +111,11 @@ class Setting:
 
     @property
     def client_sizes(self) -> Tensor:
-        """[N] training samples of each client."""
+        """The number of training samples of each of the N clients, [N]."""
         return self.all_class_counts("").sum(dim=1) if self.sizes is None else self.sizes
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """Class counts [n, C] of these clients [n], counted now if necessary."""
+        """Counts of the C classes for these n clients, [n, C]; counted now if necessary."""
         if self.class_counts is not None:
             return self.class_counts[clients]
         assert self.count_classes is not None
@@ -195,7 +195,7 @@ class Part:
         return {}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Server: merge the cohort's reports.
+        """Server: merge the tensors that the cohort's clients sent for this part.
 
         The extras of an update are the tensors from ``extract`` and, unless the part has
         ``summed``, from ``report``. The weights of an update are empty.
@@ -214,7 +214,7 @@ class Part:
     # Rarely needed hooks of the client half.
 
     def receive(self, message: PartMessage) -> None:
-        """Set the state that is the same for all clients; also called for evaluation."""
+        """Set the part's state that is the same for all clients; also called before evaluation."""
 
     def measure(self, batch: Forward) -> Tensors:
         """Tensors to sum over the steps of local training; ``client.measured(self)`` has the sums.

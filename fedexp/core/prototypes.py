@@ -129,7 +129,7 @@ def consistent_prototypes(relational: Tensor, counts: Tensor) -> tuple[Tensor, T
 
 
 def _pairwise(vectors: Tensor, held: Tensor, metric: Metric) -> Tensor:
-    """Distances [C, K, K] between the clients' prototypes of each class.
+    """Distances [C, K, K] between the prototypes of K clients, for each of C classes.
 
     ``vectors`` [C, K, d] are the prototypes, and ``held`` [C, K] says whether a client holds a
     class. If a client does not hold a class, its vector for the class is zero.
@@ -149,7 +149,10 @@ def _pairwise(vectors: Tensor, held: Tensor, metric: Metric) -> Tensor:
 
 
 def _divergence(vectors: Tensor) -> Tensor:
-    """KL(p_k || p_q) [C, K, K] of clients k and q; p is softmax(``vectors`` [C, K, d]) over d."""
+    """Kullback-Leibler divergences [C, K, K] between K clients' prototypes, for each of C classes.
+
+    Entry [c, k, q] is KL(p_k || p_q). p is the softmax of ``vectors`` [C, K, d] over d.
+    """
     logs = F.log_softmax(vectors.double(), dim=2)
     # One client at a time: all pairs at once would need a tensor [C, K, K, d].
     own = logs.unsqueeze(2).unbind(dim=1)  # K times log p_k [C, 1, d]
@@ -157,6 +160,6 @@ def _divergence(vectors: Tensor) -> Tensor:
 
 
 def _share(values: Tensor) -> Tensor:
-    """``values`` [K, ...] divided by their sum along K; zero where the sum is zero."""
+    """``values`` of K clients divided by their sum over the clients; zero where the sum is zero."""
     total = values.sum(dim=0)
     return values / total.masked_fill(total == 0, 1)

@@ -71,7 +71,7 @@ def uniform(key: Tensor, step: Tensor | int, *shape: int) -> Tensor:
 
 
 def _mixed(bits: Tensor) -> Tensor:
-    """Mix the int64 ``bits`` with the finalizer of SplitMix64."""
+    """Mix the int64 ``bits`` with the last steps of the random generator SplitMix64."""
     for shift, factor in _MIX:
         bits = (bits ^ _shifted(bits, shift)) * factor
     return bits ^ _shifted(bits, 31)

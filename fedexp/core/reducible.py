@@ -25,21 +25,21 @@ class Reducible(Protocol):
     """An object that collects data in each process; its data are then reduced over processes."""
 
     def contribution(self) -> Contribution:
-        """The data of this process."""
+        """The data that this process has collected, for the reduction over processes."""
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace the data by the float64 sums and by all processes' items, in order of ranks."""
+        """Replace the collected data by the float64 sums and all ranks' items, in order."""
 
 
 def joined(parties: Mapping[str, Reducible]) -> Contribution:
-    """Join the contributions of ``parties``; ``split`` divides the reduced result among them."""
+    """Join the contributions of the objects ``parties`` into one; ``split`` divides its result."""
     shares = {name: party.contribution() for name, party in parties.items()}
     sums = {f"{name}:{key}": v for name, share in shares.items() for key, v in share.sums.items()}
     return Contribution(sums, {name: share.items for name, share in shares.items()})
 
 
 def split(parties: Mapping[str, Reducible], sums: Tensors, items: Sequence[Any]) -> None:
-    """Divide the reduced result of ``joined``: call each party's ``set_reduced`` with its share."""
+    """Divide the reduced result of ``joined``: each object gets its share by ``set_reduced``."""
     own: dict[str, Tensors] = {name: {} for name in parties}
     for key, value in sums.items():
         name, _, rest = key.partition(":")

@@ -44,7 +44,7 @@ class Server:
         self.idle_rounds = 0
 
     def broadcast(self, round: int) -> Message:
-        """The message with the global weights and the parts' extras."""
+        """The message to all clients: the global weights and the tensors of the parts (extras)."""
         extras = {name: part.broadcast(round) for name, part in self.parts.items()}
         sent = {name: tensors for name, tensors in extras.items() if tensors}
         return Message(round, self.weights, sent, self._readdress if self._addressing else None)
@@ -108,7 +108,7 @@ class Server:
     def _next_weights(
         self, digests: "_Digests", accepts: Callable[[Tensors], bool]
     ) -> Tensors | None:
-        """The next global weights; None if they are refused."""
+        """Aggregate and correct the updates; None if ``accepts`` refuses the new weights."""
         merged = corrected = self.aggregator.merge(self.weights)
         if not accepts(merged):
             return None
@@ -157,7 +157,7 @@ class Server:
         return {"weights": self.aggregator, "reports": self._digests}
 
     def _digest(self, update: Update) -> Update:
-        """Return the update without its weights, and sum the reports of parts with ``summed``."""
+        """Return the update without weights; sum what the parts with ``summed`` reported."""
         extras: Extras = {}
         for name, part in self.parts.items():
             report = update.extras.get(name, {})
@@ -182,7 +182,7 @@ class _Digests:
         self.sums: Extras = defaultdict(dict)
 
     def contribution(self) -> Contribution:
-        """The sums and updates of this process."""
+        """This process's sums of reported tensors, and its updates without weights."""
         flat = {f"{part}/{name}": v for part, sums in self.sums.items() for name, v in sums.items()}
         return Contribution(flat, self.updates)
 
@@ -195,7 +195,7 @@ class _Digests:
 
 
 def _add(sums: Tensors, report: Tensors) -> None:
-    """Add ``report`` to ``sums`` in float64.
+    """Add the tensors in ``report``, what one client sent for a part, to ``sums`` in float64.
 
     In float32 the sum would depend on the order in which the updates arrive. In float64 the order
     changes only digits that are lost when the sum is rounded to float32.

@@ -35,18 +35,18 @@ class Head(Part, nn.Module):
     backbones: int = 1
 
     def forward(self, z: Tensor) -> Tensor:
-        """Logits [B, C] of features ``z`` [B, d]."""
+        """Logits [B, C] for C classes, given the features ``z`` [B, d] of B samples."""
         raise NotImplementedError
 
     def normalize(self, z: Tensor) -> Tensor:
-        """The features [B, d] that the weight matrix multiplies, for the geometry measure.
+        """The features that the weight matrix multiplies, for the measure of geometry.
 
         By default they are ``z`` itself.
         """
         return z
 
     def prototypes(self) -> Tensor | None:
-        """One vector for each class, [C, d], for the heatmap; None if there is no weight matrix."""
+        """One vector of d numbers for each class, for the heatmap; None without a weight matrix."""
         return None
 
 
@@ -272,11 +272,11 @@ class Personalization(Part, nn.Module):
     # Terms of the objective: pure functions of parameters, buffers and batch.
 
     def term(self, batch: Forward) -> Tensor | float:
-        """A scalar to add to the loss."""
+        """A scalar to add to the loss of a training step; by default 0."""
         return 0.0
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
-        """The personal model's logits [B, C], given its features z [B, d] and its head's logits."""
+        """The personal model's logits, given its features ``z`` and its head's ``logits``."""
         return logits
 
 
@@ -290,7 +290,7 @@ class Aggregator(Part):
     takes_tokens = True
 
     def add(self, update: Update, current: Tensors) -> None:
-        """Add one update of a client that started from the global weights ``current``."""
+        """Add one client's update; its training started from the global weights ``current``."""
         raise NotImplementedError
 
     def contribution(self) -> Contribution:

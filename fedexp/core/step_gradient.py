@@ -35,7 +35,7 @@ class StepGradient:
         self._batch, self._autocast = batch, autocast_like(module.device.type)
 
     def replace(self) -> None:
-        """Replace the gradients; weights and running statistics do not change."""
+        """Replace the module's gradients; weights and running statistics do not change."""
         module = self._module
         start = {name: value.clone() for name, value in module.weights.items()}
         trained = dict(module.trained_parameters())
@@ -60,7 +60,7 @@ def part_of(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Every ``parts``-th sample of a batch [B], beginning at ``part``: (inputs, targets, real).
 
-    ``Forward`` explains ``real``. If there is no such sample, the result is one row of padding.
+    ``Forward`` explains ``real``. If ``part`` is beyond the batch, the result is one padding row.
     """
     if len(targets) <= part:
         return inputs[:1], targets[:1], torch.zeros(1, device=targets.device)

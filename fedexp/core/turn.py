@@ -84,7 +84,7 @@ class Turn:
                 sums[key] = sums[key] + value if key in sums else value
 
     def finish(self) -> None:
-        """Compute ``fitted`` after the last step."""
+        """After the last step, compute ``fitted``: the mean loss and cross-entropy of the turn."""
         self.fitted = {"loss": torch.stack(self._losses).mean()}
         if self._cross_entropies:
             self.fitted["cross_entropy"] = torch.stack(self._cross_entropies).mean()

@@ -16,7 +16,7 @@ from fedexp.data.samples import Samples
 
 
 class LocalBatches(IterableDataset[Batch]):
-    """One client's shuffled batches in one round; each iteration runs over one new epoch.
+    """One client's batches in one round; each loop over the object gives a newly shuffled epoch.
 
     The last batch of an epoch may be shorter. The class is also a PyTorch dataset:
     ``DataLoader(batches, batch_size=None)`` feeds exactly these batches to Lightning's Trainer.
@@ -70,7 +70,7 @@ class LocalBatches(IterableDataset[Batch]):
         return inputs if self.augment is None else self.augment(inputs, self.draws)
 
     def chunks(self) -> Sequence[Tensor]:
-        """The positions [B] of the samples in each batch of the next epoch."""
+        """The positions [B] of the B samples of each batch, for each batch of the next epoch."""
         permutation = torch.randperm(len(self.index), generator=self.order)
         return torch.split(self.index[to_device(permutation, self.index.device)], self.batch_size)
 

@@ -48,7 +48,7 @@ class Alphabet:
 
 
 def windows(ids: np.ndarray, length: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cut a text into m sequences [m, length], and return the character after each [m].
+    """Cut a text into m sequences [m, length]. Also return the character after each one, [m].
 
     A sequence begins at every ``stride``-th character.
 

@@ -43,14 +43,17 @@ class DrawnSource(Describer):
 
     @abstractmethod
     def totals(self, num_clients: int) -> np.ndarray:
-        """[N] int64: the number of training and test samples of each client; at least two."""
+        """For each of the N clients, its number of training and test samples together, [N] int64.
+
+        Each client has at least two samples.
+        """
 
     @abstractmethod
     def draw(self, client: int, total: int) -> Split:
         """Draw all ``total`` samples of a client; the training samples come first."""
 
     def train_sizes(self, totals: np.ndarray) -> np.ndarray:
-        """[N] number of training samples of each client, given its number ``totals`` of samples."""
+        """The N clients' numbers of training samples [N]; ``totals`` has those of all samples."""
         sizes: np.ndarray = ((1 - self.test_fraction) * totals).astype(np.int64)
         return sizes.clip(1, totals - 1)
 
@@ -102,17 +105,20 @@ class DrawnData(FederatedData):
 
     @property
     def sizes(self) -> Tensor:
-        """[N] int64: the number of training samples of each client."""
+        """The number of training samples of each of the N clients, [N] int64."""
         return torch.from_numpy(self._sizes)
 
     @property
     def counted(self) -> Tensor:
-        """[n] int64: the clients that have a test split and whose class counts are always known."""
+        """The n clients with a test split, whose class counts are always known: [n] int64."""
         return torch.from_numpy(self._counted)
 
     @property
     def class_counts(self) -> Tensor:  # type: ignore[override]
-        """[N, C] class counts. Raises InputError unless all clients are in ``counted``."""
+        """The number of training samples of each of C classes at each of N clients, [N, C].
+
+        Raises InputError unless all clients are in ``counted``.
+        """
         if len(self._counted) < len(self.clients):
             raise InputError(
                 f"data.test_clients={len(self._counted)}: the class counts of all "
@@ -122,11 +128,17 @@ class DrawnData(FederatedData):
 
     @property
     def counted_classes(self) -> Tensor:
-        """[n, C] class counts of the clients in ``counted``."""
+        """The class counts of the n clients in ``counted``, [n, C].
+
+        These are numbers of training samples of each of the C classes.
+        """
         return self._counted_classes
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """[n, C] class counts of ``clients`` [n]; draws samples of clients not in ``counted``."""
+        """The number of training samples of each of C classes at each of the n ``clients``, [n, C].
+
+        If a client is not in ``counted``, its samples are drawn and counted.
+        """
         numbers = clients.cpu().numpy()
         places = np.searchsorted(self._counted, numbers).clip(max=len(self._counted) - 1)
         known = self._counted[places] == numbers

@@ -46,7 +46,7 @@ class ClientData:
 
     @property
     def labels(self) -> Tensor:
-        """[n_k] the class of each training sample."""
+        """The class of each of the client's n_k training samples, [n_k]."""
         return self.population.train.labels[self.train_index]
 
     @property
@@ -73,7 +73,7 @@ class ClientData:
         return samples.gather(self.train_index[positions], augmented)[0]
 
     def steps(self, planned: int) -> int:
-        """The client's number of steps in a round: ``planned``, unless ``Straggler`` changes it."""
+        """The client's steps in a round: ``planned``, unless a subclass overrides this method."""
         return planned
 
     def local_batches(self, round: int, batch_size: int) -> LocalBatches:
@@ -167,19 +167,25 @@ class FederatedData:
 
     @property
     def sizes(self) -> Tensor:
-        """[N] int64: the number of training samples of each client."""
+        """The number of training samples of each of the N clients, [N] int64."""
         return self.class_counts.sum(dim=1)
 
     @property
     def counted(self) -> Tensor:
-        """[n] int64: the clients whose class counts are known from the start; here all clients."""
+        """The n clients with class counts known from the start, [n] int64; here all clients."""
         return torch.arange(len(self.clients))
 
     @property
     def counted_classes(self) -> Tensor:
-        """[n, C] class counts of the clients in ``counted``."""
+        """The class counts of the n clients in ``counted``, [n, C].
+
+        These are numbers of training samples of each of the C classes.
+        """
         return self.class_counts
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """[n, C] class counts of ``clients`` [n]; ``DrawnData`` may have to draw their samples."""
+        """The number of training samples of each of C classes at each of the n ``clients``, [n, C].
+
+        The same method of ``DrawnData`` may have to draw these samples first.
+        """
         return self.class_counts[clients]

@@ -234,7 +234,7 @@ class HuggingFace(Source):
 
     @cached_property
     def _token_targets(self) -> list[np.ndarray] | None:
-        """The targets [n, L] int64 of each split's tokens; None if each row has one class."""
+        """For each split, the targets [n, L] of L tokens a row; None if each row has one class."""
         features = [part.features[self.target] for part in self._used_splits.values()]
         if self._kind != "tokens" or not inputs.is_list(features[0]):
             return None
@@ -249,7 +249,7 @@ class HuggingFace(Source):
 
     @property
     def _token_names(self) -> tuple[str, ...]:
-        """The class names, where each token has a class."""
+        """The class names for a target column with a class for each token."""
         inner = self._used_splits[self.train].features[self.target].feature
         highest = max(int(targets.max()) for targets in self._token_targets or ())
         return tuple(getattr(inner, "names", map(str, range(highest + 1))))

@@ -87,7 +87,7 @@ class Leaf(Source):
 
     @abstractmethod
     def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
-        """Turn a user's lists into inputs and labels. Raises ValueError if they do not fit."""
+        """Turn a user's lists ``x`` and ``y`` into inputs and labels. ValueError on a misfit."""
 
     @abstractmethod
     def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:

@@ -55,7 +55,7 @@ class Samples:
 
     @property
     def targets(self) -> Tensor:
-        """[n] labels, or [n, L] targets of tokens."""
+        """The labels of the n samples [n], or the targets of their L tokens each [n, L]."""
         return self.labels if self._token_targets is None else self._token_targets
 
     def gather(
@@ -110,12 +110,12 @@ class Subset:
 
     @property
     def labels(self) -> Tensor:
-        """[m] the class of each sample."""
+        """The class of each of the m samples, [m]."""
         return self.samples.labels.index_select(0, self.index)
 
     @property
     def targets(self) -> Tensor:
-        """[m] labels, or [m, L] targets of tokens."""
+        """The labels of the m samples [m], or the targets of their L tokens each [m, L]."""
         return self.samples.targets.index_select(0, self.index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:

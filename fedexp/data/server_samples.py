@@ -32,7 +32,7 @@ def draw_samples(data: FederatedData, purpose: str, count: int, balanced: bool) 
 
 
 def _places_in_class(labels: np.ndarray) -> np.ndarray:
-    """[n] for each of ``labels`` [n], the number of equal labels before it."""
+    """For each of the n ``labels``, the number of equal labels before it, [n]."""
     by_class = np.argsort(labels, kind="stable")
     sizes = np.bincount(labels)
     starts = np.cumsum(sizes) - sizes

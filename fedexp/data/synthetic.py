@@ -70,7 +70,10 @@ class Synthetic(DrawnSource):
         return Description("synthetic", (FEATURES,), tuple(map(str, range(CLASSES))))
 
     def totals(self, num_clients: int) -> np.ndarray:
-        """[N] the number n_k of samples of each client; a client's n_k does not depend on N."""
+        """The number of training and test samples of each of the N clients, [N].
+
+        A client's number does not depend on N.
+        """
         draw = numpy_generator(self.seed, "synthetic/sizes")
         sizes = draw.lognormal(self.size_mean, self.size_std, num_clients)
         bound = LARGEST if self.size_max is None else self.size_max

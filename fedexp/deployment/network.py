@@ -11,7 +11,7 @@ from fedexp.data.preparations.preparation import Preparation
 class Network(nn.Module):
     """Turns raw inputs into class probabilities, by preparation, backbone, head and softmax.
 
-    A personal model also personalizes the head's logits before the softmax.
+    If the model is personal, its personalization part also changes the logits before the softmax.
 
     Args:
         preparation: turns a tensor of raw inputs into the inputs of the backbone.

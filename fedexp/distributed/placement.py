@@ -56,7 +56,7 @@ def place(
 def balance(
     clients: Iterable[int], sizes: Sizes, homes: Mapping[int, int], speeds: Sequence[float]
 ) -> dict[int, int]:
-    """Like ``place``, but clients leave home ranks whose load would be too large.
+    """Like ``place``, but clients leave the ranks that hold their states if the load is too large.
 
     A load is too large if it exceeds the largest load of a placement without home ranks.
     """
@@ -84,7 +84,7 @@ class Placement:
         self._homes: dict[int, int] = {}
 
     def local_clients(self, clients: Sequence[int]) -> list[int]:
-        """This rank's clients among ``clients``, in the same order; home ranks do not change."""
+        """The ``clients`` that this rank handles, in the same order; their states do not move."""
         once, speeds = dict.fromkeys(clients), self._speeds.relative()
         return self._own(clients, place(once, self._sizes, self._homes, speeds))
 
@@ -109,11 +109,11 @@ class Placement:
         self._move(balance(self._homes, ones, self._homes, self._speeds.relative()))
 
     def synchronize(self) -> None:
-        """Tell all ranks each client's home rank; for use outside of a round."""
+        """Tell all ranks which rank holds each client's state; for use outside of a round."""
         self._ranks.all_reduce([self])
 
     def contribution(self) -> Contribution:
-        """This rank's clients, its number of trained samples and its seconds of training."""
+        """The clients whose state this rank holds, and its samples and seconds of training."""
         return Contribution(items=(self._store.clients_with_state, self._speeds.own_round()))
 
     def set_reduced(

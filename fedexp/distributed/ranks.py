@@ -61,7 +61,7 @@ class Ranks:
         return cast(T, made)
 
     def all_reduce(self, parties: Sequence[Reducible]) -> None:
-        """Combine each party's contributions over the ranks, in one exchange for all parties.
+        """Combine the data that ``parties`` collected on all ranks, in a single exchange.
 
         A party is an object such as the server. Every rank must pass its copies of the same parties
         in the same order.
@@ -98,7 +98,7 @@ class ProcessGroup(Ranks):
             yield from found
 
     def all_reduce(self, parties: Sequence[Reducible]) -> None:
-        """Combine each party's contributions over the ranks; see the base class."""
+        """Combine the data that ``parties`` collected on all ranks; see the base class."""
         shares = [party.contribution() for party in parties]
         gathered = self.all_gather([(share.items, _shapes(share.sums)) for share in shares])
         of_parties = [[each[place] for each in gathered] for place in range(len(parties))]
@@ -115,7 +115,7 @@ class ProcessGroup(Ranks):
 
 
 def ranks_of(fabric: Fabric) -> Ranks:
-    """The processes of the run; ``fabric`` must be launched."""
+    """The processes (ranks) of the run, as a ``Ranks``; ``fabric`` must be launched."""
     return ProcessGroup(fabric) if fabric.world_size > 1 else Ranks()
 
 

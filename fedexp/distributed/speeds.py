@@ -36,7 +36,7 @@ class Speeds:
         return found
 
     def add_round(self, of_ranks: Sequence[tuple[int, float]]) -> None:
-        """Add the (samples, seconds) of each rank; a rank without samples keeps its speed."""
+        """Add each rank's samples and seconds; a rank without samples keeps its speed."""
         for rank, (samples, seconds) in enumerate(of_ranks):
             if samples:
                 self._samples[rank] = _KEPT * self._samples[rank] + samples

@@ -91,7 +91,10 @@ def feature_map(
 
 
 def project(points: NDArray[np.float32], projection: Projection) -> NDArray[np.float32]:
-    """Project [n, d] to [n, 2], deterministically; points with d = 2 are returned unchanged."""
+    """Project n points [n, d] of d numbers to the plane [n, 2], deterministically.
+
+    Points with d = 2 are returned unchanged.
+    """
     if len(points) < 2 or points.shape[1] <= 2:
         return np.pad(points[:, :2], [(0, 0), (0, max(0, 2 - points.shape[1]))])
     from sklearn.decomposition import PCA  # slow to import; not every run draws features

@@ -142,7 +142,7 @@ def similarity_zoom(
 
 
 def draw_similarity(cells: Axes, similarity: NDArray[np.float64]) -> AxesImage:
-    """Draw cosines [rows, columns] into ``cells``; 0 is white."""
+    """Draw a matrix of cosines [rows, columns] into the axes ``cells``; 0 is white."""
     return cells.imshow(similarity, cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
 
 

@@ -9,5 +9,5 @@ ALL_CLIENTS = 10_000
 
 
 def evenly_spaced(clients: Tensor, most: int) -> Tensor:
-    """Every n-th row of ``clients`` [N, ...]; n is the smallest for at most ``most`` rows."""
+    """Every n-th row of ``clients`` [N, ...]; the smallest n that leaves at most ``most`` rows."""
     return clients[:: max(1, math.ceil(len(clients) / most))]

@@ -84,7 +84,7 @@ class Engine:
             yield client, self.resources.sampler.answer(self.resources.module)
 
     def _train_copy(self, client: int, message: Message) -> None:
-        """Train this client's shared model in the resident module, but store nothing."""
+        """Train the shared weights for a client on a copy of its state, so nothing is stored."""
         store, resources = self.resources.store, self.resources
         memories = {name: store.memory(client, name) for name in (*resources.parts, SHARED_MODEL)}
         copy = ClientState(memories, store.private(client) or {})
@@ -111,11 +111,15 @@ class Engine:
             yield group, self.begin_all(group, tune)
 
     def tuning_phases(self) -> Sequence[Phase]:
-        """The phases of tuning with at least one training step."""
+        """The phases of tuning a personal model that have at least one training step."""
         return [phase for phase in self.resources.personalization.tuning() if phase.epochs]
 
     def begin_all(self, clients: Sequence[int], begin: Callable[[int], object]) -> Stack:
-        """Build a stack with a row for each client; ``begin`` loads a client into the module."""
+        """Build a stack with a row for each client.
+
+        ``begin(client)`` loads the client's model into the resident module, which is then copied
+        into the row.
+        """
         stack = Stack(self.resources.module, len(clients))
         for row, client in enumerate(clients):
             begin(client)
@@ -192,7 +196,7 @@ class Engine:
     def _fit_phase(
         self, phase: Phase, batches: LocalBatches, steps: int, kept: Memory | None
     ) -> None:
-        """Train the resident module for the ``steps`` of a phase that has begun."""
+        """Take the ``steps`` training steps of a phase with the resident module."""
         local, module = self.resources.local, self.resources.module
         optimizer = module.configure_optimizers()
         trained = dict(module.trained_parameters())
@@ -244,7 +248,7 @@ class Engine:
         )
 
     def finish_personal(self, state: ClientState) -> None:
-        """Store the resident module's weights as the client's separate and personal model."""
+        """Store the module's weights as the client's separate model and as its personal model."""
         module = self.resources.module
         state.personal_model = {name: value.clone() for name, value in module.weights.items()}
         state.separate_model = {
@@ -286,5 +290,5 @@ class Engine:
 
 
 def batches_of(turn: Turn, batch_size: int) -> LocalBatches:
-    """The batches of a turn's client."""
+    """The training batches of the client whose turn this is."""
     return cast(LocalBatches, turn.data.local_batches(turn.round, batch_size))

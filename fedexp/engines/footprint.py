@@ -20,7 +20,7 @@ _COPIES = 4
 
 
 def clients_that_fit(resources: Resources, client: int, message: Message) -> int:
-    """Number of clients that fit into memory, at least 1; measured on a batch of ``client``."""
+    """Number of clients that fit into memory, at least 1; measured with ``client``'s batch."""
     module = resources.load_global(message)
     module.begin_turn(resources.data.clients[client], message)
     batch = next(iter(module.data.local_batches(message.round, resources.local.batch_size)))

@@ -90,7 +90,7 @@ class Schedule:
         return [client for client in clients if client not in outcomes], left_out
 
     def _work_in_time(self, client: int, round: int, upload: int) -> Work:
-        """The work that this client can do in time.
+        """The samples and steps that this client can train before the deadline.
 
         With partial work a slow client does as much as the deadline allows, at least one step. This
         method then stores the client's share of the whole work in ``_shares``.
@@ -120,7 +120,7 @@ class Schedule:
         return Work(sum(steps), sum(map(batches.samples_in, steps)))
 
     def _units(self, data: ClientData, round: int) -> tuple[int, int]:
-        """(units of the whole work, units of ``data``), for a client that does partial work.
+        """A slow client's work in units: (the whole work, the work with ``data`` as it is).
 
         With ``local.steps`` a unit is a step of the round; otherwise it is a step of an epoch.
         """
@@ -132,7 +132,7 @@ class Schedule:
 
 
 def _with_share(data: ClientData, share: float) -> ClientData:
-    """A view of the data with this share of all steps."""
+    """A view of the client's data with which it takes only this share (0 to 1) of its steps."""
     share = min(share, 1.0)
     if isinstance(data, Straggler):
         return replace(data, work=share)

@@ -35,14 +35,14 @@ class Stack:
 
     @torch.no_grad()
     def save_row(self, row: int) -> None:
-        """Copy the module's state into this row."""
+        """Copy the state of the resident module into this row of the stack."""
         self.turns[row] = self.module.turn
         for name, value in self.module.tensor_index.everything():
             self.state[name][row].copy_(value)
 
     @torch.no_grad()
     def load_row(self, row: int) -> None:
-        """Copy this row into the module."""
+        """Copy this row of the stack into the resident module."""
         self.module.resume_turn(self.turns[row])
         for name, value in self.module.tensor_index.everything():
             value.copy_(self.state[name][row])
@@ -98,7 +98,7 @@ class StackedMethod(nn.Module):
         self._all_rows = vmap(self._one_row, in_dims, randomness="different")
 
     def forward(self, *arguments: Tensor) -> Any:
-        """Call the method on the module itself."""
+        """Call the method on the module itself, without a stack."""
         return self.method(*arguments)
 
     def compile_rows(self, mode: str) -> None:
@@ -106,7 +106,7 @@ class StackedMethod(nn.Module):
         self._all_rows = torch.compile(self._all_rows, mode=mode)
 
     def rows(self, state: Mapping[str, Tensor], *arguments: Any) -> Any:
-        """Call the method for each row of ``state`` (name -> [K, ...]) and stack the results."""
+        """Call the method for each of K rows of ``state`` (name -> [K, ...]); stack the results."""
         return self._all_rows(dict(state), arguments)
 
     def _one_row(self, state: dict[str, Tensor], arguments: tuple[Tensor, ...]) -> Any:

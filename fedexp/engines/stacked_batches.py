@@ -69,7 +69,7 @@ class StackedBatches:
         return self._in_last_epoch[step]
 
     def batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The batches of this step: inputs and targets [A, B, ...], and ``Forward.real`` [A, B].
+        """This step's batches of A clients, B samples each: inputs, targets, ``Forward.real``.
 
         Shorter batches are padded with copies of their first sample.
         """
@@ -91,7 +91,7 @@ class StackedBatches:
         return inputs.view(*index.shape, *inputs.shape[1:]), self._targets(index), real
 
     def _gather_each(self, index: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of the samples at ``index`` [A, B], gathered client by client."""
+        """Inputs and targets of A clients' samples at ``index`` [A, B], one client at a time."""
         batches = [
             client.gather(row[:length])
             for row, length, client in zip(index, lengths, self._clients, strict=False)
@@ -103,7 +103,7 @@ class StackedBatches:
         return inputs, targets
 
     def _targets(self, index: Tensor) -> Tensor:
-        """Targets of the samples at ``index`` [A, B]."""
+        """Targets of A clients' B samples each, at the positions ``index`` [A, B]."""
         # Clients share the inputs, but faults may have flipped the labels of some clients.
         own = [client.samples.targets for client in self._clients[: len(index)]]
         if all(targets is own[0] for targets in own):

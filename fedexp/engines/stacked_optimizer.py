@@ -41,7 +41,7 @@ class StackedOptimizer:
         return {name: value[:rows] for name, value in self._stack.state.items()} | trained
 
     def gradients(self, losses: Tensor) -> Tensors:
-        """Name -> gradients [rows, ...]: for each row, the gradient of the row's loss.
+        """Name -> gradients [rows, ...]: the gradient of each row's (client's) own loss.
 
         ``losses`` [rows] has the loss of each row. Parameters that the loss does not use are
         absent.
@@ -74,7 +74,7 @@ class StackedOptimizer:
         self._optimizer.step()
 
     def _start(self, values: Sequence[Tensor]) -> None:
-        """Create the optimizer over ``values`` [K, ...], which share memory with the stack."""
+        """Create the optimizer over K clients' ``values`` [K, ...], views of the stack."""
         self._parameters = [nn.Parameter(value) for value in values]
         self._optimizer = self._stack.module.optimizer_for(self._parameters)
 

@@ -32,7 +32,7 @@ class Trained(NamedTuple):
 
     @property
     def fitted(self) -> Tensors:
-        """``Turn.fitted``, scalars on the device."""
+        """``Turn.fitted``: the mean loss and cross-entropy of the turn, scalars on the device."""
         return self.turn.fitted
 
 
@@ -62,7 +62,7 @@ def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
 
 
 def _sent(trained: Trained, upload: CompressedUpload | None) -> Update:
-    """The update that the server has after decoding; without compression, the client's update."""
+    """The update that the server gets: decoded, or the client's own without compression."""
     if upload is None:
         return trained.update
     return upload.send(trained.update, trained.turn.message, trained.state.memory(MEMORY))

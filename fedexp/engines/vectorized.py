@@ -242,7 +242,10 @@ class Vectorized(Engine):
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor, step: Tensor, in_last_epoch: Tensor
     ) -> tuple[Tensor, tuple[Tensor | None, ...], dict[str, Tensors], Tensors]:
-        """One client's loss, arguments for ``cross_entropy``, measurements, unclipped gradient."""
+        """Compute the loss of one client, and what else a step needs.
+
+        Returns (loss, arguments for ``cross_entropy``, measurements, unclipped gradient terms).
+        """
         module = self.resources.module
         loss, forward = module.objective((inputs, targets), real, step, in_last_epoch)
         return loss, forward.scored, module.measure(forward), module.unclipped_gradient()

@@ -26,7 +26,10 @@ attackers.
 def joint_step(
     attack: str, factor: float, deviations: float | None, direction: Direction
 ) -> JointStep | None:
-    """The function for the joint step of this attack, or None if its attackers do not collude."""
+    """The function that computes the joint step of this attack's colluding clients.
+
+    None if the attackers do not collude in this attack.
+    """
     return {
         "little_is_enough": partial(little_is_enough, given=deviations),
         "inner_product": partial(inner_product, factor=factor),

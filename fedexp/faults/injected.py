@@ -153,7 +153,10 @@ class Injected(Faults):
         return replace(update, weights=update.weights | attacked)
 
     def collude(self, updates: Iterable[Update], message: Message) -> Iterator[Update]:
-        """The updates of the cohort. The updates of Byzantine clients that collude come last."""
+        """The updates of the cohort, after the joint attack of colluding clients if there is one.
+
+        The updates of these clients come last.
+        """
         if self._joint_step is None:
             return iter(updates)
         attackers, parameters = self.byzantine_clients, self.parameters

@@ -34,7 +34,7 @@ class Quarantine:
         self._reasons: list[str] = []
 
     def begin_round(self) -> None:
-        """Forget the clients of the last round."""
+        """Forget the clients whose updates were refused in the last round."""
         self.clients, self._reasons = [], []
 
     def accepts(self, update: Update, round: int) -> bool:

@@ -69,12 +69,12 @@ class ClientMomentum(LocalGradient):
         self.local = LocalGradient()
 
     def setup(self, setting: Setting) -> None:
-        """Make a buffer for Delta. The dictionary ``mean`` is empty at first: Delta is 0."""
+        """Make a buffer for Delta, the last round's mean direction. At first Delta is 0."""
         self.momentum = Anchors(shared_parameters(setting))
         self.mean: Tensors = {}
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
-        """The direction v of the step."""
+        """The direction of the step, a weighted mean of the gradient and Delta."""
         return {
             name: self.alpha * g + (1 - self.alpha) * self.momentum[name]
             if name in self.momentum
@@ -83,11 +83,11 @@ class ClientMomentum(LocalGradient):
         }
 
     def broadcast(self, round: int) -> Tensors:
-        """Server: send Delta. In the first round there is nothing to send."""
+        """Server: send Delta, the last round's mean direction; in the first round send nothing."""
         return dict(self.mean)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Client: store the received Delta, for all local steps of this turn."""
+        """Client: store Delta, the received mean direction, for all local steps of this turn."""
         self.momentum.fill(message.extras)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
@@ -96,7 +96,7 @@ class ClientMomentum(LocalGradient):
         return {"distance": torch.tensor(distance, dtype=torch.float64, device=client.device)}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Server: compute the next Delta. The merged weights are returned unchanged."""
+        """Server: compute Delta, the round's mean direction. Return ``merged`` unchanged."""
         distance = sums["distance"].item() / clients
         self.mean = {name: (current[name] - merged[name]) / distance for name in self.momentum}
         return merged
@@ -106,7 +106,7 @@ class ClientMomentum(LocalGradient):
         return {"mean": dict(self.mean)}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
-        """Restore Delta from the result of ``server_state``."""
+        """Restore Delta, the mean direction, from the result of ``server_state``."""
         self.mean = self.momentum.beside(state["mean"])
 
 

@@ -20,15 +20,21 @@ class LocallyEstimated(SharpnessAware):
     """
 
     def setup(self, setting: Setting) -> None:
-        """Make a buffer for the direction d of each shared parameter."""
+        """Make a buffer for the direction d along which each shared parameter is moved."""
         self.ascent = Anchors(shared_parameters(setting))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Compute d, and store the received global model for the client's next turn."""
+        """Compute d, the client's previously received global model minus the one received now.
+
+        The model received now is stored for the client's next turn.
+        """
         received = {name: message.weights[name].clone() for name in self.ascent}
         self.ascent.fill({name: memory[name] - received[name] for name in memory})
         memory.update(received)
 
     def direction(self, parameters: Tensors, own: Tensors) -> Tensors:
-        """The direction d of each shared parameter. Private parameters have no direction."""
+        """For each shared parameter, the direction d of the step away from the local weights.
+
+        Private parameters have no direction.
+        """
         return {name: self.ascent[name] for name in parameters if name in self.ascent}

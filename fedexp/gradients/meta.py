@@ -50,7 +50,7 @@ class Meta(LocalGradient):
         self.alpha, self.approximation, self.delta = alpha, approximation, delta
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
-        """The approximate gradient of the objective f(w - alpha grad f(w))."""
+        """The approximate gradient of the client's loss after one more gradient step."""
         parts = 2 if self.approximation == "first_order" else 3
         stepped = along(parameters, gradient_at(parameters, 0, parts), -self.alpha)
         after = gradient_at(stepped, 1, parts)

@@ -38,7 +38,7 @@ class Mixture(LocalGradient):
         self.register_buffer("alpha", torch.zeros(()), persistent=False)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Copy alpha from the personalization, whose ``begin`` is called before this one."""
+        """Copy alpha, the mixture weight, from the personalization, whose ``begin`` runs first."""
         self.alpha.copy_(client.weights[_ALPHA])
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:

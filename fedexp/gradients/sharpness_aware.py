@@ -26,9 +26,12 @@ class SharpnessAware(LocalGradient):
         self.rho = rho
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
-        """The gradient at the weights w + rho g / ||g||."""
+        """The gradient at w + rho g / ||g||, where g is the gradient at the local weights w."""
         return gradient_at(along(parameters, scaled_to(self.rho, self.direction(parameters, own))))
 
     def direction(self, parameters: Tensors, own: Tensors) -> Tensors:
-        """The direction of the step away from w, here g. Its norm does not matter."""
+        """The direction of the step away from the local weights w: the gradient g at w.
+
+        Only the direction of g matters, not its norm.
+        """
         return own

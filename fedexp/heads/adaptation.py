@@ -111,18 +111,18 @@ class AdaptedHead(Head):
         self.register_buffer("included", torch.ones(num_classes, dtype=torch.bool))
 
     def setup(self, setting: Setting) -> None:
-        """With ``phi_normalization=population`` compute gamma from all clients' class counts."""
+        """With ``phi_normalization=population`` compute gamma, see ``population_gamma``."""
         if self.adapt and self.phi_normalization == "population":
             counts = setting.all_class_counts("head.phi_normalization=population")
             self.gamma = population_gamma(counts, self.form)
 
     def receive(self, message: PartMessage) -> None:
-        """Reset the head for the global model: Phi is 1, and no class is excluded."""
+        """Reset the head for the global model: all factors Phi are 1, no class is excluded."""
         self.phi.fill_(1)
         self.included.fill_(True)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set Phi from this client's class counts."""
+        """Compute the logits' factors Phi from this client's class counts."""
         if not self.adapt:
             return
         counts = client.data.class_counts
@@ -131,11 +131,11 @@ class AdaptedHead(Head):
             self.included.copy_(counts > 0)
 
     def adapted(self, logits: Tensor) -> Tensor:
-        """Phi_k(c) times ``logits`` [B, C]; -inf for excluded classes."""
+        """``logits`` [B, C] times the client's factors Phi_k(c); -inf for excluded classes."""
         return torch.where(self.included, self.phi * logits, -torch.inf)
 
     def _adaptation(self, counts: Tensor) -> Tensor:
-        """The factors Phi_k [C] of a client with the class counts ``counts`` [C]."""
+        """The logits' factors Phi_k [C] of a client with the class counts ``counts`` [C]."""
         if self.phi_normalization == "client":
             return adaptation(counts, self.form)
         self.gamma = self.gamma.to(counts.device)
@@ -143,5 +143,5 @@ class AdaptedHead(Head):
 
 
 def _shares(counts: Tensor) -> Tensor:
-    """The share n_c / n of each class in ``counts`` [..., C]; 0 if there are no samples."""
+    """Each class's share of the samples, from ``counts`` [..., C]; 0 if there are no samples."""
     return counts / counts.sum(dim=-1, keepdim=True).clamp(min=1)

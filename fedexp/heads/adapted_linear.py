@@ -39,5 +39,5 @@ class AdaptedLinear(AdaptedHead):
         return self.adapted(self.linear(z))
 
     def prototypes(self) -> Tensor:
-        """The rows of W, without Phi."""
+        """The rows of the weight W [C, d], not scaled by the client's factors Phi."""
         return self.linear.weight.detach()

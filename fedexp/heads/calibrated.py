@@ -180,7 +180,7 @@ class Calibrated(GlobalClassifier):
             memory[f"moments_{label}"] = moments(z[targets == label])
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """In a calibration round: the class counts [C], and the moments of the client's classes."""
+        """In a calibration round: the client's class counts [C] and ``moments`` of its classes."""
         sent = {name: memory.pop(name) for name in list(memory)}
         return sent | {"counts": client.data.class_counts.float()} if sent else {}
 

@@ -29,5 +29,5 @@ class Cosine(Head):
         return normalize(z, eps=1e-12)
 
     def prototypes(self) -> Tensor:
-        """The rows of W."""
+        """The rows of the weight W [C, d]."""
         return self.weight.detach()

@@ -96,5 +96,5 @@ class ETF(AdaptedHead):
         return standard / self.divisor
 
     def prototypes(self) -> Tensor:
-        """The rows of W."""
+        """The rows of the fixed weight W [C, d]."""
         return self.weight

@@ -88,16 +88,25 @@ class GlobalClassifier(Linear):
         return torch.where(self.is_global, F.linear(z, weight, bias), super().forward(z))
 
     def prototypes(self) -> Tensor:
-        """Class prototypes [C, d]: the rows of V if ``is_global`` is true, else the rows of W."""
+        """Class prototypes [C, d]: the rows of the classifier that the model predicts with.
+
+        This is the server's V if ``is_global`` is true, else the clients' W.
+        """
         own = super().prototypes()
         return torch.where(self.is_global, self.retrained[:, : own.shape[1]], own)
 
     def receive(self, message: PartMessage) -> None:
-        """Load V from the message and predict with V. If the message has no V, predict with W."""
+        """Load the server's classifier V from the message and predict with it.
+
+        If the message has no V, predict with the clients' classifier W.
+        """
         if "retrained" in message.extras:
             self.retrained.copy_(message.extras["retrained"])
         self.is_global.fill_("retrained" in message.extras)
 
     def _kept(self, weight: Tensor) -> Tensor:
-        """Get V from a trained weight [C, d + 1]: remove the last column if V has no bias."""
+        """Get the server's classifier V from a trained weight [C, d + 1].
+
+        The last column, the bias, is removed if V has no bias.
+        """
         return weight if self.own_bias else weight[:, :-1].contiguous()

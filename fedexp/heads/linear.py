@@ -23,5 +23,5 @@ class Linear(Head):
         return logits
 
     def prototypes(self) -> Tensor:
-        """The rows of W."""
+        """The rows of the weight W [C, d]."""
         return self.linear.weight.detach()

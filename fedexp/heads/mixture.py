@@ -74,13 +74,13 @@ class Mixture(Head):
         return (self.log_probabilities(z) + self.shares.log().unsqueeze(-1)).logsumexp(dim=-2)
 
     def log_probabilities(self, z: Tensor) -> Tensor:
-        """The log-probability of each class under each component, [B, M, C]."""
+        """The log-probability of each class by each of the M components, [B, M, C]."""
         parts = z.chunk(self.backbones, dim=-1)
         logits = [member(part) for member, part in zip(self.members, parts, strict=True)]
         return torch.stack(logits, dim=-2).log_softmax(dim=-1)
 
     def prototypes(self) -> Tensor:
-        """The rows of W_1 to W_M side by side, [C, M d]."""
+        """The weights W_1 to W_M of the M components side by side, [C, M d]; a class is a row."""
         rows = [member.get_parameter("weight").detach() for member in self.members]
         return torch.cat(rows, dim=1)
 
@@ -90,7 +90,7 @@ class Mixture(Head):
 
     @torch.no_grad()
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Load the client's pi_k. Before local training also update it by an EM step."""
+        """Load the client's component weights pi_k. Before local training do an EM step."""
         self.prior.copy_(memory.get("shares", torch.full_like(self.prior, 1 / self.backbones)))
         self.shares.copy_(self.prior)
         if not client.is_personal:
@@ -99,13 +99,13 @@ class Mixture(Head):
             self.shares.copy_(responsibilities(losses, self.prior).mean(dim=0))
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Store pi_k in the client's memory. Nothing is sent."""
+        """Store the component weights pi_k in the client's memory. Nothing is sent."""
         memory["shares"] = self.shares.clone()
         return {}
 
 
 def losses_of(log_probabilities: Tensor, labels: Tensor) -> Tensor:
-    """The cross-entropy of each component, [B, M], from ``log_probabilities`` [B, M, C]."""
+    """The cross-entropy [B, M] of the M components, from their ``log_probabilities`` [B, M, C]."""
     index = labels[:, None, None].expand(-1, log_probabilities.shape[1], 1)
     return -log_probabilities.gather(2, index).squeeze(2)
 

@@ -66,9 +66,9 @@ class ProjectedETF(Head):
         return cosine_logits(self.projection(z), self.weight, self.scale)
 
     def normalize(self, z: Tensor) -> Tensor:
-        """The projections u, scaled to unit length, [B, width of u]."""
+        """The projections u of the features, scaled to unit length, [B, width of u]."""
         return normalize(self.projection(z), eps=1e-12)
 
     def prototypes(self) -> Tensor:
-        """The rows of V."""
+        """The rows of the classifier V, one for each class."""
         return self.weight.detach()

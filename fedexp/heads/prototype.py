@@ -164,7 +164,7 @@ class Prototype(Head):
         return {"prototypes": self.global_prototypes.to(self.weight.device)}
 
     def receive(self, message: PartMessage) -> None:
-        """Load the server's W."""
+        """Load the server's prototypes W [C, d]."""
         self.weight.copy_(message.extras["prototypes"])
 
     def report(self, client: Client, memory: Memory) -> Tensors:
@@ -181,7 +181,7 @@ class Prototype(Head):
         }
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Move W towards the cohort's class means."""
+        """Move the prototypes W towards the cohort's class means."""
         if not updates:
             return
         local, counts = stack_reports(updates)

@@ -173,7 +173,7 @@ class Retrained(GlobalClassifier):
         self._metrics: dict[str, float] = {}
 
     def setup(self, setting: Setting) -> None:
-        """Draw the initial features."""
+        """Draw the initial values of the server's learned features."""
         self.seed = setting.seed
         shape = (setting.num_classes, self.features_per_class, setting.feature_dim)
         self._features = torch.randn(shape, generator=torch_generator(self.seed, "head_features"))
@@ -181,11 +181,14 @@ class Retrained(GlobalClassifier):
     # The server's half.
 
     def broadcast(self, round: int) -> Tensors:
-        """The server's V. If V has a bias, it is the last column."""
+        """The server's classifier V. If V has a bias, the bias is the last column."""
         return {"retrained": self._classifier.to(self.retrained.device)}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Learn the features F and train V. The merged weights are returned unchanged."""
+        """Learn the server's features F, and train its classifier V on them.
+
+        The merged weights are returned unchanged.
+        """
         self._round += 1
         device = self.retrained.device
         senders = sums["senders"]
@@ -216,7 +219,7 @@ class Retrained(GlobalClassifier):
         return self._metrics
 
     def server_state(self) -> dict[str, Any]:
-        """The round, the learned features F and the classifier V."""
+        """The number of the round, the learned features F and the server's classifier V."""
         return {"round": self._round, "features": self._features, "classifier": self._classifier}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -227,18 +230,21 @@ class Retrained(GlobalClassifier):
     # The client's half.
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Compute the class gradients of the received V, then predict with W."""
+        """Compute the class gradients of the server's classifier V, then predict with W."""
         if not client.is_personal:
             memory.update(self._gradients(client))
         self.is_global.fill_(False)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The gradient of each class that the client holds, and a mask [C] of these classes."""
+        """The ``class_gradients`` of the client's classes, and a mask [C] of these classes."""
         gradients = {name: memory.pop(name) for name in list(memory)}
         return gradients | {"senders": (client.data.class_counts > 0).float()}
 
     def _gradients(self, client: Client) -> Tensors:
-        """Compute the gradient of each class that the client holds, as ``gradient/<class>``."""
+        """Compute the gradient of each class that the client holds, as ``gradient/<class>``.
+
+        This is the gradient of the class's mean cross-entropy with respect to V.
+        """
         labels = client.data.labels
         weight = self.retrained.clone().requires_grad_()
         weights = client.weights | {"head.retrained": weight}

@@ -33,7 +33,7 @@ class Adjusted(Loss):
     shift: Tensor
 
     def setup(self, setting: Setting) -> None:
-        """Make buffers for ``scale`` and ``shift``."""
+        """Make buffers for ``scale`` and ``shift``, which adjust the logits."""
         self.register_buffer("scale", torch.ones(setting.num_classes), persistent=False)
         self.register_buffer("shift", torch.zeros(setting.num_classes), persistent=False)
 
@@ -87,7 +87,10 @@ class LogitCalibration(Adjusted):
         self.tau = tau
 
     def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """The scale 1, and the shift -tau n_c^(-1/4), which is -inf where n_c = 0."""
+        """The scale 1, and the shift -tau n_c^(-1/4), which is -inf where n_c = 0.
+
+        n_c is the client's number of samples of class c.
+        """
         margins = self.tau * counts.clamp(min=1).pow(-0.25)
         return torch.ones_like(counts), torch.where(counts > 0, -margins, -torch.inf)
 
@@ -165,7 +168,10 @@ class LogitAdjustment(Adjusted):
             super().begin(client, message, memory)
 
     def adjustment(self, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """The scale 1, and the shift tau log p_c, which is -inf for excluded classes."""
+        """The scale 1, and the shift tau log p_c, which is -inf for excluded classes.
+
+        p_c is the share of class c among the client's samples.
+        """
         shift = self.tau * (counts.clamp(min=1) / counts.sum()).log()
         left_out = (counts == 0) & (self.absent == "exclude")
         return torch.ones_like(counts), shift.masked_fill(left_out, -torch.inf)

@@ -71,6 +71,6 @@ def decorrelated(base: Node, beta: NonNegativeFloat, form: Form) -> Loss:
 def _add_penalty(
     beta: float, form: Form, loss: torch.nn.Module, arguments: tuple[Any, ...], value: Tensor
 ) -> Tensor:
-    """The forward hook: add the penalty to the base loss ``value`` of a batch."""
+    """Add the correlation penalty to the base loss ``value`` of a batch (the forward hook)."""
     batch: Forward = arguments[0]
     return value + beta * correlation_penalty(batch.z, batch.real, form)

@@ -123,7 +123,10 @@ class Generative(Loss):
         self._metrics: dict[str, float] = {}
 
     def setup(self, setting: Setting) -> None:
-        """Make G, and buffers for the clients' copy. Raises InputError if heads are private."""
+        """Make the generator G, and buffers for the clients' copy of G.
+
+        Raises InputError if heads are private.
+        """
         head_names = {name for name in setting.parameter_shapes if name.startswith("head.")}
         if private := sorted(head_names - setting.shared):
             raise InputError(
@@ -144,18 +147,18 @@ class Generative(Loss):
     # The server's half.
 
     def broadcast(self, round: int) -> Tensors:
-        """Send G, or nothing if G is not yet trained."""
+        """Send the generator G, or nothing if G is not yet trained."""
         training = self.training_of_generator
         if not training.rounds:
             return {}
         return {name: w.to(self.key.device) for name, w in training.generator.folded().items()}
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """Select the parameters of the client's head, for the training of G."""
+        """Select the parameters of the client's head, which the generator's training needs."""
         return {name: w for name, w in weights.items() if name.startswith("head.")}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Train G against the cohort's heads."""
+        """Train the generator G against the cohort's heads."""
         assert self.setting.head is not None
         training = self.training_of_generator
         head = self.setting.head(training.rounds + 1)
@@ -168,11 +171,11 @@ class Generative(Loss):
         self._metrics = {"generator/loss": loss}
 
     def metrics(self) -> dict[str, float]:
-        """G's loss in the last step of its training."""
+        """The generator's loss in the last step of its training."""
         return self._metrics
 
     def server_state(self) -> dict[str, Any]:
-        """G and its optimizer."""
+        """The state of the generator and of the optimizer that trains it."""
         return self.training_of_generator.state_dict()
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -182,7 +185,10 @@ class Generative(Loss):
     # The client's half.
 
     def receive(self, message: PartMessage) -> None:
-        """Load G, and set a_t and b_t. If the message has no G, set both weights to 0."""
+        """Load the generator G, and set the weights a_t and b_t of the two terms that use G.
+
+        If the message has no G, both weights are 0.
+        """
         for name, tensor in message.extras.items():
             self.get_buffer(name).copy_(tensor)
         factor = self.decay ** (message.round - 1)
@@ -210,17 +216,17 @@ class Generative(Loss):
         return batch.mean(losses + self.weights[1] * distilled) + self.weights[0] * generated
 
     def measure(self, batch: Forward) -> Tensors:
-        """``seen`` [C]: the number of samples of each class in the batch."""
+        """The number of samples of each class in the batch, [C], named ``seen``."""
         classes = one_hot(batch.targets, self.setting.num_classes)
         real = 1 if batch.real is None else batch.real.unsqueeze(1)
         return {"seen": (classes * real).sum(dim=0)}
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """``seen`` [C], summed over the steps of local training."""
+        """How often local training used a sample of each class, [C], named ``seen``."""
         return {"seen": client.measured(self)["seen"]}
 
     def _generate(self, noise: Tensor, labels: Tensor) -> Tensor:
-        """Make features [B, d] with the client's copy of G."""
+        """Make features [B, d] with the client's copy of the generator."""
         names = ("first_weight", "first_bias", "last_weight", "last_bias")
         return generate({name: self.get_buffer(name) for name in names}, noise, labels)
 

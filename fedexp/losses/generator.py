@@ -39,7 +39,7 @@ class FeatureGenerator(nn.Module):
 
     @torch.no_grad()
     def folded(self) -> Tensors:
-        """G in eval mode as weights for ``generate``; the first layer includes the BatchNorm."""
+        """The weights for ``generate``, from G in eval mode; the first layer includes BatchNorm."""
         assert self.norm.running_mean is not None
         assert self.norm.running_var is not None
         scale = self.norm.weight / (self.norm.running_var + self.norm.eps).sqrt()
@@ -52,7 +52,10 @@ class FeatureGenerator(nn.Module):
 
 
 def generate(folded: Tensors, noise: Tensor, labels: Tensor) -> Tensor:
-    """Make features [B, d] from noise [B, m] and labels [B] with the weights ``folded`` of G."""
+    """Make features [B, d] from noise [B, m] and labels [B].
+
+    ``folded`` are the weights that ``FeatureGenerator.folded`` returns.
+    """
     num_classes = folded["first_weight"].shape[1] - noise.shape[1]
     inputs = torch.cat([noise, one_hot(labels, num_classes)], dim=1)
     hidden = F.relu(F.linear(inputs, folded["first_weight"], folded["first_bias"]))
@@ -163,7 +166,7 @@ class GeneratorTraining:
         return loss.item()
 
     def state_dict(self) -> dict[str, Any]:
-        """G, the optimizer's state and the number of calls of ``train``, for a checkpoint."""
+        """The generator, the optimizer's state and the number of calls of ``train``."""
         return {
             "generator": self.generator.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -171,7 +174,7 @@ class GeneratorTraining:
         }
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
-        """Move G to ``device`` and load the result of ``state_dict``."""
+        """Load the result of ``state_dict``; the generator moves to ``device``."""
         self.generator.to(device).load_state_dict(state["generator"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.rounds = state["rounds"]

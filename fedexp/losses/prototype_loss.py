@@ -45,11 +45,11 @@ class PrototypeLoss(Loss):
         raise NotImplementedError
 
     def broadcast(self, round: int) -> Tensors:
-        """Send the result of ``merge``, or nothing before the first reports."""
+        """Send the result of ``merge``, or nothing before clients have sent prototypes."""
         return dict(self.known)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The class prototypes of the trained model's features, and the class counts."""
+        """For each class, the trained model's mean features and the number of samples."""
         prototypes, counts = class_prototypes(*client.features(), self.num_classes)
         return {"prototypes": prototypes, "counts": counts}
 

@@ -15,7 +15,7 @@ Cosine = Annotated[float, Field(ge=-1, le=1)]
 
 
 class RelaxedContrast(NamedTuple):
-    """FedRCL's two terms, the contrast [B] and the divergence [B] of each sample."""
+    """FedRCL's two loss terms of each sample: the contrast [B] and the divergence [B]."""
 
     contrast: Tensor
     divergence: Tensor

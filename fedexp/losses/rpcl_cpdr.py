@@ -78,7 +78,10 @@ class RpclCpdr(PrototypeLoss):
         self.neighbors, self.metric = neighbors, metric
 
     def setup(self, setting: Setting) -> None:
-        """Make empty buffers for the server's prototypes and for the normalizer U(r)."""
+        """Make empty buffers for the server's prototypes and for RPCL's divisors U(r).
+
+        U(r) divides the similarity to the relational prototype r.
+        """
         super().setup(setting)
         self._no_prototypes = {
             "relational": torch.zeros(0, setting.num_classes, setting.feature_dim),
@@ -109,7 +112,10 @@ class RpclCpdr(PrototypeLoss):
             setattr(self, name, tensor.to(device))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """If ``normalizer`` is ``dataset``, compute U(r) from this client's samples."""
+        """If ``normalizer`` is ``dataset``, compute U(r) from this client's samples.
+
+        U(r) is the mean distance between the samples' features and the relational prototype r.
+        """
         if self.normalizer == "dataset" and len(self.relational):
             self.spread = mean_distances(client.features()[0], self.relational)
 

@@ -106,11 +106,14 @@ def cpdr(
 
 
 def mean_distances(z: Tensor, relational: Tensor, real: Tensor | None = None) -> Tensor:
-    """The mean of ||z - r|| over features z [n, d], for each prototype r: U(r) [K, C] of Eq. 13."""
+    """For each prototype r, the mean of ||z - r|| over the features z [n, d].
+
+    These are the U(r) of Eq. 13, with shape [K, C].
+    """
     distances = torch.cdist(z, relational.flatten(0, 1))
     return mean_over(distances, real).reshape(relational.shape[:2])
 
 
 def _mean_where(known: Tensor, losses: Tensor, real: Tensor | None) -> Tensor:
-    """The mean of ``losses`` [B] where ``known`` [B] is true, or 0 if it is false everywhere."""
+    """The mean of the ``losses`` [B] whose ``known`` [B] is true, or 0 if none is true."""
     return mean_over(losses, known if real is None else known * real)

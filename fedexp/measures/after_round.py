@@ -59,8 +59,8 @@ class AfterRound:
     def tuned_from(self) -> Message:
         """The global model from which personal models are tuned, if the method tunes them.
 
-        If the measure ``best`` found a better model than the one in ``message``, it is that model;
-        otherwise it is the model in ``message``.
+        This is the best model that the measure ``best`` found; without such a model, it is the
+        model in ``message``.
         """
         return self.found.best_model or self.message
 

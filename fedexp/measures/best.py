@@ -38,7 +38,7 @@ class Best(Measure):
         self._validates = has_global and len(resources.data.validation) > 0
 
     def due(self, round: int, rounds: int) -> bool:
-        """After every round, if the method tunes the best model or a file is written."""
+        """True after every round, if the method tunes the best model or a file is written."""
         return (self._is_tuned or self._validates) and round > 0
 
     def __call__(self, after: AfterRound) -> Measured:

@@ -81,7 +81,7 @@ class PersonalMeasure(Measure):
         self.last_only = resources.personalization.tunes == "best"
 
     def due(self, round: int, rounds: int) -> bool:
-        """After the last round and, unless ``last_only``, every ``every`` rounds."""
+        """True after the last round and, unless ``last_only``, after every ``every`` rounds."""
         return every_nth(round, rounds, rounds if self.last_only else self.every)
 
 

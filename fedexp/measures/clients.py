@@ -17,7 +17,7 @@ from fedexp.measures.measure import Measured
 
 @dataclass
 class _Total:
-    """Sums over one client's accepted updates so far; ``loss`` is that of the latest update."""
+    """Sums over one client's accepted updates so far; ``loss`` is the latest update's loss."""
 
     turns: int = 0
     steps: int = 0
@@ -52,7 +52,7 @@ class Clients(PersonalMeasure):
         self._arrived.append(receipt(update))
 
     def contribution(self) -> Contribution:
-        """The receipts of the round's updates that this process accepted."""
+        """The receipts (the numbers) of the round's updates that this process accepted."""
         return Contribution(items=self._arrived)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[Receipt]]) -> None:

@@ -70,7 +70,7 @@ class Clock(Measure):
         self._times = Times(targets)
 
     def check(self, outline: Outline) -> None:
-        """Set the headlines: the times to the targets."""
+        """Make the times to the target accuracies headlines (metrics for comparing runs)."""
         lower: Better = "lower"
         names = self._times.names if outline.simulates_time else ()
         self.headlines: Mapping[str, Better] = dict.fromkeys(names, lower)

@@ -76,7 +76,10 @@ class Exchange:
         self._start = self._reduced_at = time.perf_counter()
 
     def count_answers(self, answers: Iterable[tuple[int, Tensors]]) -> dict[int, Tensors]:
-        """Client -> its answer to the sampler; each of these clients has downloaded a message."""
+        """Receive and return the answers to the sampler: client -> its answer.
+
+        Each client that answers has downloaded a message.
+        """
         start = time.perf_counter()
         received = dict(answers)
         if received:
@@ -125,7 +128,7 @@ class Exchange:
         self.receipts.append(receipt(update))
 
     def leave_out(self, turns: Sequence[TurnRecord]) -> None:
-        """Note the turns of clients of the cohort that did not train: late or surplus clients."""
+        """Note the turns (records of work) of cohort clients that were late or surplus."""
         self._left_out = turns
 
     @property

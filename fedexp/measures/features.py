@@ -63,7 +63,7 @@ class Features(Measure):
             )
 
     def due(self, round: int, rounds: int) -> bool:
-        """After the last round."""
+        """True after the last round."""
         return round == rounds
 
     def __call__(self, after: AfterRound) -> Measured:

@@ -77,7 +77,7 @@ class FewShot(Measure):
         self._drawn = torch.from_numpy(support).to(device), torch.from_numpy(query).to(device)
 
     def due(self, round: int, rounds: int) -> bool:
-        """Every ``every`` rounds and after the last round, if there are unseen classes."""
+        """True every ``every`` rounds and after the last round, if there are unseen classes."""
         return self._drawn is not None and every_nth(round, rounds, self.every)
 
     def __call__(self, after: AfterRound) -> Measured:
@@ -91,7 +91,7 @@ class FewShot(Measure):
 
 @torch.inference_mode()
 def _features(after: AfterRound) -> Tensor:
-    """The features z [n, d] of the n test samples under the global model."""
+    """The features z [n, d] of the n test samples, d numbers each, under the global model."""
     module, found = after.global_model(), []
     for inputs, _ in after.data.test.batches(after.resources.eval_batch_size):
         with after.resources.fabric.autocast():

@@ -72,7 +72,7 @@ class HeldOut(Measure):
             self._samples = ScoredSamples(resources.data, self.kinds, None)
 
     def due(self, round: int, rounds: int) -> bool:
-        """Every ``every`` rounds and after the last round."""
+        """True after every ``every`` rounds and after the last round."""
         return every_nth(round, rounds, self.every)
 
     def __call__(self, after: AfterRound) -> Measured:
@@ -94,7 +94,7 @@ class HeldOut(Measure):
 
 
 def _on_own(after: AfterRound, clients: Sequence[ClientData]) -> dict[str, float]:
-    """``spread`` over clients of the global model's accuracy on each client's own samples.
+    """Mean, deviation and worst tenth of the global model's accuracies on each client's samples.
 
     If each token has a target, an accuracy is the share of tokens that are classified correctly.
     """
@@ -110,7 +110,10 @@ def _on_own(after: AfterRound, clients: Sequence[ClientData]) -> dict[str, float
 def _on_test(
     correct: Tensor, clients: Sequence[ClientData], samples: ScoredSamples
 ) -> Iterator[dict[str, float]]:
-    """Yield each client's ``personal_accuracies`` of a model with ``Predictions.correct`` [n]."""
+    """Yield each client's ``personal_accuracies`` of one model.
+
+    ``correct`` [n] tells whether the model classifies each of the n test samples correctly.
+    """
     for start in range(0, len(clients), _AT_ONCE):
         group = clients[start : start + _AT_ONCE]
         yield from personal_accuracies(correct.expand(len(group), -1), samples, group)

@@ -72,7 +72,7 @@ class LossSurface(Measure):
             )
 
     def due(self, round: int, rounds: int) -> bool:
-        """After the rounds in ``rounds``, by default after the last round."""
+        """True after the rounds in ``rounds``, by default after the last round."""
         return round in (self.rounds if self.rounds is not None else [rounds])
 
     def begin_round(self, message: Message) -> None:
@@ -115,7 +115,7 @@ class LossSurface(Measure):
     def _losses(
         self, after: AfterRound, plane: ParameterPlane, points: Sequence[tuple[float, float]]
     ) -> NDArray[np.float64]:
-        """The mean test loss at each of n points, as [n]; the processes share the points."""
+        """The mean test loss [n] at each of n ``points``; the processes share the points."""
         data, device, ranks = after.data, after.resources.module.device, after.ranks
         trained = torch.cat([client.train_index for client in data.clients])
         train = self._sample(after, data.train, trained)
@@ -141,7 +141,7 @@ def _loss(
 ) -> float:
     """The mean cross-entropy on ``test`` of the model with these weights.
 
-    Its BatchNorm statistics are first estimated on ``train``.
+    The model's BatchNorm statistics are first estimated on ``train``.
     """
     module = after.resources.module.eval()
     module.load(weights)

@@ -49,7 +49,7 @@ class MeanModel(Measure):
             self._mean.add(update, self._start.weights)
 
     def contribution(self) -> Contribution:
-        """The sums over the updates of this process."""
+        """The sums of the weights in the updates of this process."""
         return self._mean.contribution()
 
     def set_reduced(self, sums: Mapping[str, Any], items: Sequence[Any]) -> None:

@@ -169,7 +169,7 @@ class Measures:
         return {n: each for n, each in self._measures.items() if each.due(round, self._rounds)}
 
     def _fits(self, overlap: Overlap, due: Mapping[str, Measure]) -> bool:
-        """Whether the overlap can keep the personal models that the measures ``due`` use later."""
+        """Whether the second thread can keep the personal models that the measures ``due`` use."""
         uses_models = any(measure.remembers and measure.overlaps for measure in due.values())
         return not uses_models or overlap.keeps_models(self._scoring.resources.store)
 

@@ -78,7 +78,7 @@ class Membership(Measure):
         }
 
     def due(self, round: int, rounds: int) -> bool:
-        """After the last round."""
+        """True after the last round."""
         return round == rounds
 
     def __call__(self, after: AfterRound) -> Measured:
@@ -102,7 +102,7 @@ class Membership(Measure):
     def _shadows(
         self, after: AfterRound, pool: Samples, inside: np.ndarray
     ) -> Iterator[np.ndarray]:
-        """Train one shadow model after another, and yield its confidences [n] on the pool."""
+        """Train each shadow model in turn; yield its confidences [n] in n attacked samples."""
         federation = after.resources
         resources = replace(
             federation,
@@ -122,7 +122,7 @@ class Membership(Measure):
 
 @torch.inference_mode()
 def _confidences(module: ClientModule, pool: Samples, resources: Resources) -> np.ndarray:
-    """The module's ``confidences`` [n] in the labels of the n samples of the pool."""
+    """The module's ``confidences`` [n] in the labels of the n attacked samples, the pool."""
     module.eval()
     logits = []
     for inputs, _ in pool.batches(resources.eval_batch_size):
@@ -235,7 +235,9 @@ def halves(size: int, shadows: int, seed: int) -> np.ndarray:
 
 
 def _gaussian(values: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column of ``values`` [S, n] where ``where`` is true.
+    """Mean and standard deviation of each sample's ``values`` [S, n] where ``where`` is true.
+
+    There are S shadow models and n samples.
 
     The mean is [n]. The standard deviation is [n], or with few rows one number for all columns.
     """

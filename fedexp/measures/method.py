@@ -29,7 +29,7 @@ class Method(Measure):
         self._low: dict[str, int] = {}
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The values of ``Part.metrics``; after the last round also the ``Part.figures``."""
+        """The metrics of the method's parts; after the last round also the parts' figures."""
         figures: dict[str, Figure] = {}
         if after.is_last and after.ranks.is_first:
             for name, part in after.server.parts.items():

@@ -19,7 +19,7 @@ class Partition(Measure):
     needs = frozenset({Need.SIMULATION})
 
     def due(self, round: int, rounds: int) -> bool:
-        """Before training."""
+        """True before training."""
         return round == 0
 
     def __call__(self, after: AfterRound) -> Measured:

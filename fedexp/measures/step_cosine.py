@@ -31,7 +31,7 @@ class StepCosine(Measure):
         self._parameters = setting.shared & setting.parameter_shapes.keys()
 
     def begin_round(self, message: Message) -> None:
-        """Store the global weights w^t and start new sums."""
+        """Store w^t, the global weights before the round, and start new sums of unit vectors."""
         weights = message.weights
         self._start = {n: weights[n].double() for n in weights if n in self._parameters}
         self._sums: dict[str, Tensor] = {}

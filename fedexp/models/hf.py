@@ -39,7 +39,7 @@ class Pooled(nn.Module):
         self.network, self.pooling, self.pad_token = network, pooling, pad_token
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute z for token ids [B, L] int64 or images [B, channels, height, width]."""
+        """Compute features z of token ids [B, L] int64 or images [B, channels, height, width]."""
         if inputs.is_floating_point():
             return self._pool(self.network(pixel_values=inputs), None)
         if self.pad_token is None:
@@ -62,7 +62,7 @@ class Pooled(nn.Module):
         network.set_attn_implementation("eager")
 
     def _pool(self, outputs: Any, real: Tensor | None) -> Tensor:
-        """Pool the network's outputs to z. ``real`` [B, L] is false for padding tokens."""
+        """Pool the network's outputs to features z. ``real`` [B, L] is false for padding tokens."""
         if self.pooling == "pooler":
             pooled: Tensor = outputs.pooler_output
             return pooled.flatten(1)
@@ -197,7 +197,7 @@ def _fit_to_inputs(
 def _network(
     library: Any, name: str, settings: Any, weights: Weights | None, pooling: Pooling | None
 ) -> nn.Module:
-    """Build the network, if possible without the pooling layer when it is not used."""
+    """Build the network. An unused pooling layer is left out if the network allows this."""
     on_meta = torch.get_default_device().type == "meta"  # no weights can be loaded there
     try:
         kind = library.MODEL_MAPPING[type(settings)]

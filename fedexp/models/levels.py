@@ -29,7 +29,7 @@ class LevelReLU(nn.ReLU):
     """ReLU after a convolution. Its level is its input, averaged over height and width."""
 
     def forward_levels(self, maps: Tensor) -> tuple[Tensor, Levels]:
-        """Compute the ReLU of ``maps``, and one level."""
+        """Compute the ReLU of ``maps``, and a level, their mean over height and width."""
         return self(maps), (level(maps),)
 
 

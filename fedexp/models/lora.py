@@ -32,7 +32,7 @@ class LowRankUpdate(nn.Module):
         nn.init.kaiming_uniform_(self.A, a=sqrt(5))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Compute W + scale B A for the weight W."""
+        """Add the low-rank update: compute W + scale B A for the fixed weight W."""
         return torch.addmm(weight, self.B, self.A, alpha=self.scale)
 
 

@@ -57,7 +57,7 @@ class Mixed(nn.Module):
         self.group.fill_(group_of(client, tuple(self.shares.values())))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute z [B, d] with the backbone of the current client."""
+        """Compute the features z [B, d] with the backbone of the current client."""
         z: Tensor = list(self.groups.values())[int(self.group)](inputs)
         return z
 

@@ -16,7 +16,7 @@ class Several(nn.Module):
         self.traits: frozenset[str] = getattr(backbones[0], "traits", frozenset())
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute z [B, M d] from the features [B, d] of each of M backbones."""
+        """Concatenate the features [B, d] of each of M backbones to z [B, M d]."""
         return torch.cat([member(inputs) for member in self.members], dim=-1)
 
 

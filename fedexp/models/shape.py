@@ -140,7 +140,7 @@ def _trial(
     batch: int = 2,
     train: bool = False,
 ) -> Tensor:
-    """The backbone's features of a batch of zeros, in training mode if ``train`` is true."""
+    """Compute a backbone's features of a batch of zeros; in training mode if ``train`` is true."""
 
     def features(network: nn.Module, inputs: Tensor) -> Tensor:
         network.train(train)

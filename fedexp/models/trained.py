@@ -82,7 +82,10 @@ def split_paths(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _below(path: str, names: Sequence[str], prefix: str = "") -> list[str]:
-    """The parameters below the outermost match of ``path``; errors name ``prefix`` and ``path``."""
+    """The parameters below the outermost match of ``path``.
+
+    Error messages contain ``prefix`` and ``path``.
+    """
     wanted = path.split(".")
     if wanted[0] == BACKBONE:
         wanted = wanted[1:]

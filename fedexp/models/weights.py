@@ -35,7 +35,7 @@ def without_initial_weights() -> Iterator[None]:
 
 
 def reads_initial_weights() -> bool:
-    """Whether to read initial weights: not in a ``with`` block of ``without_initial_weights``."""
+    """Whether to read initial weights: false inside ``without_initial_weights``."""
     return _READS.get()
 
 

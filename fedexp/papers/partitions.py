@@ -131,7 +131,7 @@ def dirichlet_recut(
 def _balanced_counts(
     sizes: np.ndarray, width: int, fair: float, beta: float, generator: np.random.RandomState
 ) -> np.ndarray:
-    """Draw the number of samples of each class for each of ``width`` clients, [width, C].
+    """Draw the number of samples of each of C classes for each of ``width`` clients, [width, C].
 
     A client that already has ``fair`` samples gets no samples of later classes.
     """
@@ -229,7 +229,9 @@ def _cut(size: int, shares: np.ndarray) -> np.ndarray:
 def _balanced_shares(
     sizes: np.ndarray, limit: float, beta: float, generator: np.random.RandomState
 ) -> np.ndarray:
-    """Draw shares [N] of a class from Dirichlet(beta); 0 for clients whose size reaches ``limit``.
+    """Draw the N clients' shares [N] of a class from Dirichlet(beta).
+
+    The share is 0 for clients that have ``limit`` or more samples.
 
     ``sizes`` [N] are the clients' numbers of samples so far.
     """

@@ -38,7 +38,7 @@ class PaperReport(Report):
 
     @property
     def paper(self) -> pd.DataFrame:
-        """A frame of the verdicts, a row for each published number."""
+        """A data frame of the verdicts, a row for each published number."""
         return pd.DataFrame(map(_row, self.verdicts))
 
     @property
@@ -48,7 +48,7 @@ class PaperReport(Report):
 
     @property
     def frames(self) -> dict[str, pd.DataFrame]:
-        """File name without suffix -> frame of numbers."""
+        """File name without suffix -> data frame of numbers."""
         return super().frames | {"paper": self.paper}
 
     def further_tables(self) -> list[Table]:

@@ -65,7 +65,7 @@ class TableSweep:
         return self.parts[0][CELLS][0]
 
     def only(self, patterns: Sequence[str]) -> TableSweep:
-        """Keep only cells that fit a pattern. Raises InputError if a pattern fits no cell."""
+        """Keep only cells (experiments) that fit a pattern. InputError if a pattern fits none."""
         cells = list(dict.fromkeys(itertools.chain(*(part[CELLS] for part in self.parts))))
         for pattern in patterns:
             if not any(_fits(cell, pattern) for cell in cells):

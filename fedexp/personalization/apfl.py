@@ -44,11 +44,14 @@ class APFL(OwnModel):
         self.first_alpha, self.adaptive, self.batch_size = alpha, adaptive, batch_size
 
     def setup(self, setting: Setting) -> None:
-        """Make a persistent buffer for alpha, so that ``gradient=mixture`` can read alpha."""
+        """Make a persistent buffer for alpha, the share of the own model in the mixture.
+
+        ``gradient=mixture`` reads this buffer.
+        """
         self.register_buffer("alpha", torch.tensor(self.first_alpha))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set alpha. In the client's first round also set v."""
+        """Set the mixture's share alpha. In the client's first round also set its own model v."""
         if "alpha" not in memory:
             self.start_from(client, message.weights)
             memory["alpha"] = torch.full_like(self.alpha, self.first_alpha)
@@ -57,11 +60,11 @@ class APFL(OwnModel):
         self.alpha.copy_(memory["alpha"])
 
     def personal_weights(self, local: Tensors) -> Tensors:
-        """The personal model: the mixture of v and the locally trained w."""
+        """The personal model: the mixture of the own model v and the trained shared model w."""
         return mixture(local, self.alpha)
 
     def _adapted(self, client: Client, alpha: Tensor) -> Tensor:
-        """Alpha after one step of Eq. 10, a scalar."""
+        """The mixture's share alpha after one gradient step (Eq. 10), a scalar."""
         weights = client.weights
         batch = next(iter(client.data.local_batches(client.round, self.batch_size)))
         _, g = client.batch_gradient(batch, mixture(weights, alpha))

@@ -80,7 +80,7 @@ class CFL(ClusterModels):
         return PartMessage(message.round, weights | own, message.extras)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Store the updates for ``correct``, which also gets the weights before local training."""
+        """Store the updates for ``correct``, which also gets the model from before training."""
         self._updates = sorted(updates, key=lambda update: update.client)
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:

@@ -43,7 +43,7 @@ class ClusterModels(Received):
         self.weighting = weighting
 
     def clustered(self, name: str) -> bool:
-        """Whether the weight differs between clusters. If false, all clusters share it."""
+        """Whether the weight differs between clusters. If false, it is the same in all clusters."""
         return True
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:

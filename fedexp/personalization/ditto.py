@@ -49,21 +49,24 @@ class Ditto(Personalization):
         self._plain_sgd = optimizer == "plain_sgd"
 
     def setup(self, setting: Setting) -> None:
-        """Make buffers for u."""
+        """Make buffers for u, the model that the personal model is pulled to."""
         self.penalty.setup(setting)
 
     def personal_phases(self, epochs: float) -> Sequence[Phase]:
-        """One phase that trains all weights of v."""
+        """One phase that trains all weights of the personal model."""
         return (Phase(epochs, plain_sgd=self._plain_sgd),)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set u before the training of v."""
+        """Before the personal model is trained, set u, the model that it is pulled to."""
         if client.is_personal:
             self.penalty.anchors.set(memory if self._anchor_is_local else message.weights)
             memory.clear()
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """With the anchor "local", store the trained shared model until v is trained."""
+        """With the anchor "local", store the trained shared model.
+
+        The personal model, which is trained next, is pulled to it.
+        """
         if self._anchor_is_local:
             memory.update({name: client.weights[name].clone() for name in self.penalty.anchors})
         return {}
@@ -84,7 +87,7 @@ class _Pull(Proximal):
         return super().forward(parameters) if self._clipped else 0.0
 
     def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
-        """The gradient lam (v - u) of each parameter. If ``clipped`` is true, it is empty."""
+        """The penalty's gradient lam (v - u) for each parameter. Empty if ``clipped`` is true."""
         if self._clipped:
             return {}
         return {name: self.mu * (value - self.anchors[name]) for name, value in parameters}

@@ -82,7 +82,7 @@ class FedALA(Personalization):
         self._seed = setting.seed
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """If the client has a local model, learn W and load the mixture."""
+        """If the client has a local model, learn W, its mixing weights, and load the mixture."""
         local = with_prefix("local", memory)
         if not local:
             return
@@ -127,7 +127,7 @@ class FedALA(Personalization):
         return learned
 
     def _batches(self, client: Client) -> Iterator[Batch]:
-        """Draw this round's samples for W, and yield them in batches."""
+        """Draw this round's samples for learning W, the mixing weights; yield them in batches."""
         data = client.data
         count = max(1, round(data.num_samples * self.percent / 100))
         draws = torch_generator(self._seed, "aggregation weights", client.round, data.client)
@@ -139,5 +139,8 @@ class FedALA(Personalization):
 
 
 def _mixture(local: Tensors, apart: Tensors, weights: Tensors) -> Tensors:
-    """The mixture local + W * (global - local), where ``apart`` is global - local."""
+    """The mixture local + W * (global - local) of two models, with the mixing weights W.
+
+    ``apart`` is the difference global - local.
+    """
     return {name: local[name] + w * apart[name] for name, w in weights.items()}

@@ -58,7 +58,10 @@ class FedAMP(Personalization):
         self.sigma, self.alpha = sigma, alpha
 
     def setup(self, setting: Setting) -> None:
-        """Make the store of models. Warn if the weight of w_i in u_i may be negative."""
+        """Make the store of the clients' models w_i.
+
+        Warn if a client's own model may have a negative weight in its cloud model u_i.
+        """
         self._trained = sorted(setting.parameter_shapes)
         self.store = setting.make_store("personalization")
         self._models = ClientModels(self.store)
@@ -73,7 +76,10 @@ class FedAMP(Personalization):
             )
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """If the client has trained, the message with its cloud model; otherwise ``message``."""
+        """The message with the client's cloud model, its mean of all clients' models.
+
+        If the client has not trained yet, the result is ``message``.
+        """
         if client not in self._models:
             return message
         own = self._models[client]
@@ -99,7 +105,10 @@ class FedAMP(Personalization):
         self._models.load(state["versions"])
 
     def _cloud_model(self, client: int, own: Tensors) -> Tensors:
-        """Compute the float weights of u_i in float64. One other model at a time is in memory."""
+        """Compute the float weights of the client's cloud model in float64.
+
+        Only one other client's model at a time is in memory.
+        """
         own = {name: w.double() for name, w in own.items() if w.is_floating_point()}
         cloud = {name: w.clone() for name, w in own.items()}
         for other in self._models:

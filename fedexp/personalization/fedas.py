@@ -62,7 +62,7 @@ class FedAS(FedPer):
         self._body = [n for n in setting.parameter_shapes if n.startswith("backbone.")]
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Align the received body, if the client has previous features."""
+        """Align the received body, if the client has class means of previous features."""
         if memory and self._body:
             client.load(self._aligned(client, memory["means"], memory["holds"]))
 

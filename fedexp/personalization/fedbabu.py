@@ -28,7 +28,7 @@ class FedBABU(Personalization):
         return not name.startswith("head.")
 
     def phases(self, epochs: float) -> Sequence[Phase]:
-        """One phase that trains the body."""
+        """One phase that trains the body (the backbone)."""
         return (Phase(epochs, trainable=("backbone.",), eval_mode=("head.",)),)
 
     def tuning(self) -> Sequence[Phase]:

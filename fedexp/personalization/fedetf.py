@@ -49,11 +49,11 @@ class FedETF(Personalization):
         self.classifier_epochs, self.projection_epochs = classifier_epochs, projection_epochs
 
     def shared(self, name: str) -> bool:
-        """Whether the weight is shared: all weights are, except V."""
+        """Whether the weight is shared: all weights are, except the classifier V."""
         return name != _CLASSIFIER
 
     def phases(self, epochs: float) -> Sequence[Phase]:
-        """One phase that trains all weights except V."""
+        """One phase that trains all weights except the classifier V."""
         return (Phase(epochs, trainable=("backbone.", _PROJECTION, "head.scale")),)
 
     def tuning(self) -> Sequence[Phase]:

@@ -56,17 +56,23 @@ class FedPAC(FedRep):
         self._derived = {f"head.{name}" for name in network.head.derived}
 
     def setup(self, setting: Setting) -> None:
-        """Make the store of combined heads."""
+        """Make the store of the clients' combined heads."""
         self.store = setting.make_store("personalization")
         self._heads = ClientModels(self.store)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Compute h and V of the features under the received body, for ``report``."""
+        """Compute the statistics h and V of the features under the received body, for ``report``.
+
+        See ``feature_statistics``.
+        """
         h, variance = feature_statistics(*client.features(), self._num_classes)
         memory.update(h=h, variance=variance)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The weights of the trained head, ``h`` [C, d], and V as ``variance``, a scalar."""
+        """The weights of the trained head, and the statistics of the client's features.
+
+        These are ``h`` [C, d] and ``variance``, a scalar; see ``feature_statistics``.
+        """
         head = {
             name: w.clone()
             for name, w in client.weights.items()

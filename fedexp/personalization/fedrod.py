@@ -63,7 +63,10 @@ class FedROD(Personalization):
         self._clip_second_phase = clip_second_phase
 
     def create(self, network: Network, loss: Loss) -> None:
-        """Make h_k, or the hypernetwork with a buffer for the client's class shares."""
+        """Make the private head h_k, or the hypernetwork that computes it from the class shares.
+
+        The hypernetwork has a buffer for the client's class shares.
+        """
         feature_dim, num_classes = network.feature_dim, network.num_classes
         if self.private_head == "hypernetwork":
             self.hypernetwork = nn.Sequential(
@@ -83,11 +86,11 @@ class FedROD(Personalization):
             self.head.load_state_dict({"weight": network.head.linear.weight.detach()})
 
     def shared(self, name: str) -> bool:
-        """Whether the weight is shared: all weights are, except h_k and the class shares."""
+        """Whether the weight is shared: all but the private head h_k and the class shares are."""
         return name.startswith(_HYPERNETWORK) or not name.startswith("personalization.")
 
     def phases(self, epochs: float) -> Sequence[Phase]:
-        """One phase for all weights, or a phase for the generic model and a phase for h_k."""
+        """``second_phase=none``: one phase. Otherwise the generic model, then the private head."""
         if self.second_phase == "none":
             return (Phase(epochs),)
         generic = ("backbone.", "head.")
@@ -101,7 +104,7 @@ class FedROD(Personalization):
         return (Phase(epochs, trainable=generic), second)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set the client's class shares."""
+        """Set the client's class shares, the input of the hypernetwork."""
         if self.private_head == "hypernetwork":
             counts = client.data.class_counts
             self.shares.copy_(counts / counts.sum())

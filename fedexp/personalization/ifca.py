@@ -50,7 +50,7 @@ class IFCA(ClusterModels):
         return not name.startswith(self.common)
 
     def setup(self, setting: Setting) -> None:
-        """Draw the initial models 1 to k - 1; model 0 is the global model."""
+        """Draw the initial weights of the k models except model 0, which is the global model."""
         self._further: list[Tensors] = []
         self._first: Tensors = {}
         self._used = 0
@@ -61,7 +61,7 @@ class IFCA(ClusterModels):
     # The server's half.
 
     def broadcast(self, round: int) -> Tensors:
-        """The models 1 to k - 1; model 0 is in the weights of the message."""
+        """The k models except model 0, which is in the weights of the message."""
         named = (prefixed(str(number), m) for number, m in enumerate(self._further, start=1))
         return {name: weight for model in named for name, weight in model.items()}
 
@@ -77,12 +77,15 @@ class IFCA(ClusterModels):
                 self._further[number - 1] = self.average(members, self._further[number - 1])
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """The next global weights: model 0, with the aggregator's average of the common weights."""
+        """The next global weights: those of model 0.
+
+        The weights that all models have in common are the aggregator's average.
+        """
         first = self._first or current
         return {n: first[n] if self.clustered(n) else weight for n, weight in merged.items()}
 
     def server_state(self) -> dict[str, Any]:
-        """The models 1 to k - 1."""
+        """The k models except model 0, whose weights are the global weights."""
         return {"models": list(self._further)}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -97,7 +100,7 @@ class IFCA(ClusterModels):
 
     @torch.no_grad()
     def choose(self, client: Client, message: PartMessage) -> Tensors:
-        """Choose the model with the smallest loss."""
+        """Choose the model with the smallest loss on the client's training data."""
         models = [message.weights]
         for number in range(1, self.clusters):
             received = with_prefix(str(number), message.extras)

@@ -79,7 +79,7 @@ class KNNPer(Personalization):
         self.store_y[: len(z)] = F.one_hot(labels, self.store_y.shape[1]).to(self.store_y.dtype)
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
-        """Logits [B, C]: the logarithm of the mixed prediction."""
+        """Logits [B, C]: the logarithm of the mixture of the model's and the kNN prediction."""
         # Matrix products would be faster, but their rounding may reorder close samples.
         away = torch.cdist(z, self.store_z, compute_mode="donot_use_mm_for_euclid_dist")
         if self.distance == "gaussian":

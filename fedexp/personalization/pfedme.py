@@ -30,7 +30,7 @@ class PFedMe(OwnModel):
         return (Phase(epochs, plain_sgd=True, clipped=False),)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Start theta from the global model."""
+        """Start the personal model theta from the global model."""
         self.start_from(client, message.weights)
 
     def personal_weights(self, local: Tensors) -> Tensors:

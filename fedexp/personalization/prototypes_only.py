@@ -54,7 +54,7 @@ class PrototypesOnly(Personalization):
         self.register_buffer("holds", no_class, persistent=self._keeps_received)
 
     def create(self, network: Network, loss: Loss) -> None:
-        """Store the method that returns the loss's buffers."""
+        """Store a method of the loss, which returns the buffers of the loss."""
         # Do not store the loss itself: its weights would become weights of this module.
         self._buffer_of_loss = loss.get_buffer
 

@@ -46,13 +46,13 @@ class Accelerated(Proximal):
         self.momentum = momentum
 
     def setup(self, setting: Setting) -> None:
-        """Make the anchors. Also set the momentum ``step`` to empty, which means 0."""
+        """Make the buffers that parameters are compared with. Set the momentum to 0 (empty)."""
         super().setup(setting)
         self.names = tuple(shared_parameters(setting))
         self.step: Tensors = {}
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """Replace the message's weights by w^t + lambda m^t, which is the same for all clients."""
+        """Send to all clients w^t + lambda m^t, the global model plus a momentum step."""
         return replace(message, weights=combine(message.weights, self.step, self.momentum))
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
@@ -61,7 +61,7 @@ class Accelerated(Proximal):
         return merged
 
     def server_state(self) -> dict[str, Any]:
-        """The momentum m^t."""
+        """The server's momentum m^t, which is the last step of the global model."""
         return {"step": dict(self.step)}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

@@ -78,7 +78,7 @@ class Population:
         return cls(int((sizes > 0).sum()), int(sizes.sum()))
 
     def relative_size(self, num_samples: int) -> float:
-        """The relative size s_k = n_k / mean(n) of a client with n_k = ``num_samples``."""
+        """A client's size ``num_samples`` divided by the mean size of the clients with data."""
         return num_samples * self.clients / self.samples
 
 

@@ -1,4 +1,4 @@
-"""FedADMM: each client minimises an augmented Lagrangian and sends its augmented model's change."""
+"""FedADMM: each client minimises an augmented Lagrangian of its loss."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class AugmentedLagrangian(Dynamic):
         self.keeps_model = start != "reset"
 
     def setup(self, setting: Setting) -> None:
-        """Make the buffers. At the start no initial model is known and no client has trained."""
+        """Make the buffers of the penalty, and record that no client has trained yet."""
         super().setup(setting)
         self.initial: Tensors = {}
         self.met = torch.zeros(setting.num_clients, dtype=torch.bool)
@@ -84,7 +84,10 @@ class AugmentedLagrangian(Dynamic):
         return replace(message, extras=message.extras | prefixed("initial", self.initial))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set w^t and the drift. With ``start=local`` also load the client's stored model."""
+        """Set the global model and the drift y_k / rho, where y_k is the client's dual variable.
+
+        With ``start=local`` also load the client's stored model.
+        """
         super().begin(client, message, memory)
         if self.keeps_model:
             first = with_prefix("initial", message.extras) or message.weights
@@ -94,7 +97,11 @@ class AugmentedLagrangian(Dynamic):
                 client.load(own)
 
     def upload(self, client: Client, weights: Tensors, memory: Memory) -> Tensors:
-        """Send w^t plus the change of z_k, and store w_k."""
+        """Send the global model plus the change of this client's z_k, and store w_k.
+
+        w_k is the trained model, y_k the dual variable, and z_k = w_k + y_k / rho the augmented
+        model.
+        """
         before = with_prefix("model", memory)
         trained = {name: weights[name] for name in self.start}
         if self.keeps_model:
@@ -110,7 +117,7 @@ class AugmentedLagrangian(Dynamic):
         self.met[[update.client for update in updates]] = True
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Return the global model plus eta times the cohort's mean change of z_k."""
+        """Return the global model plus eta times the mean change of the augmented models."""
         if self.keeps_model and not self.initial:
             self.initial = {name: current[name] for name in self.start}
         eta = clients / self.population.clients if self.eta == "participation" else self.eta

@@ -100,18 +100,24 @@ class ControlVariates(Regularizer):
             self.forbids = {KEEPS_MOMENTUM: _KEPT_MOMENTUM}
 
     def setup(self, setting: Setting) -> None:
-        """Make buffers for c - c_k. Also set c, named ``mean``, to empty, which means 0."""
+        """Make buffers for c - c_k, the server's control variate minus the client's.
+
+        Also set c, named ``mean``, to empty, which means 0.
+        """
         self.correction = Anchors(shared_parameters(setting))
         self.population = Population.of(setting)
         self.mean: Tensors = {}
         self._chosen: str | None = None
 
     def broadcast(self, round: int) -> Tensors:
-        """Send c, from the second round on."""
+        """Send the server's control variate c, from the second round on."""
         return prefixed("variate", self.mean)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set c - c_k for this client. With option I also compute the client's gradient at w^t."""
+        """Set c - c_k, the server's control variate minus this client's.
+
+        With option I also compute the client's gradient at the received model.
+        """
         self._message = message
         self.correction.fill(combine(self._received(client), with_prefix("variate", memory), -1))
         if self._chosen is None:
@@ -122,13 +128,19 @@ class ControlVariates(Regularizer):
             memory.update(prefixed("gradient", {n: gradient[n] for n in self.correction}))
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """The term <c - c_k, w>, a scalar."""
+        """The term <c - c_k, w>, a scalar.
+
+        c and c_k are the control variates of the server and the client, and w are the parameters.
+        """
         return total(
             [(self.correction[n] * w).sum() for n, w in parameters if n in self.correction]
         )
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The change of c_k, multiplied by s_k with ``weighting=samples``."""
+        """The change of the client's control variate c_k, which the client sends.
+
+        With ``weighting=samples`` it is multiplied by the client's relative size s_k.
+        """
         if self._chosen == "gradient":
             new = {n: memory.pop(f"gradient/{n}") for n in self.correction}
             old = with_prefix("variate", memory)
@@ -142,7 +154,10 @@ class ControlVariates(Regularizer):
         return {name: size * value for name, value in change.items()}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Add the clients' changes of c_k to c. Return the merged weights unchanged."""
+        """Add the changes of the clients' control variates, divided by N, to the server's.
+
+        N is the number of clients with data. The merged weights are returned unchanged.
+        """
         changes = with_prefix("variate", sums)
         steps = {n: (s / self.population.clients).to(current[n].dtype) for n, s in changes.items()}
         self.mean = combine(self.mean, steps)
@@ -157,11 +172,14 @@ class ControlVariates(Regularizer):
         self.mean = self.correction.beside(state["mean"])
 
     def _sent(self) -> Tensors:
-        """The server's control variate c, not divided by s_k."""
+        """The server's control variate c, not divided by the client's relative size s_k."""
         return with_prefix("variate", self._message.extras)
 
     def _received(self, client: Client) -> Tensors:
-        """The server's control variate c, divided by s_k with ``correction_scaling=samples``."""
+        """The server's control variate c; with ``correction_scaling=samples`` it is divided by s_k.
+
+        s_k is the client's relative size.
+        """
         if self.correction_scaling == "none":
             return self._sent()
         size = self.population.relative_size(client.data.num_samples)
@@ -174,7 +192,10 @@ class ControlVariates(Regularizer):
         return {name: (start[name] - weights[name]) / distance for name in self.correction}
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
-        """The mean step that would leave c_k unchanged. In option II it is c."""
+        """The mean step that would leave c_k, the client's control variate, unchanged.
+
+        In option II it is the server's control variate c.
+        """
         return self._sent()
 
 

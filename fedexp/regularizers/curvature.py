@@ -62,17 +62,23 @@ class Curvature(Regularizer):
         self.sums: Tensors = {}
 
     def setup(self, setting: Setting) -> None:
-        """Make buffers for A and m."""
+        """Make buffers for the other clients' Fisher sum A and their weighted mean model m."""
         shapes = shared_parameters(setting)
         self.strength, self.center = Anchors(shapes), Anchors(shapes)
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """Add the sums of F_j and F_j w_j over the last cohort, without this client's terms."""
+        """Add the sums of F_j and F_j w_j over the other clients j of the last cohort.
+
+        F_j is the Fisher information of client j at its trained weights w_j.
+        """
         others = combine(self.sums, self.terms.get(client, {}), scale=-1)
         return replace(message, extras={name: value.float() for name, value in others.items()})
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set A and m. If the message has no sums, A and m are 0."""
+        """Set the other clients' Fisher sum A and their weighted mean model m.
+
+        If the message has no sums, A and m are 0.
+        """
         strength = with_prefix("fisher", message.extras)
         weighted = with_prefix("weighted", message.extras)
         strength = {name: a.clamp(min=0) for name, a in strength.items()}  # rounding may be < 0
@@ -91,7 +97,7 @@ class Curvature(Regularizer):
         )
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """F_k and F_k w_k at the trained weights."""
+        """The client's Fisher information F_k, and F_k w_k with the trained weights w_k."""
         if self.lam == 0:
             return {}
         weights = {name: client.weights[name].detach() for name in self.strength}
@@ -100,11 +106,14 @@ class Curvature(Regularizer):
         return prefixed("fisher", fisher) | prefixed("weighted", products)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Replace the stored F_k and F_k w_k by those that this round's clients sent."""
+        """Replace the stored Fisher information and products F_k w_k by this round's."""
         self._keep({update.client: dict(update.extras) for update in updates})
 
     def server_state(self) -> dict[str, Any]:
-        """F_k and F_k w_k of each client of the last round."""
+        """For each client of the last round, the Fisher information F_k and F_k w_k.
+
+        w_k are the client's trained weights.
+        """
         return {"terms": dict(self.terms)}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -112,7 +121,7 @@ class Curvature(Regularizer):
         self._keep({client: self._beside(terms) for client, terms in state["terms"].items()})
 
     def _keep(self, terms: dict[int, Tensors]) -> None:
-        """Store the terms of each client, and the float64 sums of the terms over the clients.
+        """Store each client's F_k and F_k w_k, and their float64 sums over the clients.
 
         The terms are added in the order of the client numbers.
         """
@@ -122,6 +131,6 @@ class Curvature(Regularizer):
             self.sums = combine(self.sums, doubled)
 
     def _beside(self, terms: Tensors) -> Tensors:
-        """Move the terms to the device of the parameters."""
+        """Move a client's ``terms``, F_k and F_k w_k, to the device of the parameters."""
         moved = {kind: self.strength.beside(with_prefix(kind, terms)) for kind in KINDS}
         return {name: v for kind in KINDS for name, v in prefixed(kind, moved[kind]).items()}

@@ -98,12 +98,12 @@ class DriftCorrection(Dynamic):
             self.discourages = {}
 
     def setup(self, setting: Setting) -> None:
-        """Make the buffers of both terms."""
+        """Make the buffers of the quadratic term and of the correction of gradients."""
         super().setup(setting)
         self.variates.setup(setting)
 
     def broadcast(self, round: int) -> Tensors:
-        """Send g, from the second round on."""
+        """Send g, the mean of all clients' local steps, from the second round on."""
         return self.variates.broadcast(round)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
@@ -113,14 +113,20 @@ class DriftCorrection(Dynamic):
             self.variates.begin(client, message, memory)
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """The penalty, a scalar: the quadratic term plus <w, g - g_k>."""
+        """The penalty, a scalar: the quadratic term plus <w, g - g_k>.
+
+        w are the parameters, g_k is the client's mean local step, and g is the mean of all g_k.
+        """
         shared = [(name, value) for name, value in parameters if name in self.start]
         gaps = [value + self.drift[name] - self.start[name] for name, value in shared]
         penalty = 0.5 * self.alpha * total([gap.square().sum() for gap in gaps])
         return self._scaled(penalty) + self.variates.forward(shared)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Update g_k and d_k. Send the change of g_k, and with ``drifts=cohort`` also d_k."""
+        """Update the client's mean local step g_k and the client's drift d_k.
+
+        The client sends the change of g_k, and with ``drifts=cohort`` also d_k.
+        """
         if self.alpha == 0:
             return {}
         change = self.variates.report(client, memory)
@@ -137,7 +143,7 @@ class DriftCorrection(Dynamic):
         return combine(merged, {n: (s / clients).to(current[n].dtype) for n, s in drifts.items()})
 
     def server_state(self) -> dict[str, Any]:
-        """The mean drift and g."""
+        """The mean drift, and g, the mean of all clients' local steps."""
         return super().server_state() | {"variates": self.variates.server_state()}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

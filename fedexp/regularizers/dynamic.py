@@ -95,9 +95,10 @@ class Dynamic(Regularizer):
         self.clip_quadratic = clip_quadratic
 
     def setup(self, setting: Setting) -> None:
-        """Make buffers for w^t, d_k and alpha_k / alpha.
+        """Make buffers for the received model w^t, the client's drift d_k and alpha_k / alpha.
 
-        Also set the mean drift to empty, which means zero.
+        alpha_k is the client's own strength of the penalty. Also set the mean drift to empty, which
+        means zero.
         """
         shapes = shared_parameters(setting)
         self.start, self.drift = Anchors(shapes), Anchors(shapes)
@@ -106,7 +107,7 @@ class Dynamic(Regularizer):
         self.mean_drift: Tensors = {}
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set this client's initial weights, its drift and its alpha_k."""
+        """Set this client's initial weights, its drift and its strength alpha_k of the penalty."""
         self.start.set(client.weights)
         self.drift.fill(with_prefix("drift", memory))
         if self.alpha_scaling == "samples":
@@ -124,7 +125,11 @@ class Dynamic(Regularizer):
         return self._scaled(self.alpha * (linear + 0.5 * squares))
 
     def unclipped_gradient(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensors:
-        """The term alpha_k w. If ``clip_quadratic`` is true or alpha = 0, there is no term."""
+        """The part alpha_k w of the penalty's gradient, or nothing.
+
+        alpha_k is the client's own strength of the penalty, and w are the parameters. If
+        ``clip_quadratic`` is true or alpha = 0, there is no such part.
+        """
         if self.clip_quadratic or self.alpha == 0:
             return {}
         alpha = self._scaled(self.alpha)
@@ -135,11 +140,14 @@ class Dynamic(Regularizer):
         return [(name, value) for name, value in parameters if name in self.start]
 
     def _scaled(self, penalty: Tensor | float) -> Tensor | float:
-        """Turn a penalty with the factor alpha into the penalty with the factor alpha_k."""
+        """Turn a penalty of strength alpha into one of the client's own strength alpha_k."""
         return penalty if self.alpha_scaling == "none" else penalty * self.relative_strength
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Add this round's step w_k - w^t to the drift d_k. Nothing is sent."""
+        """Add this round's step w_k - w^t to the client's drift. Nothing is sent.
+
+        w_k is the trained model, and w^t is the received one.
+        """
         if self.alpha > 0:
             weights = client.weights
             step = {name: weights[name] - self.start[name] for name in self.start}
@@ -155,7 +163,7 @@ class Dynamic(Regularizer):
         return combine(merged, self.mean_drift)
 
     def server_state(self) -> dict[str, Any]:
-        """The mean drift."""
+        """The population's mean drift."""
         return {"mean_drift": dict(self.mean_drift)}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

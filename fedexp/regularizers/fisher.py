@@ -39,7 +39,7 @@ def diagonal_fisher(client: Client, weights: Tensors, batch_size: int) -> Tensor
     """
 
     def likelihood(weights: Tensors, x: Tensor, y: Tensor) -> Tensor:
-        """The loss -log p(y | x) of one sample."""
+        """The loss -log p(y | x) of one sample with the input x and the label y."""
         logits = client.logits_with(weights, x.unsqueeze(0))
         return F.cross_entropy(logits, y.unsqueeze(0))
 
@@ -54,7 +54,7 @@ def diagonal_fisher(client: Client, weights: Tensors, batch_size: int) -> Tensor
 
 
 def _gradients(gradient: _Gradient, weights: Tensors, inputs: Tensor, targets: Tensor) -> Tensors:
-    """A gradient for each sample of a batch: name -> [B, *shape of the parameter]."""
+    """A gradient for each of the B samples of a batch: name -> [B, *shape of the parameter]."""
     try:
         stacked: Tensors = vmap(gradient, in_dims=(None, 0, 0))(weights, inputs, targets)
     except RuntimeError:

@@ -83,7 +83,10 @@ class StepMatching:
         return now, metrics
 
     def remember(self, memory: Memory, weights: Tensors) -> Tensors:
-        """Store w^t in place of w^(t-m). Return w^(t-m), or nothing if there is none."""
+        """Store the received model w^t in place of w^(t-m), the one m models earlier.
+
+        Returns w^(t-m), or nothing if it does not exist yet.
+        """
         seen = int(memory.get("seen", 0))
         slot = str(seen % self.lag)
         past = with_prefix(slot, memory)
@@ -93,7 +96,7 @@ class StepMatching:
         return past
 
     def _is_due(self, memory: Memory) -> bool:
-        """Whether to learn D~ now."""
+        """Whether to learn the synthetic dataset D~ now."""
         if "synthetic" not in memory or self.update_every is None:
             return "synthetic" not in memory
         return (int(memory["seen"]) - 1 - self.lag - self.wait) % self.update_every == 0
@@ -108,7 +111,10 @@ class StepMatching:
         draw: Callable[[], Tensor],
         generator: Generator,
     ) -> dict[str, float]:
-        """Learn D~ and the step size, store them if they are finite, and return metrics."""
+        """Learn the synthetic dataset D~ and the step size.
+
+        Both are stored if they are finite. Returns metrics.
+        """
         begun = "synthetic" in memory
         images = memory["synthetic"] if begun else draw()
         size = memory["step_size"] if begun else torch.tensor(self.step_size).to(images)

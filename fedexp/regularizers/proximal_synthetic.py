@@ -121,7 +121,7 @@ class ProximalSynthetic(Proximal):
         )
 
     def setup(self, setting: Setting) -> None:
-        """Make the anchors for w^t and the object that learns D~.
+        """Make buffers for the global model, and the object that learns the synthetic dataset.
 
         Raises:
             InputError: the inputs are tokens, or ``augment`` does not fit the inputs.
@@ -132,7 +132,10 @@ class ProximalSynthetic(Proximal):
         self.matching = self._make_matching(names=frozenset(shared_parameters(setting)))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set the anchors, learn D~, and append it to the client's batches."""
+        """Set the anchors to the global model, and learn the synthetic dataset.
+
+        The synthetic images are appended to the client's batches.
+        """
         super().begin(client, message, memory)
         setting, data, device = self.setting, client.data, client.device
         labels = synthetic_labels(setting.num_classes, self.ipc, device)
@@ -152,7 +155,7 @@ class ProximalSynthetic(Proximal):
             client.train_on(AppendedData(cast(ClientData, data), images, labels, order))
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """A figure of D~, for the first client that has one."""
+        """A figure of the synthetic dataset D~ of the first client that has such a dataset."""
         sets = (memories[client].get("synthetic") for client in sorted(memories))
         images = next((each for each in sets if each is not None), None)
         figure = None if images is None else synthetic_images(images, about)

@@ -37,12 +37,15 @@ def check_inputs(augment: Augmentation, setting: Setting) -> None:
 
 
 def synthetic_labels(num_classes: int, per_class: int, device: torch.device) -> Tensor:
-    """The labels [C * per_class] of synthetic images: each class ``per_class`` times, in order."""
+    """The labels [C * per_class]: each of the C classes ``per_class`` times, in order."""
     return torch.arange(num_classes, device=device).repeat_interleave(per_class)
 
 
 def noise(setting: Setting, per_class: int, device: torch.device, *key: int) -> Tensor:
-    """Draw standard Gaussian images [C * per_class, *input_shape] from the seed and ``key``."""
+    """Draw standard Gaussian images [C * per_class, *input_shape] from the seed and ``key``.
+
+    C is the number of classes.
+    """
     shape = (setting.num_classes * per_class, *setting.input_shape)
     generator = torch_generator(setting.seed, "synthetic", *key)
     return torch.randn(shape, generator=generator).to(device)

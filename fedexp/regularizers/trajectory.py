@@ -153,7 +153,10 @@ class Trajectory(Regularizer):
         self._metrics: dict[str, float] = {}
 
     def setup(self, setting: Setting) -> None:
-        """Make the anchors for w~. Raises InputError if an option does not fit the experiment."""
+        """Make the buffers that will hold w~, the predicted next global model.
+
+        Raises InputError if an option does not fit the experiment.
+        """
         self.setting = setting
         shared = shared_parameters(setting)
         private = sorted(setting.parameter_shapes.keys() - shared.keys())
@@ -169,12 +172,12 @@ class Trajectory(Regularizer):
         self.matching = self._make_matching(names=frozenset(shared))
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
-        """The penalty, a scalar; 0 if there is no w~."""
+        """The penalty, a scalar; 0 if there is no prediction w~ of the next global model."""
         pulls = [self._pull(square) for square in self._squared_distances(parameters).values()]
         return 0.5 * self.lam * self.active * total(pulls)
 
     def _squared_distances(self, parameters: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-        """The squared distance of each layer from w~: layer j -> ||w_j - w~_j||^2."""
+        """For each layer, its squared distance from w~, the predicted next model."""
         squares: dict[str, Tensor] = {}
         for name, value in parameters:
             if (layer := self._layer_of.get(name)) is not None:
@@ -183,13 +186,13 @@ class Trajectory(Regularizer):
         return squares
 
     def _pull(self, square: Tensor) -> Tensor:
-        """A layer's pull: its squared distance, with ``adaptive`` divided by the distance."""
+        """A layer's pull: the squared distance, which ``adaptive`` divides by the distance."""
         return square / (square.detach().sqrt() + _EPS) if self.adaptive else square
 
     # The server's half, used with side=server.
 
     def broadcast(self, round: int) -> Tensors:
-        """Send w~, if there is a prediction."""
+        """Send w~, the predicted next global model, if there is one."""
         return dict(self._projected)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
@@ -210,11 +213,11 @@ class Trajectory(Regularizer):
         return merged
 
     def metrics(self) -> dict[str, float]:
-        """The metrics of learning D~ at the server in the latest round."""
+        """Metrics of the latest round: how the server learned the synthetic dataset D~."""
         return self._metrics
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """A figure of the server's D~, or else of the D~ of the first client that has one."""
+        """A figure of the server's synthetic dataset, or else of the first among the clients'."""
         candidates = chain([self._memory], (memories[client] for client in sorted(memories)))
         sets = (memory["synthetic"] for memory in candidates if "synthetic" in memory)
         images = next(sets, None)
@@ -222,7 +225,7 @@ class Trajectory(Regularizer):
         return {} if figure is None else {"trajectory/synthetic": figure}
 
     def server_state(self) -> dict[str, Any]:
-        """The round number, the tensors that ``StepMatching`` stores, and w~."""
+        """The round number, the tensors of ``StepMatching``, and the predicted model w~."""
         return {"round": self._round, "memory": self._memory, "projected": self._projected}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
@@ -235,7 +238,10 @@ class Trajectory(Regularizer):
     # The client's half.
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set the anchors to w~, which the server sent or which this client computes now."""
+        """Set the anchors to w~, the predicted next global model.
+
+        The server sent w~, or this client computes w~ now.
+        """
         if self.side == "server":
             ahead = message.extras
         else:
@@ -253,7 +259,10 @@ class Trajectory(Regularizer):
             client.compare("projected", steps)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """If ``log_distances`` is true, log the distances to w~. Nothing is sent."""
+        """If ``log_distances`` is true, log each layer's distance to w~. Nothing is sent.
+
+        w~ is the predicted next global model.
+        """
         if self.log_distances and self.active and self._layer_of:
             squares = self._squared_distances(client.weights.items())
             lengths = torch.stack(list(squares.values())[:_MOST_DISTANCES]).sqrt().tolist()

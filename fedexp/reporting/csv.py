@@ -13,7 +13,7 @@ _FORMULA = re.compile(
 
 
 def csv(frame: pd.DataFrame) -> bytes:
-    """The frame as CSV; a cell or heading that looks like a formula begins with an apostrophe."""
+    """A data frame as CSV; a cell or heading like a formula begins with an apostrophe."""
     return frame.map(_as_text).rename(columns=_as_text).to_csv(index=False).encode()
 
 

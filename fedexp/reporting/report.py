@@ -198,7 +198,7 @@ class Report:
 
     @cached_property
     def values(self) -> pd.DataFrame:
-        """A frame with a row for each run, metric and statistic; see ``statistics.per_run``."""
+        """A data frame, one row a run, metric and statistic; see ``statistics.per_run``."""
         return per_run(self.runs, self.labels, self.measures, self.baselines)
 
     @cached_property
@@ -284,7 +284,7 @@ class Report:
 
     @property
     def frames(self) -> dict[str, pd.DataFrame]:
-        """File name without suffix -> frame of numbers."""
+        """File name without suffix -> data frame of numbers."""
         return {name: getattr(self, name) for name in _FRAMES}
 
     def further_tables(self) -> list[Table]:

@@ -146,7 +146,7 @@ def per_run(
     measures: Measures | None = None,
     baselines: Baselines | None = None,
 ) -> pd.DataFrame:
-    """A frame with a row for each run, metric and statistic.
+    """A data frame with a row for each run, metric and statistic.
 
     With ``baselines`` there is one more metric, ``rounds_to/best_of_baseline`` (``final``): the
     rounds until a run reaches the best ``global/accuracy`` of the baseline's run with the same

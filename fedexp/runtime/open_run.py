@@ -50,7 +50,7 @@ class OpenRun:
         checkpoint: the checkpoint to resume from; with None the run begins at round 1.
         history: the metrics of every round so far.
         tracker: writes each round to the history and to ``recorder``.
-        recorder: the trackers of the config, which get the summary at the end.
+        recorder: all trackers that the config chooses, as one. It gets the summary at the end.
         identity: the content of ``run.json``; None in ranks other than the first.
     """
 

@@ -51,7 +51,7 @@ class Sampler(Part):
     trains_candidates: bool = False
 
     def setup(self, setting: Setting) -> None:
-        """Set the attributes, with all clients with data available."""
+        """Set the sampler's attributes; at first all clients with data are available."""
         self.times_chosen = torch.zeros(setting.num_clients, dtype=torch.int64)
         self._setting = setting  # only for figures
         sizes = setting.client_sizes.numpy()
@@ -121,7 +121,7 @@ class Sampler(Part):
         raise NotImplementedError
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Server: add this round's draws to ``times_chosen``."""
+        """Server: add the cohort to ``times_chosen``, the number of draws of each client."""
         for update in updates:
             self.times_chosen[update.client] += update.draws
 
@@ -130,7 +130,7 @@ class Sampler(Part):
         return {"times_chosen": self.times_chosen.clone()}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
-        """Restore what ``server_state`` returned."""
+        """Restore the checkpointed state that ``server_state`` returned."""
         self.times_chosen = state["times_chosen"].clone()
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:

@@ -50,7 +50,7 @@ class ClientClusters:
     landmarks: int
 
     def check(self, clients: int) -> None:
-        """Warn if landmarks are needed. Raise InputError if there are too few landmarks.
+        """Warn if only a sample (landmarks) is clustered; InputError if it is too small.
 
         Args:
             clients: the number of clients with data.
@@ -148,7 +148,7 @@ class ClientClusters:
         labels: Tensor,
         weights: Tensor | None = None,
     ) -> Tensor:
-        """Find the nearest cluster of each client, [n] int64, one block of clients at a time."""
+        """Find the nearest cluster of each of n clients, [n] int64, block by block."""
         blocks = (
             distances_between(profiles[start : start + _BLOCK], landmarks, self.lam)
             for start in range(0, len(profiles), _BLOCK)

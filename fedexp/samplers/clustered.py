@@ -154,7 +154,7 @@ class Clustered(LastUpdates):
         self.rounds_by_size = rounds_by_size
 
     def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """The angles [n, m] between the updates ``rows`` [n, D] and ``columns`` [m, D]."""
+        """The angles [n, m] between n updates ``rows`` and m updates ``columns``."""
         angles = angles_between(rows, columns)
         if self.untrained == "right":
             return angles
@@ -162,12 +162,12 @@ class Clustered(LastUpdates):
         return torch.where(trained, angles, 0.0)
 
     def select(self, round: int) -> list[int]:
-        """Draw one client from each distribution. The draws depend on the seed and the round."""
+        """Draw one client from each of ``distributions``; seeded by the seed and the round."""
         generator = self.generator("sampler", round)
         return sorted(self.eligible[draw(self.distributions(round), generator)].tolist())
 
     def distributions(self, round: int) -> np.ndarray:
-        """The K distributions over the n available clients, [K, n] int64.
+        """The distributions for the K draws of a round, over the n available clients: [K, n] int64.
 
         ``sampling_distributions`` explains the entries.
         """

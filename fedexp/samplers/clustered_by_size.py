@@ -44,7 +44,7 @@ class ClusteredBySize(Sampler):
     traits = frozenset({DRAWS_BY_SIZE, DRAWS_REPEATEDLY})
 
     def select(self, round: int) -> list[int]:
-        """Draw one client from each distribution. The draws depend on the seed and the round."""
+        """Draw one client from each distribution over clients; seeded by the seed and the round."""
         distributions = distributions_by_size(self.sizes, self.cohort_size)
         generator = self.generator("sampler", round)
         return sorted(self.eligible[draw(distributions, generator)].tolist())

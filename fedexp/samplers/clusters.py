@@ -33,7 +33,7 @@ def ward(distances: Tensor, clusters: int, linkage_on: LinkageOn) -> Tensor:
 
 
 def ward_tree(distances: np.ndarray, linkage_on: LinkageOn) -> np.ndarray:
-    """The tree of Ward's method as scipy's [N - 1, 4] linkage matrix; arguments as in ``ward``."""
+    """Ward's tree of N points as scipy's [N - 1, 4] linkage matrix; arguments as in ``ward``."""
     rows = linkage_on == "rows"
     tree: np.ndarray = linkage(
         pdist(distances) if rows else squareform(distances, checks=False), "ward"

@@ -100,7 +100,7 @@ class DivFL(LastUpdates):
         self._answers: dict[int, Tensor] = {}
 
     def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """The Euclidean distances [n, m] between ``rows`` [n, D] and ``columns`` [m, D]."""
+        """The Euclidean distances [n, m] between n vectors ``rows`` and m vectors ``columns``."""
         # torch.cdist uses matrix products: the distance of equal updates would not be exactly 0.
         return torch.from_numpy(cdist(rows.numpy(), columns.numpy()))
 
@@ -108,16 +108,16 @@ class DivFL(LastUpdates):
         """The clients to probe before the choice: all clients with data, or none.
 
         With the signals ``ideal`` and ``all_updates`` all clients with data are probed in every
-        round. With the signal ``gradient`` they are probed until the sampler has gradients.
+        round. With the signal ``gradient`` they are probed until the sampler has their gradients.
         """
         asks_all = self.signal in ("ideal", "all_updates")
         asks_all |= self.signal == "gradient" and not self.updates
         return self.eligible.tolist() if asks_all else []
 
     def answer(self, client: Client) -> Tensors:
-        """Compute the vector ``update`` [D] float32, by which the client is compared with others.
+        """Compute ``update``, the float32 vector by which the client is compared with others.
 
-        The vector is the client's gradient. With ``all_updates`` it is the change of the weights.
+        The vector is the client's gradient, or with ``all_updates`` its change of the D weights.
         """
         if self.signal != "all_updates":
             return {"update": self._gradient(client)}
@@ -135,7 +135,7 @@ class DivFL(LastUpdates):
         return {"update": memory.pop("gradient")} if self.signal == "gradient" else {}
 
     def _gradient(self, client: Client) -> Tensor:
-        """The gradient [D] float32 of the mean cross-entropy on the client's training data."""
+        """The gradient of the mean cross-entropy on the client's training data, one vector."""
         weights = client.weights
         parameters = {name: weights[name].requires_grad_() for name in self.names}
         total = {name: torch.zeros_like(value) for name, value in parameters.items()}
@@ -148,7 +148,10 @@ class DivFL(LastUpdates):
         return self.flatten(total)
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
-        """Compare the answers of the clients. With ``all_updates`` wait until the round ends."""
+        """Store the probed clients' answers, and compute the distances between them.
+
+        With ``all_updates`` the distances are computed at the end of the round.
+        """
         self._answers = {client: answer["update"] for client, answer in answers.items()}
         if self.signal != "all_updates":
             self._compare_answers()
@@ -159,7 +162,7 @@ class DivFL(LastUpdates):
         self._compare_answers()
 
     def _compare_answers(self) -> None:
-        """Compare the answers. Then delete the vectors that no later round needs."""
+        """Compute the distances of the answers; delete vectors that no later round needs."""
         if self._answers:
             self.replace(self._answers)
             self._answers = {}
@@ -167,7 +170,7 @@ class DivFL(LastUpdates):
                 self.updates = {}
 
     def select(self, round: int) -> list[int]:
-        """Choose K of the available clients by ``facility_location``.
+        """Choose the cohort from the available clients by ``facility_location``.
 
         Random draws depend on the seed and the round.
         """
@@ -177,5 +180,5 @@ class DivFL(LastUpdates):
         return sorted(self.eligible[chosen].tolist())
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """The client's update, if the signal is ``last_update``."""
+        """The client's update as one vector, if the signal is ``last_update``; else nothing."""
         return super().extract(weights, current) if self.signal == "last_update" else {}

@@ -154,7 +154,7 @@ def _smallest(keys: np.ndarray, clusters: np.ndarray, most: int) -> np.ndarray:
     """The positions in ``keys`` [N] of the ``most`` smallest keys of each cluster.
 
     Only these keys are sorted later, which saves time in a large population. ``clusters`` [N] has
-    the cluster of each key, 0 to M-1.
+    the cluster of each key, 0, 1, ... up to the number of clusters minus 1.
     """
     # numpy sorts 16-bit integers in linear time.
     small = clusters.astype(np.uint16) if clusters.max() < 2**16 else clusters
@@ -168,6 +168,9 @@ def _smallest(keys: np.ndarray, clusters: np.ndarray, most: int) -> np.ndarray:
 
 
 def _entropy(shares: Tensor) -> Tensor:
-    """The entropy [N] in nats of each row of ``shares`` [N, C]; a share of 0 adds nothing."""
+    """The entropy in nats of each of the N rows of ``shares`` (one share for each of C classes).
+
+    A share of 0 adds nothing.
+    """
     entropies: Tensor = torch.special.entr(shares).sum(dim=1)
     return entropies

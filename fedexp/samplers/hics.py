@@ -138,7 +138,7 @@ class HiCS(Sampler):
             self.discourages = {SHORTENS_STEPS: _SHORTENED}
 
     def setup(self, setting: Setting) -> None:
-        """Find the weights from which the signal is computed, and make the zero signals.
+        """Find the weights from which the clients' signals are computed; set all signals to zero.
 
         Raises:
             InputError: the head has no weights for this signal, or there are too few landmarks.
@@ -175,7 +175,7 @@ class HiCS(Sampler):
     # The server's half.
 
     def select(self, round: int) -> list[int]:
-        """Select the next clients in the order of the warm-up; after the warm-up draw by clusters.
+        """In the warm-up choose the next clients in order; later draw clients by clusters.
 
         The draw by clusters depends only on the clusters, the seed and the round.
         """
@@ -197,18 +197,18 @@ class HiCS(Sampler):
         return sorted(self.eligible[cohort].tolist())
 
     def gamma(self, round: int) -> float:
-        """The preference for high entropy in round t: gamma_0 (1 - t/T), never negative."""
+        """The preference for high entropy in round t of T: gamma_0 (1 - t/T), at least 0."""
         return self.gamma_0 * max(0.0, 1 - round / self.rounds)
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """Compute the signal from the sent weights, and the head's update for ``angle_on=head``."""
+        """Compute the client's signal from its sent weights, and its head's update if needed."""
         found = self.source.extract(weights, current)
         if self.head_names:
             found["head_update"] = flat_update(weights, current, self.head_names)
         return found
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Store the signals of the cohort."""
+        """Store the cohort's signals and, with ``angle_on=head``, the updates of its heads."""
         super().aggregate(updates)
         for update in updates:
             self._store(update.client, update.extras)
@@ -256,13 +256,13 @@ class HiCS(Sampler):
     # The client's half.
 
     def measure(self, batch: Forward) -> Tensors:
-        """Compute from one batch what the client's signal needs; see ``signals``."""
+        """Compute from one batch what the client's signal needs; see ``samplers.signals``."""
         return self.source.measure(batch)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Send the signal [C], from which the server estimates the client's label entropy.
+        """Send the signal, one number per class, from which the server estimates the label entropy.
 
-        Nothing is sent if the server knows the signal or computes it from the sent weights.
+        Nothing is sent if the server knows the signal or computes the signal from the sent weights.
         """
         return self.source.report(client, client.measured(self))
 
@@ -275,13 +275,13 @@ class HiCS(Sampler):
         return sorted(present[:most].tolist())
 
     def _warm_up_order(self) -> np.ndarray:
-        """The numbers [n] of all clients with data, in the order of the warm-up."""
+        """The numbers of all clients with data, in the order in which the warm-up chooses them."""
         if self.warm_up_order == "client":
             return self.with_data
         return numpy_generator(self.seed, "warm_up").permutation(self.with_data)
 
     def _clustered(self, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """The estimated entropies [n] and the clusters [n] of the clients that can be chosen."""
+        """The estimated label entropy and the cluster of each client that can be chosen."""
         known = torch.ones(len(self.eligible), dtype=torch.bool)
         if len(known) > self.exact_up_to:
             known = self.signals.any(dim=1)[self.eligible]
@@ -301,21 +301,21 @@ class HiCS(Sampler):
         return entropies, by_mean_entropy(entropies, clusters)
 
     def _profiles(self, clients: np.ndarray | None = None) -> Profiles:
-        """The profiles of ``clients`` [n]; None means all clients that can be chosen."""
+        """The label entropies and updates of ``clients``; None: all that can be chosen."""
         clients = self.eligible if clients is None else clients
         signals = self.signals[clients]
         updates = self.head_updates[clients] if self.head_names else signals
         return Profiles(self._estimates(signals), updates)
 
     def _estimates(self, signals: Tensor) -> Tensor:
-        """Estimate label entropies [n] from signals [n, C]; class counts give exact entropies."""
+        """Estimate n clients' label entropies from their signals [n, C]; exact from counts."""
         if self.source.counts_labels:
             unknown = signals.sum(dim=1, keepdim=True) == 0
             return label_entropy(signals + unknown)
         return estimated_entropy(signals, self.temperature, self.scale)
 
     def _store(self, client: int, extracted: Tensors) -> None:
-        """Store a client's signal and head update if they are finite and ``refresh`` allows it."""
+        """Store a client's signal and head update if both are finite and ``refresh`` allows it."""
         stored = self.head_updates if self.head_names else self.signals
         if self.refresh == "warm_up" and stored[client].any():
             return
@@ -334,7 +334,10 @@ class HiCS(Sampler):
         self._clusters_found = int(clusters.max()) + 1
 
     def _entropies(self, clients: Tensor) -> tuple[Tensor, Tensor]:
-        """The true and estimated label entropies of ``clients``, a mask [N] or numbers [n]."""
+        """The true and estimated label entropies of ``clients``.
+
+        ``clients`` is a mask over all N clients or the numbers of some clients.
+        """
         true = self.true_entropies[clients]
         if true.isnan().any():  # a client whose classes have not been counted yet
             numbers = clients.nonzero().flatten() if clients.dtype == torch.bool else clients

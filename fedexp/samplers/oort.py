@@ -136,7 +136,7 @@ class Oort(Sampler):
         self.cut, self.clip, self.most_rounds = cut, clip, most_rounds
 
     def setup(self, setting: Setting) -> None:
-        """Set each client's seconds to the expected time of a turn. No client has a utility yet."""
+        """Set each client's seconds to its expected time of a turn; no client has a utility yet."""
         super().setup(setting)
         everyone = np.arange(setting.num_clients)
         expected = setting.turn_seconds  # None in an exported model, which never selects
@@ -171,18 +171,18 @@ class Oort(Sampler):
         return sorted(chosen)
 
     def epsilon(self, round: int) -> float:
-        """The share of clients in this round's cohort that have not trained yet."""
+        """Epsilon: the share of this round's cohort that has not trained yet."""
         decayed = self.exploration * self.exploration_decay ** (round - 1)
         return max(self.exploration_min, decayed)
 
     def preferred_seconds(self) -> float:
-        """T, the preferred length of a round."""
+        """T, the preferred seconds of a turn: a quantile of all clients' seconds, or infinity."""
         if self.quantile >= 1:
             return math.inf
         return float(np.quantile(self.seconds[self.with_data], self.quantile))
 
     def scores(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """The scores [n] of ``clients`` [n], which must have trained."""
+        """The scores [n] by which n ``clients`` are drawn; all of them must have trained."""
         if not len(clients):
             return np.empty(0)
         utilities, last = self.utilities[clients], self.last_rounds[clients]
@@ -196,12 +196,16 @@ class Oort(Sampler):
         return scores
 
     def observe_seconds(self, seconds: Mapping[int, float]) -> None:
-        """Store the seconds of the cohort's turns."""
+        """Store the seconds that each client of the cohort took for its turn."""
         for client, value in seconds.items():
             self.seconds[client] = value
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Store the cohort's utilities, and raise the quantile of T if their sum has fallen."""
+        """Store the cohort's utilities, and let the pacer raise the preferred seconds T.
+
+        T rises if the utilities of the last ``window`` rounds sum to less than those of the
+        ``window`` rounds before.
+        """
         super().aggregate(updates)
         found = {each.client: each.extras["utility"].item() for each in updates}
         finite = {client: value for client, value in found.items() if math.isfinite(value)}
@@ -214,13 +218,13 @@ class Oort(Sampler):
             self.quantile = min(1.0, self.quantile + self.pacer_step)
 
     def metrics(self) -> dict[str, float]:
-        """Epsilon, and the preferred length T of a round if it is finite."""
+        """Epsilon, the share of new clients, and the preferred seconds T if T is finite."""
         preferred = self.preferred_seconds()
         found = {"sampler/exploration": self.epsilon(self._round)}
         return found if preferred == math.inf else found | {"sampler/preferred_s": preferred}
 
     def server_state(self) -> dict[str, Any]:
-        """What a checkpoint stores, with the clients' utilities and the state of the pacer."""
+        """What a checkpoint stores: also the clients' utilities and seconds, and the pacer."""
         return super().server_state() | {
             "seconds": torch.from_numpy(self.seconds.copy()),
             "utilities": torch.from_numpy(self.utilities.copy()),
@@ -247,7 +251,7 @@ class Oort(Sampler):
         return {"squares": squares.sum(), "samples": real.sum()}
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Send the client's statistical ``utility``, a float32 scalar."""
+        """Send the ``utility``: samples times the root mean square of the losses, a scalar."""
         found = client.measured(self)
         mean = found["squares"] / found["samples"]
         return {"utility": client.data.num_samples * mean.sqrt()}

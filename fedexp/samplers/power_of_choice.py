@@ -39,7 +39,7 @@ class PowerOfChoice(Sampler):
         self.losses: dict[int, float] = {}
 
     def setup(self, setting: Setting) -> None:
-        """Find d. Raises InputError if d < K."""
+        """Find d, the number of candidates. Raises InputError if d is below the cohort size K."""
         super().setup(setting)
         cohort = setting.clients_per_round
         wanted = 2 * cohort if self.wanted is None else self.wanted
@@ -51,7 +51,7 @@ class PowerOfChoice(Sampler):
         self.most_asked = wanted
 
     def candidates(self, round: int) -> list[int]:
-        """Draw d clients without replacement. The draw depends on the seed and the round."""
+        """Draw the d candidates without replacement. The draw depends on the seed and the round."""
         odds = self.sizes / self.sizes.sum()
         generator = self.generator("sampler", round)
         asked = min(self.most_asked, len(self.eligible))
@@ -67,7 +67,7 @@ class PowerOfChoice(Sampler):
         self.losses = {client: answer["loss"].item() for client, answer in answers.items()}
 
     def select(self, round: int) -> list[int]:
-        """Choose the K candidates with the largest loss."""
+        """Choose the candidates with the largest loss, as many as the cohort size K."""
 
         def rank(client: int) -> tuple[bool, float, int]:
             loss = self.losses[client]

@@ -22,7 +22,7 @@ class Random(Sampler):
         self.traits = frozenset({odds, TAKES_STALE})
 
     def select(self, round: int) -> list[int]:
-        """Draw K clients without replacement. The draw depends on the seed and the round."""
+        """Draw a cohort of K clients without replacement; seeded by the seed and the round."""
         odds = None if self.weighting == "uniform" else self.sizes / self.sizes.sum()
         draw = self.generator("sampler", round)
         cohort = draw.choice(self.eligible, self.cohort_size, replace=False, p=odds)

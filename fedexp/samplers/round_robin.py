@@ -16,7 +16,7 @@ class RoundRobin(Sampler):
     traits = frozenset({TAKES_STALE})
 
     def select(self, round: int) -> list[int]:
-        """Choose the next K available clients."""
+        """Choose the next available clients, as many as the cohort size K."""
         clients = len(self.with_data)
         start = (round - 1) * self.most_chosen
         turns = np.arange(start, start + clients) % clients

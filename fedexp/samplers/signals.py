@@ -29,15 +29,18 @@ class Signal:
     counts_labels: ClassVar[bool] = False
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """Server: compute ``signal`` [C] from the sent weights; {} if the client computes it."""
+        """Server: compute ``signal``, one number per class, from the sent weights.
+
+        The result is {} if the client computes the signal.
+        """
         return {}
 
     def measure(self, batch: Forward) -> Tensors:
-        """Client: compute tensors of one batch. They are summed over the local steps."""
+        """Client: compute tensors from one batch; the tensors are summed over the local steps."""
         return {}
 
     def report(self, client: Client, measured: Tensors) -> Tensors:
-        """Client: compute ``signal`` [C] and send it; {} if the server computes it.
+        """Client: compute and send ``signal``, one number per class; {} if the server does.
 
         Args:
             client: the client.
@@ -53,7 +56,7 @@ class WeightUpdate(Signal):
         self.name = name
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """The update of a bias [C], or the row means [C] of the update of a matrix [C, d]."""
+        """The bias's update, or the row means of a matrix's update: one number per class."""
         step = _step(weights, current, self.name)
         return {"signal": step if step.dim() == 1 else step.mean(dim=1)}
 
@@ -62,12 +65,12 @@ class VirtualBias(Signal):
     """The update that plain SGD would give a bias, even if the head has no bias."""
 
     def measure(self, batch: Forward) -> Tensors:
-        """Compute ``residual`` [C]: the negative gradient of the cross-entropy for a bias."""
+        """Compute ``residual`` [C]: minus the gradient of the cross-entropy for a bias."""
         shares = torch.softmax(batch.logits.float(), dim=1)
         return {"residual": batch.mean(F.one_hot(batch.targets, shares.shape[1]) - shares)}
 
     def report(self, client: Client, measured: Tensors) -> Tensors:
-        """Send the learning rate times the sum of the residuals."""
+        """Send the learning rate times the sum of the steps' residuals (see ``measure``)."""
         return {"signal": client.learning_rate * measured["residual"]}
 
 
@@ -118,7 +121,7 @@ def find_signal(name: SignalName, setting: Setting) -> Signal:
 
 
 def head_weights(setting: Setting) -> list[str]:
-    """Names of the head's trained and shared weight matrices [C, d] and biases [C].
+    """Names of the head's trained and shared weight matrices and biases with a row for each class.
 
     Raises:
         InputError: the head has no trained and shared weight matrix.

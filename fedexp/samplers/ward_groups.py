@@ -61,10 +61,10 @@ def _squares(
     number: int,
     linkage_on: LinkageOn,
 ) -> tuple[np.ndarray, float]:
-    """The squares of Ward's distances, and the height at which the equal points join.
+    """The squared Ward distances, and the height in the tree at which the equal points join.
 
-    ``ward_beside_equals`` explains the arguments. The squares are a matrix [m + 1, m + 1]. Its last
-    row and last column belong to the cluster of the equal points.
+    ``ward_beside_equals`` explains the arguments. The squares are a matrix [m + 1, m + 1] for the m
+    other points and the cluster of the equal points, which has the last row and column.
     """
     if linkage_on == "rows":
         columns = np.column_stack([distances, np.sqrt(number) * to_equals])

@@ -51,7 +51,7 @@ class Stateful(Protocol):
     """An object whose state is saved in checkpoints."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state; empty if there is none."""
+        """The object's state, for a checkpoint; empty if it has none."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state that ``state_dict`` returned."""
@@ -80,7 +80,7 @@ class Checkpoint:
 
     @property
     def identity(self) -> Identity | None:
-        """The run that wrote the checkpoint; None for an old version's checkpoint."""
+        """The identity of the run that wrote the checkpoint; None if an old version wrote it."""
         if IDENTITY not in self.files:
             return None
         return parse_identity((self.folder / IDENTITY).read_bytes())
@@ -144,7 +144,7 @@ class _FixedState(Mapping[str, Tensors]):
 
 
 def files_of(folder: Path) -> dict[str, str]:
-    """File name -> digest; empty if ``folder`` has no checkpoint or a damaged one."""
+    """File name -> digest of the checkpoint in ``folder``; empty if it is missing or damaged."""
     try:
         return Manifest.model_validate_json((folder / MANIFEST).read_bytes()).files
     except (OSError, ValueError):

@@ -149,7 +149,7 @@ class Checkpoints:
             yield f"{CLIENTS}/{client}.pt", dump(vars(client_state))
 
     def _write_fixed(self, folder: Path, server: Server) -> dict[str, str]:
-        """Write the server's fixed state, or link the files of the newest checkpoint.
+        """Write the server's tensors that never change, or link to the newest checkpoint's files.
 
         Returns file name -> digest.
         """

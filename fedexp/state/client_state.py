@@ -31,7 +31,7 @@ class ClientState:
         return self.memories.setdefault(part, {})
 
     def copy(self) -> "ClientState":
-        """A shallow copy: a new state with the same tensors."""
+        """A new state object that holds the same tensors."""
         memories = {part: dict(memory) for part, memory in self.memories.items()}
         return ClientState(
             memories, dict(self.private), dict(self.separate_model), dict(self.personal_model)

@@ -70,7 +70,7 @@ class Identity:
 
     @property
     def content(self) -> bytes:
-        """The content of the file."""
+        """The content of ``run.json`` for this identity."""
         values = {name: value for name, value in vars(self).items() if name != "known"}
         return json.dumps(values).encode()
 

@@ -28,7 +28,7 @@ class Availability:
     is_always: ClassVar[bool] = True
 
     def setup(self, num_clients: int, seed: int) -> None:
-        """Called once, before the first round."""
+        """Prepare for the run; called once, before the first round."""
 
     def present(self, now: float) -> np.ndarray:
         """Which clients are available at this simulated time, bool [N]."""

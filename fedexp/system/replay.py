@@ -14,7 +14,7 @@ _NUMBERS = ("client", "samples", "steps", "download_bytes", "upload_bytes")
 
 
 def read_turns(folder: Path) -> dict[int, Sequence[TurnRecord]]:
-    """Round -> its turns, from ``turns.csv`` in the run's folder.
+    """Number of a round -> the turns of this round, from ``turns.csv`` in the run's folder.
 
     Raises InputError if the file is missing or damaged.
     """
@@ -36,7 +36,7 @@ def read_turns(folder: Path) -> dict[int, Sequence[TurnRecord]]:
 
 
 def _outcome(row: dict[str, str]) -> Outcome:
-    """The outcome in a row. Raises ValueError if there is no such outcome."""
+    """The outcome of the turn in a row of the file. Raises ValueError for an unknown outcome."""
     for outcome in get_args(Outcome):
         if row["outcome"] == outcome:
             known: Outcome = outcome

@@ -142,7 +142,7 @@ class System:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """The clock, for a checkpoint; empty without simulated time."""
+        """The clock and the upload size, for a checkpoint; empty without simulated time."""
         return {} if self.devices is None else {"now": self.now, "upload_bytes": self.upload_bytes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -153,7 +153,7 @@ class System:
 def _check(
     source: DeviceSource, availability: Availability, config: SystemConfig, clients_per_round: int
 ) -> None:
-    """Raise InputError if a key needs devices but there are none, or ``invite`` is below K."""
+    """Raise InputError if a key needs missing devices, or ``invite`` is below the cohort size."""
     deadline, invite = config.deadline, config.invite
     keys = {
         f"system.deadline={deadline}": deadline is not None,

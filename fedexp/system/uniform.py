@@ -21,7 +21,7 @@ def _range(value: Any) -> float | list[float]:
 
 
 def _positive_range(value: Any) -> float | list[float]:
-    """Check ``value`` as ``_range`` does, and that its numbers are above 0."""
+    """Check that ``value`` is a number above 0, or a range [smallest, largest] of such numbers."""
     found = _range(value)
     if (found[0] if isinstance(found, list) else found) <= 0:
         raise ValueError("should be above 0")
@@ -72,7 +72,7 @@ class Uniform(DeviceSource):
 
 
 def _within(bounds: float | list[float] | None, share: np.ndarray) -> np.ndarray:
-    """The values in a range: share 0 gives the smallest number, share 1 the largest."""
+    """Numbers in the range ``bounds``: a share of 0 gives the smallest number, 1 the largest."""
     assert bounds is not None  # ``is_in_flops`` has checked this
     low, high = bounds if isinstance(bounds, list) else (bounds, bounds)
     value: np.ndarray = low + share * (high - low)

@@ -65,7 +65,7 @@ class Curves(Tracker):
             )
 
     def _measured(self, word: str, better: str) -> Sequence[str]:
-        """The headlines with this word and direction that at least two rounds measured."""
+        """The headlines named with ``word``, of direction ``better``, measured at least twice."""
         return [
             name
             for name, direction in self._headlines.items()

@@ -46,7 +46,7 @@ class JsonLines(Tracker):
 
 
 def line(record: Record) -> bytes:
-    """The record as a line of JSON; empty if the record has no metrics."""
+    """A round's record as a line of JSON; empty if the record has no metrics."""
     if not record.metrics:
         return b""
     values: dict[str, Any] = {"round": record.round, **record.metrics}

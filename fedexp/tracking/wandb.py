@@ -238,7 +238,7 @@ def save_report(
 
 
 def _stop_service() -> None:
-    """End W&B's background process; after a failed online start it still holds the run's id."""
+    """End W&B's background process; after a failed online start the process still has the id."""
     import wandb
 
     wandb.teardown()

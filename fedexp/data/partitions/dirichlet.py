@@ -25,7 +25,7 @@ def dirichlet(
     min_classes: NonNegativeInt = 0,
     max_tries: Tries = 100,
 ) -> list[np.ndarray]:
-    """Spread each class over the clients in shares drawn from Dir(beta).
+    """Spread each class over the clients in shares from the Dirichlet distribution Dir(beta).
 
     Args:
         labels: [n] class of each sample.

@@ -55,7 +55,7 @@ def natural(
 
 
 def _parts(user: np.ndarray, num_clients: int, generator: np.random.Generator) -> list[np.ndarray]:
-    """Cut the users' samples into N parts; user 0's parts come first, then user 1's, ..."""
+    """Cut the users' samples into N = ``num_clients`` parts, in the order of the users."""
     sizes = np.bincount(user)
     parts = apportion_to_all(num_clients, sizes, generator)
     return [

@@ -15,7 +15,7 @@ def nid2(
     seed: int,
     sharing: Literal["even", "equal_sizes"] = "even",
 ) -> list[np.ndarray]:
-    """Divide the classes among biased clients; give the last client all classes.
+    """Give the last client all classes; divide the classes among the others, the biased clients.
 
     FedSC's NID2 has 5 biased clients with C/5 classes each and 1 client with all classes. Here N
     can be any number above 1: the N - 1 biased clients have disjoint classes, and their numbers of

@@ -16,13 +16,13 @@ def per_client_alpha(
     alphas: Annotated[list[Concentration], Field(min_length=2, max_length=2)],
     seed: int,
 ) -> list[np.ndarray]:
-    """Client k draws its shares of the classes from Dir(alpha_k) (HiCS-FL, Figure 6).
+    """Draw each client's shares of the classes from a Dirichlet distribution (HiCS-FL, Figure 6).
 
-    From client to client, alpha_k grows by a constant factor, from ``alphas[0]`` to ``alphas[1]``.
-    The paper has 250 values in [0.01, 50] and does not give their spacing. To deal every sample,
-    the samples of a class are split over all clients in proportion to the clients' shares of this
-    class. Therefore client sizes differ somewhat. With many clients, the resulting shares are close
-    to the drawn shares.
+    Client k has the concentration alpha_k. From client to client, alpha_k grows by a constant
+    factor, from ``alphas[0]`` to ``alphas[1]``. The paper has 250 values in [0.01, 50] and does not
+    give their spacing. To deal every sample, the samples of a class are split over all clients in
+    proportion to the clients' shares of this class. Therefore client sizes differ somewhat. With
+    many clients, the resulting shares are close to the drawn shares.
 
     Args:
         labels: [n] class of each sample.

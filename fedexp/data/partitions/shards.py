@@ -59,7 +59,7 @@ def _even_holders(
 ) -> np.ndarray:
     """Choose the classes of each client in turn: those with the fewest holders so far.
 
-    Ties are broken at random. Returns [N, C] bool: whether a client holds a class.
+    Ties are broken at random. Returns [N, C] bool: whether a client (of N) holds a class (of C).
     """
     holds = np.zeros((num_clients, num_classes), dtype=bool)
     for client in range(num_clients):
@@ -71,11 +71,11 @@ def _even_holders(
 def _random_holders(
     num_clients: int, num_classes: int, classes_per_client: int, seed: int
 ) -> np.ndarray:
-    """[N, C] bool: whether a client holds a class, as in FedGELA's code.
+    """Whether each of N clients holds each of C classes, [N, C] bool, as in FedGELA's code.
 
-    Each client has y places. The first C of all clients' places get the classes 0 to C-1. Every
-    later place gets a random class; Python's ``random`` draws again while the client already has
-    the drawn class.
+    Each client has ``classes_per_client`` places. The first C of all clients' places get the
+    classes 0 to C-1. Every later place gets a random class; Python's ``random`` draws again
+    while the client already has the drawn class.
     """
     draws = Random(seed)
     holds = np.zeros((num_clients, num_classes), dtype=bool)

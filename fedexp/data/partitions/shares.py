@@ -23,7 +23,7 @@ exists because NumPy's shares are NaN at 1e306.
 def dirichlet_counts(
     sizes: np.ndarray, num_clients: int, beta: float, balance: bool, generator: np.random.Generator
 ) -> np.ndarray:
-    """Spread each class over the clients in shares drawn from Dir(beta).
+    """Spread each class over the clients in shares from the Dirichlet distribution Dir(beta).
 
     NumPy's Dirichlet uses stick-breaking for a small beta. The usual method, normalised gamma
     variables, would fail: all variables can underflow to zero, and the shares become 0/0.

@@ -46,7 +46,10 @@ class Images(Preparation):
         return f"uint8 images [n, {', '.join(map(str, self.size))}], 0 to 255"
 
     def read(self, raw: Any) -> Tensor:
-        """Read pixels [n, C, H, W], [n, H, W, C] or (grey) [n, H, W], or read a list of images.
+        """Read an array of n images, or a list of images.
+
+        The array has the shape [n, C, H, W] or [n, H, W, C], where C is the number of channels,
+        or, for grey images, [n, H, W].
 
         An image in a list is a file's path or a Pillow image. As in training, it is brought to the
         model's input size.
@@ -64,7 +67,7 @@ class Images(Preparation):
         return check_shape(pixels, self.size, self.form)
 
     def prepare(self, raw: Tensor) -> Tensor:
-        """Normalise raw pixels; return float32 images [n, C, H, W]."""
+        """Normalise raw pixels; return float32 images [n, channels, height, width]."""
         scale, shift = pixel_constants(self.mean, self.std)
         return torch.addcmul(shift.to(raw.device), raw.float(), scale.to(raw.device))
 
@@ -77,7 +80,10 @@ class Images(Preparation):
 
 
 def pixel_constants(mean: Sequence[float], std: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """(scale, shift), each [1, C, 1, 1], such that (x / 255 - mean) / std = x * scale + shift."""
+    """(scale, shift) of each channel: a pixel x becomes x * scale + shift = (x / 255 - mean) / std.
+
+    Both have the shape [1, C, 1, 1] for C channels.
+    """
     deviations = torch.tensor(std, dtype=torch.float32)
     scale = 1 / (255 * deviations)
     shift = -torch.tensor(mean, dtype=torch.float32) / deviations

@@ -66,7 +66,7 @@ class Rows(Preparation):
 
     @property
     def width(self) -> int:
-        """d, the width of the model's input."""
+        """How many numbers the model gets for each row."""
         return len(self.numbers) + sum(map(len, self.categories.values()))
 
     def read(self, raw: Any) -> Tensor:
@@ -96,7 +96,7 @@ class Rows(Preparation):
         return torch.from_numpy(np.stack(columns, axis=1).astype(np.float64))
 
     def prepare(self, raw: Tensor) -> Tensor:
-        """Encode the raw tensor; return float32 [n, d]."""
+        """Encode the n raw rows as d = ``width`` numbers each; return float32 [n, d]."""
         count = len(self.numbers)
         mean, std = (raw.new_tensor(values) for values in (self.mean, self.std))
         values = (raw[:, :count] - mean) / std
@@ -109,7 +109,7 @@ class Rows(Preparation):
         return torch.cat([values, *hot], dim=1).float()
 
     def _places(self, column: pd.Series, known: Sequence[str]) -> np.ndarray:
-        """[n] the position of each value among the ``known`` categories; -1 for any other value."""
+        """Each of the n values' position among the ``known`` categories, [n]; -1 if unknown."""
         number = {name: place for place, name in enumerate(known)}
         present = column.notna().to_numpy()
         found = np.array([number.get(name_of(value), -1) for value in column])

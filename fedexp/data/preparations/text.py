@@ -29,7 +29,7 @@ class Characters(Preparation):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one sequence: [L]."""
+        """Shape of one sequence of L characters: [L]."""
         return (self.length,)
 
     @property
@@ -38,7 +38,7 @@ class Characters(Preparation):
         return f"text as Unicode code points [n, {self.length}], int64"
 
     def read(self, raw: Any) -> Tensor:
-        """Read a list of texts; the last L characters of each text are used."""
+        """Read a list of texts; of each text, only the last ``length`` characters are used."""
         texts = [raw] if isinstance(raw, str) else list(raw)
         if not texts or not all(isinstance(each, str) for each in texts):
             raise InputError("predict: takes a list of texts")
@@ -50,7 +50,7 @@ class Characters(Preparation):
         return torch.tensor([[ord(letter) for letter in each[-self.length :]] for each in texts])
 
     def prepare(self, raw: Tensor) -> Tensor:
-        """Turn code points into the characters' ids [n, L]."""
+        """Turn the code points of n sequences of L characters into the characters' ids [n, L]."""
         letters = torch.tensor([ord(letter) for letter in self.alphabet], device=raw.device)
         points, order = letters.sort()
         place = torch.searchsorted(points, raw).clamp(max=len(points) - 1)

@@ -31,7 +31,7 @@ class Tokens(Preparation):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one sequence: [L]."""
+        """Shape of one sequence of L tokens: [L]."""
         return (self.length,)
 
     @property
@@ -41,7 +41,7 @@ class Tokens(Preparation):
         return f"token ids [n, {self.length}], int64, 0 to {self.vocabulary - 1}{padded}"
 
     def read(self, raw: Any) -> Tensor:
-        """Read n sequences of token ids as the raw tensor [n, L]."""
+        """Read n sequences of token ids as the raw tensor [n, L], where L is ``length``."""
         rows = [np.asarray(each) for each in raw]
         if not rows or any(each.ndim != 1 or each.dtype.kind not in "iu" for each in rows):
             raise InputError(f"predict: takes {self.form}; should be lists of whole numbers")
@@ -59,7 +59,7 @@ class Tokens(Preparation):
         return torch.from_numpy(padded(rows, self.length, self.padding or 0)).long()
 
     def prepare(self, raw: Tensor) -> Tensor:
-        """Return the token ids [n, L]."""
+        """Return the ids of n sequences of L tokens, [n, L]."""
         return raw.long()
 
 

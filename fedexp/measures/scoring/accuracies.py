@@ -60,7 +60,10 @@ def weighted_accuracy(
 
 
 def class_weights(kind: str, class_counts: Tensor) -> Tensor:
-    """The class weights a_k(c) [K, C] of an accuracy ``kind``, from the class counts [K, C]."""
+    """The weight [K, C] of each of C classes in an accuracy ``kind`` of each of K clients.
+
+    ``class_counts`` [K, C] has the clients' numbers of training samples of each class.
+    """
     if kind == "uniform":
         return class_counts > 0
     if kind == "local":

@@ -55,7 +55,7 @@ class Predictions:
     head_correct: Tensor | None = None
 
     def metrics(self, names: str) -> dict[str, float]:
-        """Accuracy and loss; if ``names`` is ``global/{}``, one is called ``global/accuracy``."""
+        """Accuracy and loss; ``names`` is a pattern for their names, such as ``global/{}``."""
         accuracy = self.correct.double().mean().item()
         return {names.format("accuracy"): accuracy, names.format("loss"): self.loss}
 
@@ -166,6 +166,9 @@ def outputs_of_head(head: Head, z: Tensor, score_head: bool) -> dict[str, Tensor
 
 
 def _features(z: Tensor, of_head: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Name -> features [K, n, d] whose class means belong to ``Predictions.class_vectors``."""
+    """Name -> features [K, n, d] of n samples under K models, to be averaged over each class.
+
+    The means become ``Predictions.class_vectors``.
+    """
     normalized = {name: of_head[name] for name in ("head_feature",) if name in of_head}
     return {"feature": z, **normalized}

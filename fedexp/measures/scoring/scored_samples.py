@@ -103,7 +103,9 @@ class ScoredSamples:
         return counted * (self.totals.double() / drawn.clamp(min=1)), self.totals.double()
 
     def _recalls(self, correct: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """``hits`` of one model with ``own``: hits [C] and totals [C].
+        """The hits [C] and totals [C] of one model that is scored on its client's own test split.
+
+        ``hits`` defines both numbers for each of the C classes.
 
         Args:
             correct: [m] bool: whether the model classified each of its client's m test samples

@@ -19,6 +19,9 @@ from fedexp.measures.scoring.stacked_scores import StackedScores
 class Scorer:
     """Scores the model in the resident module, or the models in a ``Stack``.
 
+    The resident module is the one module into which each model is loaded. A ``Stack`` holds the
+    weights of several models, so that they can be scored at once.
+
     Args:
         resources: the objects that the engine works with; the scorer does not use the store.
     """

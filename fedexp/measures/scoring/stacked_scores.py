@@ -83,7 +83,7 @@ class StackedScores:
             yield each if not chosen else each.within(len(test), chosen[row].index)
 
     def _whole(self, stack: Stack) -> Iterator[Outputs]:
-        """Yield the features and logits [K, B, ...] of the K models for each B test samples."""
+        """For each batch of B test samples, yield K models' features and logits [K, B, ...]."""
         for inputs, _ in self.resources.data.test.batches(self.resources.eval_batch_size):
             with self.resources.fabric.autocast():
                 yield self._on_same.rows(stack.state, inputs)
@@ -100,7 +100,7 @@ class StackedScores:
                 yield self._on_own.rows(stack.state, inputs.view(*chunk.shape, *inputs.shape[1:]))
 
     def _outputs_of_head(self, z: Tensor) -> dict[str, Tensor]:
-        """``outputs_of_head`` of the resident module's head."""
+        """``outputs_of_head`` of the resident module's head for the features ``z``."""
         score_head = self.resources.personalization.class_vectors() is not None
         return outputs_of_head(self.resources.module.head, z, score_head)
 
