@@ -293,7 +293,7 @@ class ClientModule(LocalModel):
         self.turn.logged.update(values)
 
     def compare(self, name: str, step: Tensors) -> None:
-        """Log under ``name`` the cosine of ``step`` with the round's change of global weights."""
+        """Keep ``step`` until the measure ``StepCosine`` compares it at the end of the round."""
         self.turn.directions[name] = step
 
     def train_on(self, data: LocalData) -> None:

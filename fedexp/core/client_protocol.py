@@ -134,9 +134,10 @@ class Client(Protocol):
         """Log these named values; the log shows their means over the clients."""
 
     def compare(self, name: str, step: Tensors) -> None:
-        """Log under ``name`` the cosine of ``step`` with the round's change of global weights.
+        """Keep ``step`` until the end of the round, when the measure ``StepCosine`` compares it.
 
-        ``step`` is parameter name -> change of this parameter.
+        It logs the cosine of ``step`` with the round's step of the global weights, a mean over
+        clients, as ``geometry/<name>_step_cosine``. ``step`` is parameter name -> its change.
         """
 
     def train_on(self, data: LocalData) -> None:

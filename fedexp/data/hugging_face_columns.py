@@ -10,7 +10,7 @@ from fedexp.errors import InputError
 
 
 def column(part: Any, name: str) -> pd.Series:
-    """One column of the ``datasets.Dataset`` ``part``, for classes and users."""
+    """Read the column of ``part`` that holds each row's class or user."""
     values: pd.Series = part.select_columns([name]).to_pandas()[name]
     return values
 

@@ -11,9 +11,9 @@ from fedexp.core.turn import Turn
 
 
 class StackedRecord:
-    """Sums over the training steps of each client of a stack.
+    """Sums of losses and measurements over the training steps, for each client of a stack.
 
-    The clients that still train in a step are the first A clients of the stack.
+    If only A clients still train in a step, they are the first A of the stack.
 
     Args:
         turns: the clients' turns.

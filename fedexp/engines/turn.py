@@ -73,9 +73,10 @@ def _sums_are_finite(turn: Trained, arrived: Update, device: torch.device) -> Te
 
 
 def _kept(turn: Trained, arrived: Update) -> list[Tensors]:
-    """The tensors that the client keeps, which must be finite like the update.
+    """The tensors that stay at the client; they must be finite, as the update must.
 
-    A compressed update omits some weights, so the client's full weights are included, too.
+    A compressed update shows only a part of the trained weights. Then all trained weights and the
+    memory of the compressor are among the tensors.
     """
     kept = [turn.state.private, turn.state.separate_model]
     if arrived.weights_nbytes is not None:

@@ -26,8 +26,8 @@ def convnet(
         input_shape: [channels, height, width].
         width: channels of every block.
         depth: number of blocks. Each block halves height and width.
-        feature_dim: width of a projection after the network. None for no projection: with width 128
-            and depth 3, 32x32 colour images and 28x28 grey images then have 2048 features.
+        feature_dim: width of a projection after the network; None means no projection. Without it,
+            32x32 colour images and 28x28 grey images have 2048 features at width 128 and depth 3.
         projection: layers of the projection, see ``project``.
     """
     channels = image_channels(input_shape)

@@ -154,7 +154,8 @@ def legacy_dirichlet(
 
     Shares are drawn again until every client has ``min_size`` samples. With ``draw_seed=0`` the
     clients have the sizes in FedPTR (Chen et al., 2023, Table 11). Shares come from numpy's legacy
-    generator. Numbers of samples are rounded down; one random client gets the rest of a class.
+    generator. Each client's number of samples of a class is rounded down. The samples that remain
+    go to one client, drawn at random for each class.
     Client 0 gets the first samples of each class in the order of the dataset, client 1 the next
     samples, and so on.
 

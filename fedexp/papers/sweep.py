@@ -42,7 +42,7 @@ class TableSweep:
 
     Attributes:
         name: the preset, such as ``fednh/table1``.
-        parts: the axes of each part; a table without parts is one part.
+        parts: for each section of the table, key -> the values to sweep.
     """
 
     name: str
