@@ -112,7 +112,7 @@ class CompressingServer(Server):
         return count_bytes({n: w for n, w in held.items() if not compresses(n, held)})
 
     def _bytes_for_each(self) -> Tensor:
-        """The bytes that each of the N clients would download for the weights now."""
+        """The bytes [N] that each of the N clients would now download for the weights."""
         whole = count_bytes(self._held)
         missed = self._encoded_bytes - self._downloaded + self._plain_bytes()
         return torch.where(self._downloaded < 0, whole, missed.clamp(max=whole))

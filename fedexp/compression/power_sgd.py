@@ -30,7 +30,7 @@ class PowerSGD(Compressor):
         self.rank, self.warm_start, self.error_feedback = rank, warm_start, error_feedback
 
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
-        """Thin matrices ``p`` and ``q`` with p q^T close to ``value``, or the whole ``value``."""
+        """Matrices ``p`` [n, r], ``q`` [m, r] with p q^T near ``value``, or ``value`` itself."""
         if not self._is_smaller(value):
             return {"value": value}
         matrix = value.flatten(1)

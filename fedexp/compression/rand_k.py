@@ -36,7 +36,7 @@ class RandK(Compressor):
             )
 
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
-        """The ``values`` of the k entries that are sent."""
+        """The ``values`` [k] of the k entries that are sent."""
         flat = value.flatten()
         values = flat[self._places(value, generator)]
         return {"values": values * (len(flat) / len(values)) if self.unbiased else values}
@@ -46,7 +46,7 @@ class RandK(Compressor):
         return scattered(code["values"], self._places(like, generator), like)
 
     def _places(self, like: Tensor, generator: Generator) -> Tensor:
-        """The flat indices of the k entries that are sent."""
+        """The flat indices [k] of the k entries that are sent."""
         entries = like.numel()
         drawn = torch.randperm(entries, generator=generator)[: kept(entries, self.share)]
         return drawn.to(like.device)

@@ -23,7 +23,7 @@ class SignSGD(Compressor):
         self.error_feedback = error_feedback
 
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
-        """The packed ``signs`` of the entries, and the one ``magnitude`` that all entries get."""
+        """The packed ``signs`` of the entries, and their common ``magnitude`` [1]."""
         flat = value.flatten()
         return {"signs": pack(flat >= 0, width=1), "magnitude": flat.abs().mean().view(1)}
 

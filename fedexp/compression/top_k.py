@@ -30,7 +30,7 @@ class TopK(Compressor):
         self.share, self.error_feedback = share, error_feedback
 
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
-        """The k entries to send: ``values``, and packed ``indices`` in ascending order."""
+        """The k entries to send: ``values`` [k], and packed ``indices`` in ascending order."""
         flat = value.flatten()
         largest = flat.abs().topk(kept(len(flat), self.share)).indices.sort().values
         return {"values": flat[largest], "indices": pack(largest, width_for(len(flat)))}

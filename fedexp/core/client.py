@@ -328,7 +328,7 @@ class ClientModule(LocalModel):
 
     @torch.no_grad()
     def _compute_features(self, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
-        """Features z (n samples, d numbers each) and the n labels of all batches, in eval mode."""
+        """Features z [n, d] and labels [n] of the n samples in all batches, in eval mode."""
         self.eval()
         rows = (scored_rows(targets, self.backbone(inputs)) for inputs, targets in batches)
         labels, z = zip(*rows, strict=True)

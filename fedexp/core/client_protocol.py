@@ -68,7 +68,7 @@ class LocalData(Protocol):
     def is_augmented(self) -> bool: ...  # noqa: D102
 
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
-        """The inputs of the B samples at ``positions``, [B, *input_shape].
+        """The inputs [B, *input_shape] of the B samples at ``positions`` [B].
 
         With a generator the inputs are augmented as in local training.
         """
@@ -189,7 +189,7 @@ class Client(Protocol):
         """
 
     def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
-        """Logits (B samples, C classes) in eval mode, with ``weights`` in place of the client's."""
+        """Logits [B, C] in eval mode, with ``weights`` in place of the client's weights."""
 
     def optimizer_for(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """A fresh local optimizer of this round over ``parameters``."""

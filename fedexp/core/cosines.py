@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def cosines(rows: Tensor, columns: Tensor) -> Tensor:
-    """Cosines [N, M], float64 in [-1, 1], of N vectors ``rows`` with M vectors ``columns``.
+    """Cosines [N, M] of ``rows`` [N, D] with ``columns`` [M, D], float64 in [-1, 1].
 
     The cosine with a zero vector is 0.
     """

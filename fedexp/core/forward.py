@@ -17,12 +17,12 @@ class Outputs(NamedTuple):
 
 
 def outputs(backbone: nn.Module, head: nn.Module, inputs: Tensor) -> Outputs:
-    """Features and logits of a batch ``inputs``, one row for each sample."""
+    """Features and logits of a batch ``inputs`` [B, ...]."""
     return classify(head, backbone(inputs))
 
 
 def classify(head: nn.Module, z: Tensor) -> Outputs:
-    """Features and logits, given the backbone's result ``z``, one row of d numbers per sample.
+    """Features and logits, given the backbone's result ``z`` [B, d].
 
     Only the backbone runs in mixed precision: it takes most of the time. Heads compute with unit
     vectors and small angles, for which 16 bits are too few.
@@ -52,7 +52,7 @@ def autocast_like(device_type: str) -> Callable[[], torch.autocast]:
 def features_and_levels(
     backbone: nn.Module, inputs: Tensor, with_levels: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The backbone's features, and ``Forward.levels`` (empty unless ``with_levels``) of a batch."""
+    """The backbone's features [B, d], and ``Forward.levels``, empty unless ``with_levels``."""
     if not with_levels:
         return backbone(inputs), ()
     forward_levels = getattr(backbone, "forward_levels", None)
@@ -98,7 +98,7 @@ class Forward(NamedTuple):
         return self.logits.detach(), self.targets, self.real
 
     def mean(self, values: Tensor) -> Tensor:
-        """Mean of ``values`` over the samples (the first dimension), without padding."""
+        """Mean of ``values`` [B, ...] over the B samples, without padding."""
         return mean_over(values, self.real)
 
 

@@ -37,7 +37,7 @@ class FrozenCopy(nn.Module):
 
     @torch.no_grad()
     def forward(self, inputs: Tensor) -> Reference:
-        """The frozen model's features and logits of a batch ``inputs``."""
+        """The frozen model's features and logits of a batch ``inputs`` [B, ...]."""
         reference = Reference(*outputs(self.backbone, self.head, inputs))
         reference.head = self.head
         return reference
@@ -67,7 +67,7 @@ class FrozenCopies(nn.ModuleDict):
         return cast(FrozenCopy, super().__getitem__(name))
 
     def forward(self, inputs: Tensor) -> dict[str, Reference]:
-        """Name of a frozen copy -> its features and logits of a batch ``inputs``."""
+        """Name of a frozen copy -> its features and logits of a batch ``inputs`` [B, ...]."""
         return {name: self[name](inputs) for name in self}
 
     def set(self, weights: Tensors) -> None:

@@ -32,7 +32,7 @@ def functional(client: Client, message: Message) -> Functional:
 
 
 def functional_head(head: Head, message: Message) -> Functional:
-    """The head of ``message``'s global model as a function of weights and of a batch's features z.
+    """The head of ``message``'s global model as a function of weights and features z [B, d].
 
     The head is in eval mode and in the state that ``receive`` sets. Weights have the names of
     ``ClientModule.weights``; backbone weights are ignored. A call does not change ``head``.

@@ -36,11 +36,11 @@ class LocalModel(LightningModule):
         self._fixed_layers = tuple(fixed_layers(backbone).values())
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits of a batch ``inputs``: one row per sample, one column per class."""
+        """Logits [B, C] of a batch ``inputs`` [B, ...]."""
         return self.outputs(inputs).logits
 
     def outputs(self, inputs: Tensor) -> Outputs:
-        """Features and logits of a batch ``inputs``."""
+        """Features and logits of a batch ``inputs`` [B, ...]."""
         return outputs(self.backbone, self.head, inputs)
 
     def index_weights(self) -> None:
@@ -56,7 +56,7 @@ class LocalModel(LightningModule):
         return ((n, p) for n, p in self.tensor_index.parameters() if n.startswith(self._trainable))
 
     def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
-        """Logits of a batch in eval mode, with ``weights`` in place of the module's weights.
+        """Logits [B, C] in eval mode, with ``weights`` in place of the module's weights.
 
         The module itself does not change.
         """

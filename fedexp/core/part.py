@@ -115,7 +115,7 @@ class Setting:
         return self.all_class_counts("").sum(dim=1) if self.sizes is None else self.sizes
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """Counts of the C classes for these n clients, [n, C]; counted now if necessary."""
+        """Class counts [n, C] of these clients [n]; counted now if necessary."""
         if self.class_counts is not None:
             return self.class_counts[clients]
         assert self.count_classes is not None

@@ -160,6 +160,6 @@ def _divergence(vectors: Tensor) -> Tensor:
 
 
 def _share(values: Tensor) -> Tensor:
-    """``values`` of K clients divided by their sum over the clients; zero where the sum is zero."""
+    """Divide ``values`` [K, ...] by their sum over the K clients; zero where the sum is zero."""
     total = values.sum(dim=0)
     return values / total.masked_fill(total == 0, 1)

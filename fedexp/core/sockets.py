@@ -39,14 +39,14 @@ class Head(Part, nn.Module):
         raise NotImplementedError
 
     def normalize(self, z: Tensor) -> Tensor:
-        """The features that the weight matrix multiplies, for the measure of geometry.
+        """The features [B, d] that the weight matrix multiplies, for the measure of geometry.
 
         By default they are ``z`` itself.
         """
         return z
 
     def prototypes(self) -> Tensor | None:
-        """One vector of d numbers for each class, for the heatmap; None without a weight matrix."""
+        """One vector for each class, [C, d], for the heatmap; None without a weight matrix."""
         return None
 
 
@@ -276,7 +276,7 @@ class Personalization(Part, nn.Module):
         return 0.0
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
-        """The personal model's logits, given its features ``z`` and its head's ``logits``."""
+        """The personal model's logits, given its features ``z`` [B, d] and ``logits`` [B, C]."""
         return logits
 
 

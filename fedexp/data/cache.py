@@ -111,7 +111,7 @@ def cached_images(
     fill: Callable[[Images], None],
     map_above: int = MAP_ABOVE,
 ) -> Images:
-    """Read a uint8 array of ``shape`` from the file ``path``, or fill an array and write the file.
+    """Read a uint8 array [*shape] from the file ``path``, or fill an array and write the file.
 
     Args:
         path: a ``.npy`` file; its folders are created.

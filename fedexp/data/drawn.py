@@ -135,7 +135,7 @@ class DrawnData(FederatedData):
         return self._counted_classes
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """The number of training samples of each of C classes at each of the n ``clients``, [n, C].
+        """The class counts [n, C] of the training samples of ``clients`` [n].
 
         If a client is not in ``counted``, its samples are drawn and counted.
         """

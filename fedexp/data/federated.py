@@ -184,7 +184,7 @@ class FederatedData:
         return self.class_counts
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """The number of training samples of each of C classes at each of the n ``clients``, [n, C].
+        """The class counts [n, C] of the training samples of ``clients`` [n].
 
         The same method of ``DrawnData`` may have to draw these samples first.
         """

@@ -234,7 +234,7 @@ class HuggingFace(Source):
 
     @cached_property
     def _token_targets(self) -> list[np.ndarray] | None:
-        """For each split, the targets [n, L] of L tokens a row; None if each row has one class."""
+        """The int64 targets [n, L] of each split's tokens; None if each row has one class."""
         features = [part.features[self.target] for part in self._used_splits.values()]
         if self._kind != "tokens" or not inputs.is_list(features[0]):
             return None

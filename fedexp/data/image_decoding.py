@@ -55,7 +55,7 @@ SAME_SIZE = Fit("same")
 def decoded(
     root: Path, paths: Sequence[str], shape: tuple[int, ...], fit: Fit, cache: Path
 ) -> Images:
-    """Decode the n images at ``paths``, relative to ``root``, into one uint8 array [n, *shape].
+    """Decode the images at ``paths`` [n], relative to ``root``, into one uint8 array [n, *shape].
 
     The array is cached in ``cache``/images. The name of its file is a hash of the shape, the fit,
     and the name, size and time of change of each image file.

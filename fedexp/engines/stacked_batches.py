@@ -69,7 +69,7 @@ class StackedBatches:
         return self._in_last_epoch[step]
 
     def batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """This step's batches of A clients, B samples each: inputs, targets, ``Forward.real``.
+        """This step's batches: inputs and targets [A, B, ...], and ``Forward.real`` [A, B].
 
         Shorter batches are padded with copies of their first sample.
         """

@@ -30,7 +30,7 @@ class StackedRecord:
 
     @property
     def steps(self) -> Tensor:
-        """The number of steps of each client in the phases that have ended, int64 on the device."""
+        """The steps [rows] of each client in the phases that have ended, int64 on the device."""
         return to_device(self._steps, self._device)
 
     def add(self, losses: Tensor, measured: Mapping[str, Tensors]) -> None:
@@ -49,7 +49,7 @@ class StackedRecord:
                 sums[name][: len(value)] += value
 
     def add_cross_entropies(self, values: Tensor) -> None:
-        """Record the cross-entropies of a step; 0 for a client before its last epoch."""
+        """Record the cross-entropies [A] of a step; 0 for a client before its last epoch."""
         self._cross_entropies[: len(values)] += values
 
     def end_phase(self, steps: Sequence[int], samples: Sequence[int]) -> None:

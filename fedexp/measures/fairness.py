@@ -70,7 +70,7 @@ class Fairness(PersonalMeasure):
 
 
 def gini(values: NDArray[np.float64]) -> float:
-    """The Gini coefficient of n non-negative ``values``, a measure of inequality.
+    """The Gini coefficient of the non-negative ``values`` [n], a measure of inequality.
 
     It is the mean absolute difference over all pairs of values, divided by twice the mean value. If
     all values are equal, it is 0; if only one value is not zero, it is (n - 1) / n.

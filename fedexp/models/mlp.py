@@ -13,7 +13,7 @@ def mlp(
     rectify: bool,
     batch_norm: bool,
 ) -> nn.Sequential:
-    """Build a network that flattens its inputs and applies Linear-ReLU layers.
+    """Build a network of Linear-ReLU layers for flattened inputs, with z [B, feature_dim].
 
     Args:
         input_shape: shape of one input; any shape fits.

@@ -59,7 +59,7 @@ def resnet(
     feature_dim: PositiveInt | None,
     projection: Projection,
 ) -> nn.Module:
-    """Build torchvision's ResNet (He et al., CVPR 2016) as a backbone.
+    """Build torchvision's ResNet (He et al., CVPR 2016), with z [B, 512] or [B, 2048].
 
     The levels (``fedexp.models.levels``) come from the feature maps before the ReLU of the stem and
     before the last ReLU of each of the four stages.

@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def spearman(first: Tensor, second: Tensor) -> float | None:
-    """Spearman's rank correlation of two tensors of N numbers.
+    """Spearman's rank correlation of two tensors [N].
 
     The result is None if one of the tensors is constant, is empty or contains NaN.
     """

@@ -115,7 +115,7 @@ class DivFL(LastUpdates):
         return self.eligible.tolist() if asks_all else []
 
     def answer(self, client: Client) -> Tensors:
-        """Compute ``update``, the float32 vector by which the client is compared with others.
+        """Compute ``update``, [D] float32, by which the client is compared with others.
 
         The vector is the client's gradient, or with ``all_updates`` its change of the D weights.
         """
@@ -135,7 +135,7 @@ class DivFL(LastUpdates):
         return {"update": memory.pop("gradient")} if self.signal == "gradient" else {}
 
     def _gradient(self, client: Client) -> Tensor:
-        """The gradient of the mean cross-entropy on the client's training data, one vector."""
+        """The gradient [D] of the mean cross-entropy on the client's training data, float32."""
         weights = client.weights
         parameters = {name: weights[name].requires_grad_() for name in self.names}
         total = {name: torch.zeros_like(value) for name, value in parameters.items()}

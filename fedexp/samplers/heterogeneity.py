@@ -168,9 +168,6 @@ def _smallest(keys: np.ndarray, clusters: np.ndarray, most: int) -> np.ndarray:
 
 
 def _entropy(shares: Tensor) -> Tensor:
-    """The entropy in nats of each of the N rows of ``shares`` (one share for each of C classes).
-
-    A share of 0 adds nothing.
-    """
+    """The entropy [N] in nats of each row of ``shares`` [N, C]; a share of 0 adds nothing."""
     entropies: Tensor = torch.special.entr(shares).sum(dim=1)
     return entropies

@@ -260,7 +260,7 @@ class HiCS(Sampler):
         return self.source.measure(batch)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Send the signal, one number per class, from which the server estimates the label entropy.
+        """Send the signal [C] from which the server estimates the label entropy.
 
         Nothing is sent if the server knows the signal or computes the signal from the sent weights.
         """
@@ -275,13 +275,13 @@ class HiCS(Sampler):
         return sorted(present[:most].tolist())
 
     def _warm_up_order(self) -> np.ndarray:
-        """The numbers of all clients with data, in the order in which the warm-up chooses them."""
+        """All clients with data [n], in the order in which the warm-up chooses them."""
         if self.warm_up_order == "client":
             return self.with_data
         return numpy_generator(self.seed, "warm_up").permutation(self.with_data)
 
     def _clustered(self, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """The estimated label entropy and the cluster of each client that can be chosen."""
+        """The estimated label entropy [n] and cluster [n] of each client that can be chosen."""
         known = torch.ones(len(self.eligible), dtype=torch.bool)
         if len(known) > self.exact_up_to:
             known = self.signals.any(dim=1)[self.eligible]
@@ -301,14 +301,14 @@ class HiCS(Sampler):
         return entropies, by_mean_entropy(entropies, clusters)
 
     def _profiles(self, clients: np.ndarray | None = None) -> Profiles:
-        """The label entropies and updates of ``clients``; None: all that can be chosen."""
+        """Label entropies and updates of ``clients`` [n]; None: all that can be chosen."""
         clients = self.eligible if clients is None else clients
         signals = self.signals[clients]
         updates = self.head_updates[clients] if self.head_names else signals
         return Profiles(self._estimates(signals), updates)
 
     def _estimates(self, signals: Tensor) -> Tensor:
-        """Estimate n clients' label entropies from their signals [n, C]; exact from counts."""
+        """Estimate label entropies [n] from signals [n, C]; from class counts they are exact."""
         if self.source.counts_labels:
             unknown = signals.sum(dim=1, keepdim=True) == 0
             return label_entropy(signals + unknown)
@@ -336,7 +336,7 @@ class HiCS(Sampler):
     def _entropies(self, clients: Tensor) -> tuple[Tensor, Tensor]:
         """The true and estimated label entropies of ``clients``.
 
-        ``clients`` is a mask over all N clients or the numbers of some clients.
+        ``clients`` is a mask [N] or numbers [n].
         """
         true = self.true_entropies[clients]
         if true.isnan().any():  # a client whose classes have not been counted yet

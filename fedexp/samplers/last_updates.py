@@ -42,7 +42,7 @@ class LastUpdates(Sampler):
     distances: Tensor
 
     def distance(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """The float64 distances [n, m] between n updates ``rows`` and m updates ``columns``."""
+        """Distances [n, m] of ``rows`` [n, D] from ``columns`` [m, D], float64."""
         raise NotImplementedError
 
     def setup(self, setting: Setting) -> None:
@@ -70,7 +70,7 @@ class LastUpdates(Sampler):
         self.distances = self.distance(zeros, zeros).fill_diagonal_(0)
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """The client's update as one vector of the D shared parameters."""
+        """The client's update of the shared parameters as one vector [D]."""
         return {"update": self.flatten({n: weights[n] - current[n] for n in self.names})}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
@@ -85,7 +85,7 @@ class LastUpdates(Sampler):
         return self.distances[places][:, places]
 
     def flatten(self, tensors: Tensors) -> Tensor:
-        """Join the tensors of the shared parameters into one float32 vector of length D."""
+        """Join the tensors of the shared parameters into one vector [D], float32."""
         return torch.cat([tensors[name].flatten().float() for name in self.names])
 
     def replace(self, vectors: Mapping[int, Tensor]) -> None:
@@ -117,7 +117,7 @@ class LastUpdates(Sampler):
         self.updates, self.distances = dict(state["updates"]), state["distances"].clone()
 
     def _vectors(self, places: Tensor) -> Tensor:
-        """The last updates of n clients, given by their positions ``places`` in ``with_data``."""
+        """The last updates [n, D] of clients; ``places`` [n] are positions in ``with_data``."""
         zero = torch.zeros(self.width)
         clients = self.with_data[places.numpy()].tolist()
         return torch.stack([self.updates.get(client, zero) for client in clients])

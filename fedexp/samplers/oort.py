@@ -52,7 +52,7 @@ def slow_penalty(seconds: np.ndarray, preferred: float, alpha: float) -> np.ndar
     """The factors [n] of slow clients' scores: (T / t)^alpha if t > T, else 1.
 
     Args:
-        seconds: t [n], how long each client's turn takes.
+        seconds: t [n], the seconds of each client's turn.
         preferred: T, the preferred length of a round.
         alpha: strength of the penalty.
     """
@@ -251,7 +251,7 @@ class Oort(Sampler):
         return {"squares": squares.sum(), "samples": real.sum()}
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Send the ``utility``: samples times the root mean square of the losses, a scalar."""
+        """Send ``utility``, a float32: samples times the root mean square of the losses."""
         found = client.measured(self)
         mean = found["squares"] / found["samples"]
         return {"utility": client.data.num_samples * mean.sqrt()}

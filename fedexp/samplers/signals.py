@@ -29,7 +29,7 @@ class Signal:
     counts_labels: ClassVar[bool] = False
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """Server: compute ``signal``, one number per class, from the sent weights.
+        """Server: compute ``signal`` [C] from the sent weights.
 
         The result is {} if the client computes the signal.
         """
@@ -40,7 +40,7 @@ class Signal:
         return {}
 
     def report(self, client: Client, measured: Tensors) -> Tensors:
-        """Client: compute and send ``signal``, one number per class; {} if the server does.
+        """Client: compute and send ``signal`` [C]; {} if the server computes it.
 
         Args:
             client: the client.
@@ -50,7 +50,7 @@ class Signal:
 
 
 class WeightUpdate(Signal):
-    """The update (local minus global) of a bias, or the row means of a matrix's update."""
+    """The update (local minus global) of a bias [C], or its row means for a matrix [C, d]."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -121,7 +121,7 @@ def find_signal(name: SignalName, setting: Setting) -> Signal:
 
 
 def head_weights(setting: Setting) -> list[str]:
-    """Names of the head's trained and shared weight matrices and biases with a row for each class.
+    """Names of the head's trained and shared weight matrices [C, d] and biases [C].
 
     Raises:
         InputError: the head has no trained and shared weight matrix.

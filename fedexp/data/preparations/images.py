@@ -67,7 +67,7 @@ class Images(Preparation):
         return check_shape(pixels, self.size, self.form)
 
     def prepare(self, raw: Tensor) -> Tensor:
-        """Normalise raw pixels; return float32 images [n, channels, height, width]."""
+        """Normalise raw pixels; return float32 images [n, C, H, W]."""
         scale, shift = pixel_constants(self.mean, self.std)
         return torch.addcmul(shift.to(raw.device), raw.float(), scale.to(raw.device))
 

@@ -100,7 +100,7 @@ class Scorer:
         return Outputs(*map(torch.cat, zip(*found, strict=True)))
 
     def _personal_outputs(self, inputs: Tensor) -> Outputs:
-        """The features and personalized logits that the resident module gives to ``inputs``."""
+        """The features and personalized logits of ``inputs`` [B, ...], by the resident module."""
         module = self._resources.module
         z, logits = module.outputs(inputs)
         with full_precision(z):

@@ -89,7 +89,7 @@ class StackedScores:
                 yield self._on_same.rows(stack.state, inputs)
 
     def _selected(self, stack: Stack, index: Tensor) -> Iterator[Outputs]:
-        """Like ``_whole``, but each model gets other samples, in batches of B.
+        """Like ``_whole``, but each model gets other samples; outputs are [K, B, ...].
 
         ``index`` [K, n] has the positions of each model's samples in the test split.
         """
