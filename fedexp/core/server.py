@@ -169,7 +169,7 @@ class Server:
 
 
 class _Digests:
-    """The cohort's updates without their weights.
+    """The cohort's updates without their weights, and sums of reported tensors.
 
     Attributes:
         updates: the updates, without weights and without the reports of ``summed`` parts.

@@ -224,10 +224,10 @@ class Personalization(Part, nn.Module):
     def phases(self, epochs: float) -> Sequence[Phase]:
         """The phases of one round's local training.
 
-        ``epochs`` is the client's number of epochs in this round: the number ``local.epochs``, a
-        draw from the range ``local.epochs``, or the number of epochs that has ``local.steps``
-        steps. Only ``Phase.epochs`` may depend on this number, because clients with different
-        numbers of epochs may train together.
+        ``epochs`` is the client's number of epochs in this round: ``local.epochs``, or a draw from
+        it if it is a range. With ``local.steps`` it is this number of steps divided by the client's
+        steps in one epoch, so it may be a fraction. Only ``Phase.epochs`` may depend on ``epochs``,
+        because clients with different numbers of epochs may train together.
         """
         return (Phase(epochs),)
 

@@ -53,7 +53,7 @@ class DrawnSource(Describer):
         """Draw all ``total`` samples of a client; the training samples come first."""
 
     def train_sizes(self, totals: np.ndarray) -> np.ndarray:
-        """The N clients' numbers of training samples [N]; ``totals`` has those of all samples."""
+        """Each client's number of training samples [N]; ``totals`` [N] counts test samples, too."""
         sizes: np.ndarray = ((1 - self.test_fraction) * totals).astype(np.int64)
         return sizes.clip(1, totals - 1)
 

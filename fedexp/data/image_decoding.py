@@ -148,7 +148,7 @@ def opened(path: Path) -> Iterator[Image.Image]:
 
 @contextmanager
 def named_in_errors(name: object) -> Iterator[None]:
-    """Turn any error while an image is read into an InputError with the image's ``name``."""
+    """If an image cannot be read, raise an InputError with its ``name``."""
     try:
         yield
     except InputError:

@@ -87,7 +87,11 @@ class Leaf(Source):
 
     @abstractmethod
     def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
-        """Turn a user's lists ``x`` and ``y`` into inputs and labels. ValueError on a misfit."""
+        """Turn a user's lists ``x`` and ``y`` into inputs and labels.
+
+        Raises:
+            ValueError: a value has not the dataset's format.
+        """
 
     @abstractmethod
     def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:

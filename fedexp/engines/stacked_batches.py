@@ -58,7 +58,7 @@ class StackedBatches:
         return sum(steps > step for steps in self.steps)
 
     def has_last_epoch(self, step: int) -> bool:
-        """Whether any client takes this step in its last epoch."""
+        """Whether this step is in the last epoch of any client."""
         return self._has_last_epoch[step]
 
     def in_last_epoch(self, step: int) -> Tensor:

@@ -16,12 +16,13 @@ from fedexp.errors import InputError
 
 
 class KnownData(FederatedData):
-    """The sizes of all clients, the samples of some, and the test split on this machine.
+    """The data that one machine knows: all clients' sizes, some clients' samples, a test split.
 
     Args:
         whole: the dataset on this machine.
         sizes: [N] int64, the number of training samples of each client.
-        clients: client -> its data, for the clients on this machine.
+        clients: client -> its data. A node has the samples of its own client. The server has
+            all clients, without samples.
     """
 
     def __init__(

@@ -32,10 +32,10 @@ from fedexp.tracking.tracker import Tracker
 
 
 class Node:
-    """Answers requests for one client.
+    """Answers the server's requests to one client.
 
     Args:
-        app: the app.
+        app: the config and the origin of the data; the server and all nodes have the same.
         own: the node's own settings.
     """
 

@@ -51,7 +51,7 @@ class Adjusted(Loss):
         return self.scale
 
     def receive(self, message: PartMessage) -> None:
-        """Reset scale to 1 and shift to 0, because the global model has no adjustment."""
+        """Set scale to 1 and shift to 0, for evaluation; before training ``begin`` sets others."""
         self.scale.fill_(1)
         self.shift.fill_(0)
 

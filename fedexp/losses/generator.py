@@ -39,7 +39,7 @@ class FeatureGenerator(nn.Module):
 
     @torch.no_grad()
     def folded(self) -> Tensors:
-        """The weights for ``generate``, from G in eval mode; the first layer includes BatchNorm."""
+        """The weights for ``generate``; BatchNorm in eval mode is folded into the first layer."""
         assert self.norm.running_mean is not None
         assert self.norm.running_var is not None
         scale = self.norm.weight / (self.norm.running_var + self.norm.eps).sqrt()

@@ -108,10 +108,11 @@ def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, f
 def local_angles(
     predictions: Sequence[Predictions], class_counts: Tensor
 ) -> list[dict[str, float]]:
-    """The metrics ``geometry/<kind>_angle_*`` of each client's model.
+    """``geometry/<kind>_angle_existing`` and ``geometry/<kind>_angle_missing`` of each client.
 
-    ``existing`` is the mean angle over pairs of classes that the client holds, ``missing`` the mean
-    angle over pairs of classes that the client lacks.
+    ``<kind>`` is a key of ``Predictions.class_vectors``. ``existing`` is the mean angle in degrees
+    between the vectors of two classes that the client holds, over all pairs. ``missing`` is the
+    mean over pairs of classes that the client lacks. An angle that is NaN is left out.
 
     Args:
         predictions: the predictions of K clients' models.

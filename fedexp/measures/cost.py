@@ -11,8 +11,8 @@ class Cost(Measure):
 
     ``cost/download_bytes`` and ``cost/upload_bytes`` count all tensors that the server exchanges
     with clients. If a client answers the sampler and then trains, it downloads the message only
-    once. Four times add up to the time of the round without evaluation: ``time/select_s`` for the
-    choice of the cohort, ``time/probe_s`` for answers to the sampler (if it asks clients),
+    once. The sum of four metrics is the round's time, evaluation not counted: ``time/select_s`` for
+    the choice of the cohort, ``time/probe_s`` for answers to the sampler (if it asks clients),
     ``time/train_s`` for local training, and ``time/server_s`` for the rest.
     ``cost/server_memory_bytes`` counts the tensors that the server keeps between rounds.
     """

@@ -18,7 +18,10 @@ HicsBlocks = Literal["relu", "prelu_batchnorm"]
 
 
 def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> LevelSequential:
-    """FedNH's network for CIFAR (Dai et al., AAAI 2023): linear layers 1600-384-192 at 32x32."""
+    """FedNH's network for CIFAR (Dai et al., AAAI 2023): two convolutions and two linear layers.
+
+    For images of 32x32 pixels the linear layers have the widths 1600, 384 and ``feature_dim``.
+    """
     trunk = LevelSequential(
         *_conv(image_channels(input_shape), 64, kernel=5),
         nn.MaxPool2d(2),
@@ -31,7 +34,9 @@ def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> LevelS
 def simple_cnn(
     input_shape: tuple[int, ...], feature_dim: PositiveInt, projection_dim: PositiveInt | None
 ) -> nn.Module:
-    """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling: linear layers 400-120-84 at 32x32.
+    """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling.
+
+    For images of 32x32 pixels the linear layers have the widths 400, 120 and ``feature_dim``.
 
     Args:
         input_shape: [channels, height, width].

@@ -53,7 +53,7 @@ def mobilenet_v2(
     feature_dim: PositiveInt | None,
     projection: Projection,
 ) -> nn.Module:
-    """Build MobileNetV2 (Sandler et al., CVPR 2018) as a backbone with z [B, last_channel].
+    """Build MobileNetV2 (Sandler et al., CVPR 2018) as a backbone; z is [B, last_channel].
 
     The network is torchvision's, without the classifier and its dropout. The levels
     (``fedexp.models.levels``) come from the stem and the first four stages.

@@ -158,7 +158,7 @@ def table_jobs(
 
 
 def without_seeds(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Keep one of all jobs that differ only in the seed: if one is valid, all are."""
+    """Keep one job of each group of jobs that differ only in the seed."""
     return [list(job) for job in {tuple(unseeded(job)): job for job in jobs}.values()]
 
 

@@ -69,9 +69,9 @@ class FedPAC(FedRep):
         memory.update(h=h, variance=variance)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The weights of the trained head, and the statistics of the client's features.
+        """The weights of the trained head, and two statistics of the client's features.
 
-        These are ``h`` [C, d] and ``variance``, a scalar; see ``feature_statistics``.
+        The statistics are ``h`` [C, d] and ``variance``, a scalar; see ``feature_statistics``.
         """
         head = {
             name: w.clone()

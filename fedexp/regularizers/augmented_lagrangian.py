@@ -27,23 +27,23 @@ class AugmentedLagrangian(Dynamic):
 
         y_k <- y_k + rho (w_k - w^t).
 
-    Then it sends the change of its augmented model z_k = w_k + y_k / rho. The server adds eta times
-    the mean change of the cohort to the global model. N is the number of clients that have data.
-    With ``eta=participation``, which means eta = |cohort| / N, the global model is the mean of the
-    z_k of all clients. At the fixed point of training every w_k equals w^t, and the sum of all y_k
-    is zero. So the fixed point is the optimum of the mean of all clients' objectives. With eta = 1
-    and small cohorts the fixed point is the optimum of no particular objective.
+    Its augmented model is z_k = w_k + y_k / rho. The client sends w^t plus the change of z_k, so an
+    update has the size of one model, as in FedAvg. The server adds eta times the cohort's mean
+    change to the global model. With ``eta=participation``, eta is |cohort| / N, where N is the
+    number of clients that have data. The global model is then the mean of the z_k of all clients.
+    At the fixed point of training every w_k equals w^t, and the sum of all y_k is zero. So the
+    fixed point is the optimum of the mean of all clients' objectives. With eta = 1 and small
+    cohorts the fixed point is the optimum of no particular objective.
 
     ``Dynamic`` (FedDyn) has the same local objective, with alpha = rho and the drift y_k / rho. It
     differs in three points: FedDyn starts each local training from w^t, sends w_k, and adds the
     mean drift of the population to the mean of the cohort's models.
 
-    The update is w^t plus the change of z_k. It has the size of one model, as in FedAvg. A client's
-    personal model is w_k. Before the client's first turn w_k is the initial global model.
-    Therefore, from the second round, the server adds the initial global model to the message for a
-    client whose update has not yet been accepted. This doubles the download of the client's first
-    turn. Buffers are handled as in FedAvg: clients start from the global buffers, and the server
-    averages the clients' buffers.
+    A client's personal model is w_k. Before the client's first turn w_k is the initial global
+    model. Therefore, unless ``start=reset``, the server adds the initial global model to the
+    message for a client whose update has not yet been accepted, from the second round on. This
+    doubles the download of the client's first turn. Buffers are handled as in FedAvg: clients start
+    from the global buffers, and the server averages the clients' buffers.
 
     Args:
         rho: the penalty's strength.

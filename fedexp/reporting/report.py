@@ -173,7 +173,10 @@ class Report:
 
     @cached_property
     def directions(self) -> dict[str, str]:
-        """Metric or pattern -> its better direction; entries of ``better`` take precedence."""
+        """Metric or pattern such as ``cost/*`` -> ``higher`` or ``lower``, whichever is better.
+
+        The runs say it; an entry in ``better`` replaces theirs.
+        """
         return {
             name: each for run in self.runs for name, each in run.directions.items()
         } | self.better

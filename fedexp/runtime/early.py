@@ -52,7 +52,7 @@ def build_compressors(config: Config) -> tuple[Compressor, Compressor]:
 
 
 def described_source(config: Config) -> Describer:
-    """Check the parts' values and the data's files, and return the reader of the data.
+    """Check the parts' values and the data's files; return the object that describes the data.
 
     Raises:
         InputError: one line about the first mistake.

@@ -116,7 +116,8 @@ def open_run(
     """Lock the folder, find the checkpoint to resume from, and start the trackers.
 
     Args:
-        folder: this process's folder; all processes work in the folder of the first process.
+        folder: the folder that Hydra made for this process. All processes use the folder of the
+            first process.
         config: the run's config.
         launch: how the run was started.
         ranks: the processes; all of them must call this function.

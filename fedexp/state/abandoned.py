@@ -44,9 +44,10 @@ def hold(folder: Path) -> BinaryIO:
 
 
 def remove_abandoned(paths: Iterable[Path]) -> None:
-    """Remove the files, and the folders with a ``LOCK``, that no living process has locked.
+    """Remove each of these paths that no living process has locked.
 
-    Each writer of these paths must hold a lock. A path that cannot be locked or removed stays.
+    A writer locks its file itself, or the file ``LOCK`` in its folder; a folder without ``LOCK``
+    stays. A path also stays if it is younger than ``YOUNG`` seconds or cannot be removed.
     """
     for path in paths:
         with suppress(OSError):

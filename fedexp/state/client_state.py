@@ -44,7 +44,7 @@ class ClientState:
 
     @property
     def method_nbytes(self) -> int:
-        """Bytes that the method needs at the client: memories, private and separate weights.
+        """Bytes that the method needs at the client: memories, private weights, a separate model.
 
         ``personal_model`` does not count, because only evaluation uses it. A tensor that is stored
         under several names counts once.

@@ -1,7 +1,7 @@
-"""Serial training that calls ``begin`` of another client just before each client trains.
+"""Serial training with an interruption: after ``begin`` for one client comes another's ``begin``.
 
-It imitates ``engine=vectorized``, which calls ``begin`` for all clients of a stack before any of
-them trains.
+Only then the first client trains. This imitates ``engine=vectorized``, which calls ``begin`` for
+all clients of a stack before any of them trains.
 """
 
 from collections.abc import Callable

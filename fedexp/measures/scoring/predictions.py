@@ -112,9 +112,9 @@ def score_rows(
         logits: [K, n, C] logits.
         of_head: the models' ``outputs_of_head``, stacked along a new first dimension K.
         labels: [n] classes, or [K, n] if the models are scored on different samples.
-        real: [K, n] 1 for samples that count in the loss and the class vectors, else 0. If it is
-            None, all samples count. If no sample counts, the loss is NaN and there are no class
-            vectors.
+        real: [K, n] 1 for samples that enter the loss and the class vectors, else 0; None: all
+            enter. A model without such a sample has the loss NaN. If no model has one, there are
+            no class vectors.
     """
     rows, vectors = len(z), {}
     losses = [math.nan] * rows
