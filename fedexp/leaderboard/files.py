@@ -39,8 +39,9 @@ def pictures(results: pd.DataFrame) -> list[tuple[str, str, Figure]]:
         name = metric.replace(" ", "_")
         gains = gains_map(frames[max(frames)], cells, metric)
         found.append((f"gains_{name}", f"Gains over FedAvg, {metric}", gains))
-        ranks = ranks_by_budget(frames)
-        found.append((f"ranks_{name}", f"Mean rank by the number of trials, {metric}", ranks))
+        if len(frames) > 1:
+            ranks = ranks_by_budget(frames)
+            found.append((f"ranks_{name}", f"Mean rank by the number of trials, {metric}", ranks))
     return found
 
 

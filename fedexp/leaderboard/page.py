@@ -27,15 +27,20 @@ def budgets_of(results: pd.DataFrame) -> list[int]:
 
 
 def tables(results: pd.DataFrame) -> Iterator[Table]:
-    """Every table of the page."""
+    """The tables of the page; without trials, no table of ranks by budget and none of settings."""
     cells, budgets = cells_of(results), budgets_of(results)
+    has_trials = bool((results["trial"] > 0).any())
     for metric in METRICS:
         by_budget = {b: standings(chosen(results, b), metric) for b in budgets}
-        yield _accuracies(by_budget[budgets[-1]], cells, metric)
-        yield _ranks(by_budget, metric)
-        yield _conclusions(by_budget[budgets[-1]], cells, metric)
+        best = by_budget[budgets[-1]]
+        yield _accuracies(best, cells, metric)
+        if has_trials:
+            yield _ranks(by_budget, metric)
+        if (best["seeds"] > 1).any():
+            yield _conclusions(best, cells, metric)
     yield _costs(chosen(results, budgets[-1]), cells)
-    yield _settings(results, cells, budgets[-1])
+    if has_trials:
+        yield _settings(results, cells, budgets[-1])
 
 
 def page(results: pd.DataFrame) -> str:
@@ -58,7 +63,7 @@ def _accuracies(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table
     for method in [*ranks.index, *sorted(set(frame["method"]) - set(ranks.index))]:
         texts = [_accuracy(found.get((cell, method))) for cell in cells]
         rows.append([method, f"{ranks[method]:.1f}" if method in ranks else "", *texts])
-    notes = ["Mean ± standard deviation over seeds; the best settings of all trials.", STAR]
+    notes = ["Mean ± standard deviation over seeds, after trials with the best setting of all.", STAR]
     notes.append("The interval is of the paired differences to fedavg, seed by seed.")
     return Table(_title(metric), ["method", "mean rank", *cells], rows, notes=notes)
 
@@ -67,7 +72,8 @@ def _accuracy(row: Mapping[Hashable, Any] | None) -> str:
     if row is None:
         return ""
     star = " *" if row["gain"] is not None and row["gain"].excludes_zero else ""
-    return f"{row['mean']:.3f} ± {row['std']:.3f}{star}"
+    deviation = f" ± {row['std']:.3f}" if row["seeds"] > 1 else ""
+    return f"{row['mean']:.3f}{deviation}{star}"
 
 
 def _ranks(frames: dict[int, pd.DataFrame], metric: str) -> Table:

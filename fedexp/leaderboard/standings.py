@@ -57,8 +57,11 @@ def by_mean_rank(frame: pd.DataFrame) -> pd.Series:
 
 
 def verdict(gain: Interval | None) -> str:
-    """``ahead`` or ``behind`` if the interval excludes 0, else ``level``; empty without a gain."""
-    if gain is None:
+    """``ahead`` or ``behind`` if the interval excludes 0, else ``level``.
+
+    Without a gain, or with one seed, which has no interval, the verdict is empty.
+    """
+    if gain is None or gain.n == 1:
         return ""
     if not gain.excludes_zero:
         return "level"

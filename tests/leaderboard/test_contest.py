@@ -7,7 +7,7 @@ import pytest
 from command_line import fedexp
 
 from fedexp.cli.leaderboard import main
-from fedexp.leaderboard.files import read_csv
+from fedexp.leaderboard.files import read_csv, write
 from fedexp.leaderboard.page import page
 
 TINY = [
@@ -76,3 +76,15 @@ def test_a_method_without_final_runs_is_absent_from_the_page() -> None:
     text = page(frame.assign(megabytes=1.0, seconds=1.0, budgets="1 4"))
     assert "| fedavg |" in text
     assert "| half |" not in text
+
+
+def test_a_contest_of_one_seed_without_trials_claims_nothing(tmp_path: Path) -> None:
+    columns = ["cell", "method", "setting", "seed", "trial", "score", "budgets"]
+    rows = [["cifar10_dir03", name, "", 0, 0, None, ""] for name in ("fedavg", "fednh")]
+    measured = ["global accuracy", "personal accuracy", "worst tenth", "gini"]
+    frame = pd.DataFrame(rows, columns=columns).assign(**dict.fromkeys(measured, 0.5))
+    written = write(frame.assign(megabytes=1.0, seconds=1.0), tmp_path)
+    text = (tmp_path / "leaderboard.md").read_text()
+    assert "| fednh | 1.5 | 0.500 |" in text
+    assert not [word for word in ("nan", "trials: 1 |", "ahead", "Chosen") if word in text]
+    assert not [path for path in written if path.name.startswith("ranks")]
