@@ -13,11 +13,11 @@ from fedexp.measures.measure import Measure, Measured
 class Best(Measure):
     """Keeps a copy of the most accurate global model so far.
 
-    If several models are equally accurate, the earliest is kept. Only rounds in which the global
-    model is scored count. With validation data, accuracy is measured on them, and the best model is
-    written to ``checkpoints/best.pt`` after the run. Without validation data, accuracy is measured
-    on the test split, and the copy is kept only if personal models are measured and the method
-    tunes them from the best global model (``personalization=finetune_best``).
+    If several models are equally accurate, the earliest is kept. With validation data, only their
+    accuracy counts, and the best model is written to ``checkpoints/best.pt`` after the run. Without
+    validation data, accuracy is measured on the test split, and the copy is kept only if personal
+    models are measured and the method tunes them from the best global model
+    (``personalization=finetune_best``). Rounds without this accuracy are left out.
 
     Attributes:
         score: the highest accuracy so far; -inf before the first scored round.
@@ -43,8 +43,8 @@ class Best(Measure):
 
     def __call__(self, after: AfterRound) -> Measured:
         """The best model so far, including this round's model if it was scored."""
-        scores = after.found.metrics
-        own = scores.get("validation/accuracy", scores.get("global/accuracy", -math.inf))
+        kind = "validation" if self._validates else "global"
+        own = after.found.metrics.get(f"{kind}/accuracy", -math.inf)
         score = after.ranks.from_first(lambda: own)
         if score > self.score:
             self.score, self.message = score, copied(after.message)

@@ -44,9 +44,10 @@ def test_the_highest_score_wins_and_the_earliest_of_equal_ones() -> None:
 
 
 def test_validation_data_decides_if_there_are_any() -> None:
-    best = set_up()
+    best = set_up(held_out=1)
     show(best, model(1), validation=0.5, **{"global": 0.1})
     assert show(best, model(2), validation=0.4, **{"global": 0.9}).round == 1
+    assert show(best, model(3), **{"global": 1.0}).round == 1  # not scored on validation data
 
 
 def test_a_round_without_a_score_changes_nothing() -> None:
