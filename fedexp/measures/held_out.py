@@ -30,9 +30,9 @@ class HeldOut(Measure):
     scored on each held-out client's own samples, which no client trains on, and on the test samples
     of each of ``kinds``. If the method tunes a global model at each client, the tuned models are
     scored on these test samples, too. A held-out client has no memory, no private weights and no
-    local model, so methods that tune the latest local model are not scored. Models that are tuned
-    from the best global model are scored after the last round only. Without held-out clients
-    nothing is measured. A kind of accuracy that the data cannot measure is absent.
+    local model, so there are no tuned models if the method tunes the client's latest local model.
+    Models that are tuned from the best global model are scored after the last round only. Without
+    held-out clients nothing is measured. A kind of accuracy that the data cannot measure is absent.
 
     Args:
         every: rounds between measurements; the last round is always measured.
@@ -67,7 +67,11 @@ class HeldOut(Measure):
         self._has_kinds = {Need.CLASS_LABELS, Need.TEST_CLASSES} <= outline.given
 
     def setup(self, setting: Setting, resources: Resources) -> None:
-        """Choose the test samples on which models are scored."""
+        """Choose the test samples on which models are scored.
+
+        Tuned models are not scored in a second thread, because tuning draws random numbers.
+        """
+        self.overlaps = not resources.personalization.tuning()
         if self._has_kinds and resources.data.held_out_clients:
             self._samples = ScoredSamples(resources.data, self.kinds, None)
 

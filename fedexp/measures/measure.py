@@ -15,7 +15,7 @@ Then ``fedexp --config-dir conf +measure=drift measure.drift.every=2`` runs the 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from fedexp.compatibility.traits import Need
 from fedexp.core.description import Description
@@ -40,7 +40,7 @@ class Outline:
         rounds: T, the number of rounds.
         given: the properties in ``Need`` that the data and the method have.
         validates: whether clients hold out samples for validation.
-        shifts: whether each client's images are changed in another way (``partition.shift``).
+        shifts: whether images are changed differently at each client (``partition.shift``).
         holds_out: whether some clients never train.
         simulates_time: whether clients have simulated devices.
     """
@@ -73,9 +73,10 @@ class Measure:
         chosen: a global model to write to ``checkpoints/NAME.pt`` after the run, where NAME is the
             measure's name; None: no model.
         overlaps: whether the measure may be computed while the next round trains
-            (``evaluation.overlap=true``). Such a measure may use only its own results of earlier
-            rounds, and the values that ``AfterRound`` computes from the round's message and
-            personal models.
+            (``evaluation.overlap=true``). Such a measure may use its own results of earlier rounds,
+            this round's results of other such measures, and the message, exchange, predictions and
+            personal models in ``AfterRound``. It must not use the server, nor values that the next
+            round's ``begin_round`` or ``observe`` would change.
     """
 
     headlines: Mapping[str, Better] = MappingProxyType({})
@@ -84,10 +85,10 @@ class Measure:
     every: int = 1
     remembers: Literal["all", "cohort"] | None = None
     chosen: Message | None = None
-    overlaps: ClassVar[bool] = False
+    overlaps: bool = False
 
     def check(self, outline: Outline) -> None:
-        """Called before data is read. Here, remove headlines that this run cannot measure.
+        """Called before data is read. Override it to remove headlines that the run cannot measure.
 
         Raises:
             InputError: the value of a key does not fit the run.
@@ -99,7 +100,7 @@ class Measure:
     def due(self, round: int, rounds: int) -> bool:
         """Whether to measure after this round; round 0 is before training.
 
-        By default, measure every ``every`` rounds and after the last round, number ``rounds``.
+        By default, it is due every ``every`` rounds and after the last round, number ``rounds``.
         """
         return every_nth(round, rounds, self.every)
 

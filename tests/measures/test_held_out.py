@@ -128,6 +128,12 @@ def test_the_scores_of_tuned_models() -> None:
     assert not set(data.held_out_clients) & set(federation.store.clients_with_state)
 
 
+@pytest.mark.parametrize(("method", "overlaps"), [([], True), (FINETUNE, False)])
+def test_nothing_is_tuned_while_the_next_round_trains(method: list[str], overlaps: bool) -> None:
+    measures = federate(*SMALL, *method).measures
+    assert measures._measures["held_out"].overlaps == overlaps
+
+
 @pytest.mark.parametrize(
     "method",
     [FINETUNE, ["algorithm=fedbabu"], ["algorithm=fedrod"], ["evaluation.overlap=true", *FINETUNE]],
