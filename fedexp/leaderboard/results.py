@@ -14,6 +14,7 @@ from fedexp.config.keys import override_key
 from fedexp.errors import InputError
 from fedexp.leaderboard.tuning import Setting, Tuning, choice
 from fedexp.reporting.runs import Run, read_runs
+from fedexp.reporting.statistics import BYTES, SECONDS
 
 GLOBAL, PERSONAL = "global accuracy", "personal accuracy"
 MEASURED = {
@@ -23,9 +24,7 @@ MEASURED = {
 }
 """Column -> the metric of a run's last round."""
 _RECENT = 5
-"""A run's global accuracy is the mean over this number of last rounds."""
-_BYTES = ("cost/download_bytes", "cost/upload_bytes")
-_SECONDS = ("time/select_s", "time/probe_s", "time/train_s", "time/server_s")
+"""A run's global accuracy is the mean over this number of last measurements."""
 _OWN_COLUMNS = ("experiment", "algorithm")
 KEYS = ["cell", "method", "setting"]
 
@@ -37,8 +36,8 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
         A frame with a row for each run, and one line for each run that is left out. The columns are
         ``cell``, ``method``, ``setting`` (the tuned overrides; empty for the preset without
         changes), ``seed``, ``trial`` (the trial's number from 1; 0 for a final run), ``score`` (the
-        objective of a trial), the accuracies, ``megabytes`` and ``seconds`` of the whole run, and
-        ``budgets`` (the search budgets of the contest, such as "1 4 16").
+        objective of a trial), the accuracies, ``gini``, ``megabytes`` and ``seconds`` of the whole
+        run, and ``budgets`` (the search budgets of the contest, such as "1 4 16").
 
     Raises:
         InputError: a folder holds no sweep of a contest, or nothing has run.
@@ -99,8 +98,8 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
         "score": last.get(run.config["objective"], math.nan) if is_trial else math.nan,
         GLOBAL: _recent(run.history, "global/accuracy"),
         **{name: last.get(metric, math.nan) for name, metric in MEASURED.items()},
-        "megabytes": _total(run.history, _BYTES) / 1e6,
-        "seconds": _total(run.history, _SECONDS),
+        "megabytes": _total(run.history, BYTES) / 1e6,
+        "seconds": _total(run.history, SECONDS),
         "budgets": " ".join(map(str, tuning.budgets)),
     }
 

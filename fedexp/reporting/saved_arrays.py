@@ -82,7 +82,9 @@ def _read(
 def _last(run: Path, name: str) -> Path | None:
     """The last round's file; None if there is no file. Ignores links out of the run's folder."""
     files = (path for kind in ("csv", "npz") for path in run.glob(f"figures/{name}_[0-9]*.{kind}"))
-    return max((path for path in files if is_within(path, run)), default=None)
+    own = [path for path in files if is_within(path, run)]
+    # A round has four digits or, from 10,000 on, more: longer names come later.
+    return max(own, key=lambda path: (len(path.name), path.name), default=None)
 
 
 def check_columns(*names: str) -> Callable[[Numbers], None]:
@@ -170,7 +172,7 @@ def entropy_panels(saved: Saved) -> Figure | None:
 
 
 def selection_panels(saved: Saved) -> Figure | None:
-    """Draw how often each client was chosen against its label entropy, a panel for each method.
+    """Plot each client's number of draws against its label entropy, a panel for each method.
 
     Each client is a point. The clients, ordered by entropy, are divided into ten groups; a line
     connects the means of the groups. All panels have equal axes. Returns None if there is nothing

@@ -26,6 +26,9 @@ ROUNDS_TO, BYTES_TO, SECONDS_TO = "rounds_to/", "bytes_to/", "seconds_to/"
 SMOOTHED_ROUNDS_TO = "rounds_to_smoothed/"
 ROUNDS_TO_BASELINE = f"{ROUNDS_TO}best_of_baseline"
 COSTS_TO = (ROUNDS_TO, SMOOTHED_ROUNDS_TO, BYTES_TO, SECONDS_TO)
+BYTES = ("cost/download_bytes", "cost/upload_bytes")
+SECONDS = ("time/select_s", "time/probe_s", "time/train_s", "time/server_s")
+"""The metrics whose sum is the time of a round without evaluation."""
 SMOOTHING = (13, 3)
 """Window and order of the Savitzky-Golay filter (HiCS-FL, Section 5)."""
 CONFIDENCE = 0.95
@@ -53,12 +56,13 @@ class Interval:
 
 @dataclass(frozen=True)
 class Measures:
-    """Numbers to compute for each run in addition to the headline metrics.
+    """What a report shows in addition to the headline metrics, and how it draws curves.
 
     Attributes:
         targets: target global accuracies, in addition to ``measure.global.targets``.
         metrics: names of other metrics, such as ``geometry/classifier_angle``.
-        smooth: whether to count rounds to targets on the smoothed curve, too.
+        smooth: whether to smooth the drawn curves, and to count rounds to targets on the smoothed
+            curve, too.
         against: the horizontal axis of the curves; see ``curves.AXES``.
     """
 
@@ -74,8 +78,8 @@ def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict
     Returns:
         Metric -> statistic -> value. The costs are ``rounds_to/<target>``,
         ``rounds_to_smoothed/<target>``, ``bytes_to/<target>`` (up and down) and
-        ``seconds_to/<target>`` (training and server, without evaluation). A cost has only the
-        statistic ``final``, and is absent if the target was not reached.
+        ``seconds_to/<target>`` (without evaluation). A cost has only the statistic ``final``. It is
+        absent if the target was not reached.
     """
     asked = measures or Measures()
     found = headline_statistics(run.history, run.headlines)
@@ -104,10 +108,7 @@ def cost_to(history: Sequence[Mapping[str, float]], target: float) -> dict[str, 
         return {}
     until = history[:first]
     costs = {f"{ROUNDS_TO}{target:g}": float(first)}
-    for prefix, names in (
-        (BYTES_TO, ("cost/download_bytes", "cost/upload_bytes")),
-        (SECONDS_TO, ("time/select_s", "time/train_s", "time/server_s")),
-    ):
+    for prefix, names in ((BYTES_TO, BYTES), (SECONDS_TO, SECONDS)):
         # A cost that was not measured is absent, not 0.
         if any(name in until[0] for name in names):
             costs[f"{prefix}{target:g}"] = sum(row.get(n, 0.0) for row in until for n in names)
@@ -175,7 +176,7 @@ def per_run(
 
 
 def over_seeds(lines: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Statistics over seeds of the values of ``per_run``, in one row for each label and metric.
+    """Mean and deviation over seeds of ``per_run``: a row for each label, metric and statistic.
 
     ``mean`` and ``std`` (divided by n - 1; NaN for one seed) are taken over ``n`` values. ``seeds``
     is the number of runs with this label. If ``n`` is smaller than ``seeds``, some runs did not
@@ -202,7 +203,7 @@ def over_seeds(lines: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Interval | None:
     """The mean of ``ours - baseline`` over the n common seeds; None without common seeds.
 
-    Runs with the same seed share partition, cohorts and batches, so their differences form pairs.
+    Runs with the same seed share partition, cohorts and batches, so their values form pairs.
     The 95 % interval is mean ± t s / sqrt(n), where s is the standard deviation of the differences
     and t the quantile of Student's t-distribution with n - 1 degrees of freedom.
     """

@@ -79,17 +79,17 @@ def test_rounds_to_the_best_of_the_baseline_of_the_same_cell_and_seed(tmp_path: 
 def test_costs_to_a_target() -> None:
     history = [
         {"global/accuracy": 0.1, "cost/download_bytes": 10, "cost/upload_bytes": 1}
-        | {"time/select_s": 0.5, "time/train_s": 2.0, "time/eval_s": 9.0},
+        | {"time/select_s": 0.5, "time/probe_s": 1.0, "time/train_s": 2.0, "time/eval_s": 9.0},
         {"cost/download_bytes": 20, "cost/upload_bytes": 2, "time/train_s": 3.0},
         {"global/accuracy": 0.6, "cost/download_bytes": 30, "cost/upload_bytes": 3}
         | {"time/train_s": 4.0, "time/server_s": 0.25},
         {"global/accuracy": 0.9, "cost/download_bytes": 40, "cost/upload_bytes": 4},
     ]
-    # The third round is the first; 10 + 1 + 20 + 2 + 30 + 3; 0.5 + 2 + 3 + 4 + 0.25.
+    # The third round is the first; 10 + 1 + 20 + 2 + 30 + 3; 0.5 + 1 + 2 + 3 + 4 + 0.25.
     assert cost_to(history, 0.6) == {
         "rounds_to/0.6": {"final": 3},
         "bytes_to/0.6": {"final": 66},
-        "seconds_to/0.6": {"final": 9.75},
+        "seconds_to/0.6": {"final": 10.75},
     }
     assert cost_to(history, 0.95) == {}
 
