@@ -12,7 +12,10 @@ from fedexp.drawing.style import whole_numbers
 
 
 def bars(axes: Axes, heights: NDArray[Any], left: float, right: float, **style: Any) -> None:
-    """Draw a bar from i + ``left`` to i + ``right`` for each of the ``heights`` [n], n > 0."""
+    """For each i, draw a bar of height ``heights[i]`` from i + ``left`` to i + ``right``.
+
+    There must be at least one height.
+    """
     # One outline for all bars, with gaps between them: 100,000 separate bars would take minutes.
     edges = np.add.outer(np.arange(len(heights)), [left, right]).ravel()
     outline = np.zeros(2 * len(heights) - 1)

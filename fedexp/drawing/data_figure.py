@@ -51,7 +51,10 @@ def columns(**tensors: Tensor) -> dict[str, NDArray[Any]]:
 
 
 def save_numbers(path: Path, data: Arrays) -> None:
-    """Write the columns of a table to ``<path>.csv``, or any other arrays to ``<path>.npz``."""
+    """Write arrays [n] of one length as columns of a ``.csv`` file, any others as ``.npz`` file.
+
+    This ending replaces the ending of ``path``.
+    """
     arrays: dict[str, Any] = {name: np.asarray(values) for name, values in data.items()}
     shapes = {array.shape for array in arrays.values()}
     if len(shapes) == 1 and all(len(shape) == 1 for shape in shapes):

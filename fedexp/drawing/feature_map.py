@@ -93,16 +93,17 @@ def feature_map(
 def project(points: NDArray[np.float32], projection: Projection) -> NDArray[np.float32]:
     """Project n points [n, d] of d numbers to the plane [n, 2], deterministically.
 
-    Points with d = 2 are returned unchanged.
+    Points with d = 2 are returned unchanged; points with d = 1 get a second coordinate, 0. A single
+    point keeps its first two numbers.
     """
     if len(points) < 2 or points.shape[1] <= 2:
         return np.pad(points[:, :2], [(0, 0), (0, max(0, 2 - points.shape[1]))])
     from sklearn.decomposition import PCA  # slow to import; not every run draws features
     from sklearn.manifold import TSNE
 
-    # t-SNE's perplexity: its default of 30, or less if there are few points.
+    # t-SNE's perplexity: scikit-learn's default of 30, or less if there are few points.
     nearby = min(30.0, (len(points) - 1) / 3)
-    method = PCA(2)
+    method = PCA(2, random_state=0)
     if projection == "tsne" and nearby >= 1:
         method = TSNE(2, init="pca", perplexity=nearby, random_state=0)
     plane: NDArray[np.float32] = method.fit_transform(points)

@@ -92,7 +92,9 @@ def similarity_heatmap(
     cells = figure.subplots()
     order = sorted(range(num_classes), key=lambda c: superclasses[c]) if superclasses else None
     shown = similarity.cpu().numpy()
-    image = draw_similarity(cells, shown[np.ix_(order, order)] if order else shown)
+    if order:
+        shown = shown[np.ix_(order, order)]
+    image = draw_similarity(cells, shown)
     if num_classes <= _ANNOTATED_CLASSES:
         _annotate(cells, image, shown, "z.2f")
     if order:

@@ -14,7 +14,7 @@ from fedexp.drawing.style import COLORS
 
 _LEVELS = 12
 _LOG_ABOVE = 20
-"""The ratio of the largest to the smallest loss above which the colours are logarithmic."""
+"""The colours are logarithmic if the largest loss exceeds this many times the smallest loss."""
 _MARKERS = "*os"
 
 
@@ -56,7 +56,8 @@ def loss_surface_figure(
     }
     figure = DataFigure(data, (10.6, 4.8))
     flat = figure.add_subplot(1, 2, 1)
-    # Draw in the order of zorder: by depth, the surface would hide the models in its valley.
+    # Draw in the order of zorder. In the order of depth, the surface would hide the models in its
+    # valley.
     solid: Any = figure.add_subplot(1, 2, 2, projection="3d", computed_zorder=False)
     shown = np.ma.masked_invalid(losses)
     labels = [

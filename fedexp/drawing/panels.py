@@ -80,7 +80,7 @@ def panels(count: int, width: float = 4.4, height: float = 3.3) -> tuple[Figure,
 
 
 def widen(axes: Axes) -> None:
-    """Make the y-axis span 1 % of the values if they span less than 0.1 %, which is noise."""
+    """If the y-axis spans less than 0.1 % of its largest value (noise), make it span 1 %."""
     low, high = axes.get_ylim()
     least = max(abs(low), abs(high)) / 1000
     if high - low < least:

@@ -67,6 +67,8 @@ def test_projection_keeps_the_plane_and_finds_the_widest_directions() -> None:
     wide[:, 0] = np.cos(np.arange(50))
     found = project(wide, "pca")
     assert abs(np.corrcoef(found[:, 0], wide[:, 2])[0, 1]) == pytest.approx(1, abs=1e-3)
+    large = np.random.default_rng(0).normal(size=(1100, 600)).astype(np.float32)
+    np.testing.assert_array_equal(project(large, "pca"), project(large, "pca"))
 
 
 @pytest.mark.parametrize("samples", [1, 2, 5, 12])

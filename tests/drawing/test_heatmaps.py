@@ -82,6 +82,7 @@ def test_classes_of_a_super_class_stand_together_in_a_box() -> None:
     order = [0, 2, 1, 3, 4]
     expected = [[NUMBERED[row, column].item() for column in order] for row in order]
     np.testing.assert_allclose(cells.images[0].get_array(), expected)
+    assert texts(figure, 0) == [f"{value:.2f}" for row in expected for value in row]
     boxes = [(*box.get_xy(), box.get_width(), box.get_height()) for box in cells.patches]
     assert boxes == [(-0.5, -0.5, 2, 2), (1.5, 1.5, 2, 2), (3.5, 3.5, 1, 1)]
 
