@@ -1,12 +1,13 @@
-"""The cost of a round with each engine, compared with a raw PyTorch loop; and how cost grows.
+"""The cost of a round with each engine, compared with a raw PyTorch loop, and its growth.
 
     python scripts/bench.py [--images DIR] [--repeats 9] [--only jobs|processes|growth]
         [--profile CONTENDER]
 
-Seconds are medians, ratios are to the median of the raw loop (contiguous images, two threads);
-evaluation is off. ``processes`` compares two processes of one thread each with one of them. DIR is
-a folder of CIFAR-10 as images (train/<class>/*, test/<class>/*), by default the environment
-variable FEDEXP_CIFAR10_IMAGES; without it only the digits job runs. Writes
+Seconds are medians. A ratio is the seconds divided by those of the raw loop (contiguous images, two
+threads). Evaluation is off. ``processes`` compares two processes with a single process, with one
+thread in each process. ``growth`` measures large populations and cohorts. DIR is a folder of
+CIFAR-10 as images (train/<class>/*, test/<class>/*), by default the environment variable
+FEDEXP_CIFAR10_IMAGES; without DIR only the digits job runs. Writes
 scripts/results/bench_<cpu or cuda>.json.
 """
 

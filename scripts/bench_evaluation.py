@@ -3,14 +3,14 @@
     python scripts/bench_evaluation.py [--images DIR] [--models 100] [--repeats 3] [--only JOB]
 
 The plain loop loads one model after another, normalises every batch of the whole test split, and
-computes every metric model by model. Ratios are to its seconds in the same run. "forward passes"
-are forward passes only, on normalised inputs. One thread; seconds are the least CPU seconds of all
-repeats, since wall-clock time includes other work on the machine. DIR is a folder of CIFAR-10 as
-images (train/<class>/*, test/<class>/*), by default the environment variable FEDEXP_CIFAR10_IMAGES;
-without it only digits are measured. There are 100 clients. If fewer CIFAR-10 models are measured,
-the clients whose numbers of scored samples are closest to the mean are chosen; the column "samples"
-has this mean. All models are the initial model with added noise. Writes
-scripts/results/evaluation.json.
+computes every metric model by model. A ratio is the seconds divided by the plain loop's seconds in
+the same run. The row "forward passes" has forward passes only, on normalised inputs. PyTorch uses
+one thread. Seconds are the least CPU seconds of all repeats, since wall-clock time includes other
+work on the machine. DIR is a folder of CIFAR-10 as images (train/<class>/*, test/<class>/*), by
+default the environment variable FEDEXP_CIFAR10_IMAGES; without DIR only digits are measured. There
+are 100 clients. If fewer CIFAR-10 models are measured, the clients whose numbers of scored samples
+are closest to the mean are chosen; the column "samples" has this mean. All models are the initial
+model with added noise. Writes scripts/results/evaluation.json.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ JOBS: dict[str, dict[str, list[str]]] = {
 
 
 def with_models(overrides: list[str], count: int, others: Federation | None) -> Federation:
-    """A federation whose store has ``count`` personal models; it shares the samples of others."""
+    """A federation with ``count`` personal models, and with the samples of ``others`` if given."""
     federation = prepare(overrides, always=())
     if others:
         data = others.data
@@ -141,7 +142,7 @@ def samples_per_client(federation: Federation) -> list[float]:
 
 
 def measure(job: Mapping[str, list[str]], models: int, repeats: int) -> list[dict[str, Any]]:
-    """A row for each way; each turn measures all of them."""
+    """A row for each way to score ``models`` models; each repeat measures every way once."""
     federations: dict[str, Federation] = {}
     first: Federation | None = None
     for name, overrides in job.items():
@@ -152,7 +153,7 @@ def measure(job: Mapping[str, list[str]], models: int, repeats: int) -> list[dic
     ways: dict[str, Callable[[], object]] = {
         "plain loop": lambda: one_after_another(plain),
         "forward passes": lambda: forward_passes(plain),
-        **{name: lambda each=each: evaluate(each) for name, each in federations.items()},
+        **{name: partial(evaluate, each) for name, each in federations.items()},
     }
     seconds = dict.fromkeys(ways, math.inf)
     for _ in range(repeats):

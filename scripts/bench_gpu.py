@@ -2,13 +2,13 @@
 
     python scripts/bench_gpu.py [--images DIR] [--minutes 8]
 
-    1. FedNH's run of its Table 1 (CIFAR-10, 200 rounds, conv2cifar, evaluation every 10): at most a
-       minute, without start and loading.
-    2. Ten clients with a small CNN, steps compiled or clients stacked: at least five times as fast
-       as one after another.
-    3. Clients with a ResNet-18: at least 0.9 of the images a second of a plain loop.
+    1. One run of FedNH as in Table 1 of its paper (CIFAR-10, 200 rounds, conv2cifar, evaluation
+       every 10 rounds) takes at most a minute, without start and loading.
+    2. Ten clients with a small CNN train at least five times as fast with the fastest of several
+       ways, such as compiled steps or stacked clients, as with the serial engine.
+    3. Clients with a ResNet-18 train on at least 0.9 times as many images a second as a plain loop.
 
-DIR is a folder of CIFAR-10 as images (train/<class>/*, test/<class>/*); without it the images are
+DIR is a folder of CIFAR-10 as images (train/<class>/*, test/<class>/*). Without DIR the images are
 random, which takes as long. After the given minutes the program skips the remaining measurements.
 The seconds of an unfinished run are estimated from its first rounds. Writes
 scripts/results/bench_gpu.json after every measurement.
@@ -51,26 +51,31 @@ WAYS: dict[str, list[str]] = {
 SHARES_GPU = [*PLAIN, "engine.processes_per_device=4"]
 IMAGES_A_ROUND = 10 * 500
 PER_MEASUREMENT = 9
-"""Rounds; the first two warm up."""
+"""Rounds of one measurement; the first two warm up."""
 
 
 def timed(run: Run, rounds: int, deadline: float) -> Iterator[float]:
     """Seconds of each round, until the deadline."""
+
+    def to_the_end(number: int) -> None:
+        run(number)
+        torch.cuda.synchronize()
+
     for round in range(1, rounds + 1):
         if time.monotonic() > deadline:
             return
         torch.cuda.synchronize()
-        yield seconds_of(lambda number: (run(number), torch.cuda.synchronize()), round)
+        yield seconds_of(to_the_end, round)
 
 
 def median(run: Run, deadline: float) -> float | None:
-    """Of the rounds after the warm-up; None if time ended before there were three of them."""
+    """Median seconds of a round after the warm-up; None if there was time for less than three."""
     seconds = list(timed(run, PER_MEASUREMENT, deadline))[2:]
     return statistics.median(seconds) if len(seconds) >= 3 else None
 
 
 def of_rank(overrides: list[str]) -> float:
-    """``median`` in one of several processes, which must all do the same rounds."""
+    """Like ``median``, without a deadline: all processes must do the same number of rounds."""
     run = fedexp_round(overrides)
     seconds = list(timed(run, PER_MEASUREMENT, float("inf")))
     return statistics.median(seconds[2:])

@@ -1,13 +1,14 @@
 """The cost of a round in other simulators, compared with fedexp and a raw PyTorch loop.
 
-    python scripts/bench_peers.py [--images DIR] [--rounds 5] [--only NAME ...] [--keep DIR]
+    python scripts/bench_peers.py [--images DIR] [--rounds 6] [--only NAME ...] [--keep DIR]
 
 Every peer is installed from PyPI into a throw-away environment on top of this one, so that all use
 the same PyTorch. The row of a peer that does not install or run says why. The job is the same for
 all: model, first weights, samples of each client, batch size, epochs, SGD; no evaluation; all cores
-of the machine. The contenders are started together and do one round in turn, so that other load
-slows all of them alike; the first round of each is not counted. Seconds are medians, ratios are to
-the raw loop. Writes scripts/results/peers.json. Not part of CI: it needs PyPI and minutes.
+of the machine. The contenders are started together and take turns, one round each, so that other
+load slows all of them alike; the first round of each is not counted. Seconds are medians. A ratio
+is the seconds divided by those of the raw loop. Writes scripts/results/peers.json. The script is
+not part of CI, because it needs PyPI and some minutes.
 """
 
 import argparse
@@ -52,7 +53,7 @@ PEER_JOBS = {
 }
 NO_PACKAGE = {"PFLlib": "not installable: no package", "FL-bench": "not installable: no package"}
 PATIENCE = 300
-"""Seconds to wait for one round, the start included."""
+"""Longest wait for one answer of a contender, in seconds; the first wait includes its start."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,13 @@ class DoesNotRunError(Exception):
 
 
 def install(folder: Path, requirement: str) -> Path:
-    """An environment with this package on top of the present one; returns its interpreter."""
+    """Install this package into a new environment on top of this one; return its interpreter."""
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, symlinks=True, with_pip=False)
         (site,) = folder.glob("lib/python*/site-packages")
         (site / "parent.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    command = [python, "-m", "pip", "install", "--quiet", requirement]
+    command = [str(python), "-m", "pip", "install", "--quiet", requirement]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise DoesNotRunError(f"does not install: {last_line(done.stderr)}")
@@ -99,7 +100,7 @@ def last_line(text: str) -> str:
 
 
 def make_task(overrides: list[str], rounds: int) -> Task:
-    """The job as plain data; of fedexp it needs only the model's classes."""
+    """The job as plain data; to read it, only the model's classes are needed from fedexp."""
     config, data = configure(overrides), prepare(overrides).data
     planned = plan(config)
     optimizer = config.optimizer.node
@@ -108,6 +109,7 @@ def make_task(overrides: list[str], rounds: int) -> Task:
         backbone = planned.backbone(input_shape=planned.description.input_shape)
         head = nn.Linear(planned.feature_dim, planned.description.num_classes)
     inputs, labels = data.train.gather(torch.arange(len(data.train)))
+    assert isinstance(config.local.epochs, int)
     return Task(
         nn.Sequential(backbone, head),
         inputs,
@@ -128,7 +130,7 @@ def running(contender: Contender, python: Path, task: Path) -> Iterator[tuple[Co
     ours, theirs = Pipe()
     log = task.with_suffix(f".{contender.program}.log")
     path = os.pathsep.join(map(str, (SCRIPTS, SCRIPTS.parent)))
-    command = [python, "-m", f"benchmark.peers.{contender.program}", str(theirs.fileno())]
+    command = [str(python), "-m", f"benchmark.peers.{contender.program}", str(theirs.fileno())]
     with log.open("w") as output:
         process = subprocess.Popen(
             [*command, *contender.arguments],
@@ -208,7 +210,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the environments there")
     arguments = parser.parse_args()
-    console, rows = Console(), []
+    console = Console()
+    rows: list[dict[str, Any]] = []
     load_before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="fedexp-peers-") as name:
         folder = Path(name)

@@ -2,12 +2,12 @@
 
     python scripts/bench_population.py [--clients 1000 1000000] [--json population.json]
 
-Synthetic(1, 1) with a logistic model, 100 clients a round, one local epoch; sizes are cut at 1,000
-samples. Each method and population runs in its own process. Set-up is everything from the
-config to the first round: data, parts, partition.csv and the picture of the partition. HiCS-FL is
-measured after two rounds of warm-up, when it clusters all clients in each round. A second
-federation resumes from a checkpoint and repeats the last round, and both results are compared. CPU
-seconds depend less on other load than seconds do.
+The data are Synthetic(1, 1), with at most 1,000 samples per client. A logistic model is trained,
+with 100 clients a round and one local epoch. Each method and population runs in its own process.
+Set-up is everything from the config to the first round: data, parts, partition.csv and the picture
+of the partition. HiCS-FL is measured after two rounds of warm-up, when it clusters all clients in
+each round. A second federation resumes from a checkpoint and repeats the last round; its weights
+are compared with those of the first. CPU seconds depend less on other load than seconds do.
 """
 
 import argparse
@@ -51,7 +51,7 @@ SHARED = [
 
 
 class Clock:
-    """Seconds and CPU seconds of named spans; several of one name are listed."""
+    """Seconds and CPU seconds of named spans of time; several spans may have the same name."""
 
     def __init__(self) -> None:
         self.spans: dict[str, list[tuple[float, float]]] = {}
@@ -96,7 +96,12 @@ def measure(method: str, clients: int, rounds: int) -> dict[str, Any]:
         checkpoints, store = Checkpoints(folder, keep=1), federation.store
         with clock.span("checkpoint"):
             checkpoints.save(
-                rounds - 1, 0.0, federation.server, federation.measures, store.states()
+                rounds - 1,
+                0.0,
+                federation.server,
+                federation.measures,
+                federation.coordination,
+                store.states(),
             )
         size = sum(path.stat().st_size for path in folder.glob("checkpoints/*/**/*.*"))
         with clock.span("last round with its figures"):
@@ -125,9 +130,14 @@ def measure(method: str, clients: int, rounds: int) -> dict[str, Any]:
 def restore(federation: Federation, checkpoints: Checkpoints) -> None:
     saved = checkpoints.latest()
     assert saved is not None
-    resources, local = federation.engine.resources, federation.placement.local_clients
-    device = resources.fabric.device
-    saved.restore(federation.server, federation.measures, resources.store, device, local)
+    saved.restore(
+        federation.server,
+        federation.measures,
+        federation.coordination,
+        federation.store,
+        federation.module.device,
+        federation.placement.local_clients,
+    )
 
 
 def ratios(rows: list[dict[str, Any]]) -> dict[str, float]:

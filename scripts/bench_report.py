@@ -1,11 +1,11 @@
-"""How long ``fedexp-report`` takes, against the number of runs.
+"""How long ``fedexp-report`` takes, for several numbers of runs.
 
     python scripts/bench_report.py [--runs 10 50 200]
 
 The command runs the default experiment once. The other runs are copies: four learning rates, five
 partitions, and enough seeds for the number of runs; each copy has random accuracies. The command
-then writes the report with all default files and figures. Ratios are to the seconds of importing
-fedexp. Writes scripts/results/report.json.
+then writes the report with all default files and figures. A ratio is the seconds divided by those
+of importing the command alone. Writes scripts/results/report.json.
 """
 
 import argparse
@@ -28,7 +28,7 @@ CONCENTRATIONS = [0.05, 0.1, 0.3, 1.0, 10.0]
 
 
 def first_run(folder: Path, overrides: list[str]) -> None:
-    """Train the default experiment there."""
+    """Train the default experiment in ``folder``."""
     settings = ["tracking.progress=false", "tracking.wandb.mode=disabled", "checkpoint.keep=0"]
     command = [sys.executable, "-m", "fedexp.train", *settings, *overrides]
     subprocess.run([*command, f"hydra.run.dir={folder}"], check=True, capture_output=True)

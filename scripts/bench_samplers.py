@@ -2,11 +2,11 @@
 
     python scripts/bench_samplers.py [--json scripts/results/samplers.json]
 
-Each sampler runs in its own process, as its YAML file sets it, on random updates: 100 classes, 100
-clients a round. Seconds are the median of five rounds without ``setup``; CPU seconds are shown too,
-since they depend less on other load. Memory is the peak of the process; a second column has the
-memory after importing fedexp. HiCS-FL is measured with its exact clustering and with the landmarks
-that it uses above ``sampler.exact_up_to`` clients.
+Each sampler runs in its own process, with the settings of its YAML file, on random class counts and
+signals of 100 classes; it chooses 100 clients a round. Seconds are the median of five rounds
+without ``setup``; CPU seconds are shown too, since they depend less on other load. Memory is the
+peak of the process; a second column has the memory after importing fedexp. HiCS-FL is measured with
+its exact clustering and with the landmarks that it uses above ``sampler.exact_up_to`` clients.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import logging
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy
@@ -52,10 +53,10 @@ JOBS = [
 
 
 def prepare(job: str, clients: int) -> Sampler:
-    """The sampler as its YAML has it, with a signal of every client."""
+    """The job's sampler, set up; HiCS-FL also gets a random signal of every client."""
     name, changes = CHANGES[job]
-    node = OmegaConf.load(Path(config_folder()) / "sampler" / f"{name}.yaml")
-    sampler: Sampler = build("sampler", {**node, **changes})
+    node: Any = OmegaConf.load(Path(config_folder()) / "sampler" / f"{name}.yaml")
+    sampler: Sampler = build("sampler", {**node, **changes}, Sampler)
     draw = np.random.default_rng(0)
     counts = torch.from_numpy(draw.poisson(1.0, (clients, CLASSES)))
     sampler.setup(Setting(0, ROUNDS, CLASSES, 1, clients, COHORT, counts, {}))

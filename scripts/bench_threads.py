@@ -2,10 +2,11 @@
 
     python scripts/bench_threads.py [--images DIR] [--repeats 3]
 
-Each run is a process of the command: six rounds of the default experiment and, with DIR, a folder
-of CIFAR-10 as images, two rounds of conv2cifar. The settings take turns; the least seconds of local
-training count. The other program multiplies matrices with as many threads as there are cores.
-Ratios are to one thread alone in the same run. Writes scripts/results/threads.json.
+Each run is a process of the command: six rounds of the default experiment, and with DIR, a folder
+of CIFAR-10 as images, also two rounds of conv2cifar. The settings take turns. Of each setting, the
+least seconds of local training in a run count. The other program multiplies matrices with as many
+threads as there are cores. A ratio is the seconds divided by those of one thread alone. Writes
+scripts/results/threads.json.
 """
 
 import argparse
@@ -46,7 +47,7 @@ BUSY = "import torch\na = torch.rand(1500, 1500)\nwhile True: a @ a"
 
 @contextmanager
 def busy(cores: int) -> Iterator[None]:
-    """Another program with this many threads at work; 0 is none."""
+    """While the block runs, run another program with ``cores`` threads; 0: no program."""
     if not cores:
         yield
         return

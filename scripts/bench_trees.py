@@ -3,9 +3,9 @@
     git worktree add ../before COMMIT
     python scripts/bench_trees.py ../before [--repeats 5]
 
-Each run is a process of the command: 60 rounds of the default experiment with the measures that are
-quick. The trees take turns. The seconds of a run are the median over its rounds of selecting,
-training and aggregating. Other programs only add time, so the fastest run of a tree counts.
+Each run is a process of the command: 60 rounds of the default experiment, with quick measures only.
+The runs of the two trees alternate. The seconds of a run are the median over its rounds; a round is
+selecting, training and aggregating. Other programs only add time, so a tree's fastest run counts.
 """
 
 import argparse

@@ -1,11 +1,12 @@
-"""Whether a change of the code keeps every method's results, to the bit.
+"""Checks whether a change of the code keeps every method's results, to the bit.
 
     python scripts/digests.py --to before.json      # on the old commit
     python scripts/digests.py --to after.json --against before.json      # on the new one
 
 Trains every preset of a method, the other options of each socket, the three engines, two processes
-and a resumed run for a few rounds on digits. Writes a digest of the final weights and one of all
-metrics but times; ``--against`` names each run that differs and exits with 1 if there is one.
+and a resumed run for a few rounds on digits. For each run, writes a digest of the final weights and
+a digest of all metrics except times. ``--against`` prints the runs that differ, are gone or are
+new, and exits with 1 if there are any.
 """
 
 import argparse
@@ -85,7 +86,7 @@ def _digests(name: str, overrides: Sequence[str]) -> dict[str, str]:
             result = fedexp.run(words)
         except InputError as error:
             return {"refused": str(error)}
-    metrics = result.metrics.drop(columns=[c for c in result.metrics if c.startswith("time/")])
+    metrics = result.metrics.drop(columns=[c for c in result.metrics if str(c).startswith("time/")])
     numbers = metrics.sort_index(axis=1).to_json(double_precision=15)
     return {
         "weights": result.summary["weights_digest"],
@@ -94,7 +95,7 @@ def _digests(name: str, overrides: Sequence[str]) -> dict[str, str]:
 
 
 def _compare(found: dict[str, dict[str, str]], before: dict[str, dict[str, str]]) -> bool:
-    """Print what differs from ``before``; whether anything does."""
+    """Print the runs that differ from ``before``, are gone or are new; whether there are any."""
     both = found.keys() & before.keys()
     different = sorted(name for name in both if found[name] != before[name])
     for name in different:

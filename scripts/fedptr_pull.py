@@ -3,11 +3,13 @@
     python scripts/fedptr_pull.py --rounds 10 OVERRIDES ...
 
 FedAvg is trained. Before each round every client with data takes one epoch of SGD steps from the
-global model, as in the config but without augmentation, and the norm of the cross-entropy's
-gradient is recorded at each step. FedPTR adds a pull of constant norm, lam sqrt(number of layers),
-at any distance. Where the pull is longer than the cross-entropy's gradient, it determines the
-direction of the steps. The paper does not say what a layer is, so all readings of
-regularizer.layers are counted. OVERRIDES are overrides of fedexp; algorithm=fedavg is set.
+global model, with the config's learning rate, momentum and clipping but without augmentation and
+weight decay. The norm of the cross-entropy's gradient is recorded at each step. FedPTR adds a pull
+whose norm, lam sqrt(number of layers), is the same at any distance. Where the pull is longer than
+the cross-entropy's gradient, the pull determines the direction of the steps. The paper does not say
+what a layer is, so the table has a column for each value of regularizer.layers: the number of
+clients whose gradient at the last step is shorter than the pull. OVERRIDES are overrides of fedexp;
+algorithm=fedavg is set.
 """
 
 import argparse
@@ -29,7 +31,7 @@ from fedexp.regularizers.layers import Grouping, layers_of
 
 
 class Norms(NamedTuple):
-    """Norms of the cross-entropy's gradient of one client in one round."""
+    """A client's number of classes, and the norm of its cross-entropy's gradient at each step."""
 
     classes: int
     by_step: list[float]
@@ -46,7 +48,7 @@ def pulls(overrides: Sequence[str], federation: Federation) -> dict[Grouping, fl
 
 
 def gradient_norms(federation: Federation, config: Config, round: int) -> list[Norms]:
-    """Of every client with data, over one epoch from the global model of this round."""
+    """The norms at every client with data, in one epoch from the global model of this round."""
     resources = federation.engine.resources
     message = federation.server.broadcast(round)
     found = []
@@ -67,7 +69,7 @@ def gradient_norms(federation: Federation, config: Config, round: int) -> list[N
 def one_epoch(
     module: ClientModule, batches: Sequence[tuple[torch.Tensor, torch.Tensor]], config: Config
 ) -> list[float]:
-    """Norm of the gradient at each step of clipped SGD on the cross-entropy."""
+    """Norm of the gradient, before clipping, at each step of clipped SGD on the cross-entropy."""
     parameters = [value for _, value in module.tensor_index.parameters()]
     optimizer = torch.optim.SGD(
         parameters, config.optimizer.node["lr"], config.optimizer.node["momentum"]

@@ -1,13 +1,14 @@
-"""How strong FedSC's two terms are beside the cross-entropy, round by round.
+"""How strong FedSC's two loss terms are compared with the cross-entropy, round by round.
 
     python scripts/fedsc_gradients.py --rounds 6 OVERRIDES ...
 
-After each round, for the global model's features z of 256 test samples: the mean length of z; the
-mean of U(r) over these samples; and the norm of each term's gradient with respect to z, divided by
-that of the cross-entropy's. RPCL has a column for each ``loss.normalizer``, CPDR for each
-``loss.distance``, all at the same model; the run trains with the values of OVERRIDES. Where U(r) is
-over a client's dataset, the gradient is the mean over the clients. OVERRIDES are those of fedexp;
-algorithm=fedsc is set.
+After each round a row is printed, about the global model's features z of 256 test samples. The row
+has the mean length of z; the mean distance U(r) of z from the prototypes r; and the strength of
+each term, which is the norm of the term's gradient with respect to z, divided by the norm of the
+cross-entropy's gradient. The term RPCL has a column for each ``loss.normalizer``, and the term CPDR
+for each ``loss.distance``, all at the same model; the run trains with the values of OVERRIDES. If
+U(r) is over a client's dataset, the strength is the mean over the clients. OVERRIDES are overrides
+of fedexp; algorithm=fedsc is set.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from fedexp.losses.semantic import Distance, Normalizer, cpdr, mean_distances, r
 
 BATCH = 256
 MOST = 1000
-"""About so many training samples of a client are taken for U(r), at most twice as many."""
+"""U(r) is taken over about this number of a client's training samples, at most twice as many."""
 
 
 def spreads(federation: Federation, module: ClientModule, relational: Tensor) -> list[Tensor]:

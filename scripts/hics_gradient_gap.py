@@ -8,13 +8,14 @@ computed for every client k with data: grad F_k is the gradient of the mean loss
 grad F = sum_k (n_k / n) grad F_k the gradient on all samples; eta is the round's learning rate. The
 paper does not give its eta, so its scale cannot be compared.
 
-NAME.csv has a row for each round and client. NAME.png shows all of them with two envelopes
+NAME.csv has a row for each round and client. NAME.png shows each row as a point, and two envelopes
 
     kappa - rho exp(beta (H - ln C)),
 
-which are fitted so that 2.5 % of the points are above the upper and 2.5 % below the lower one
-(quantile regression), unless ``--envelope`` gives them. Defaults are digits, 50 clients and 20
-rounds, less than a minute; the paper's are 250 clients and 500 rounds, for Fashion-MNIST with
+which are fitted by quantile regression, so that 2.5 % of the points are above the upper envelope
+and 2.5 % below the lower envelope. ``--envelope`` gives other envelopes. Defaults are digits, 50
+clients and 20 rounds, which take less than a minute. The paper has 250 clients and 500 rounds, for
+Fashion-MNIST with
 
     protocol=hics_fmnist data=fashion_mnist sampler=random clients.count=250 rounds=500
 
@@ -63,7 +64,7 @@ class Envelope(NamedTuple):
     kappa: float
 
     def __call__(self, entropies: np.ndarray, num_classes: int) -> np.ndarray:
-        """Its values at ``entropies`` [n], in nats."""
+        """The curve's values at the label ``entropies`` [n], which are in nats."""
         return self.kappa - self.rho * np.exp(self.beta * (entropies - math.log(num_classes)))
 
 
@@ -127,7 +128,7 @@ def fit_envelope(
 
 
 def draw(table: pd.DataFrame, envelopes: Sequence[Envelope]) -> Figure:
-    """Points and curves."""
+    """Draw the rows of the table as points, and the envelopes as curves."""
     num_classes = table.attrs["num_classes"]
     figure = empty_figure(6, 4.4)
     axes = figure.subplots()

@@ -3,7 +3,7 @@
     python scripts/notebooks.py                # all of them
     python scripts/notebooks.py notebooks/08*  # some
 
-Each runs in a temporary folder. Paths of this machine, times and progress do not go into the files.
+Each notebook runs in a temporary folder. Paths of this machine, times and progress are not stored.
 """
 
 import base64
@@ -66,7 +66,7 @@ def _portable(output: NotebookNode) -> NotebookNode:
 
 
 def main() -> None:
-    for path in map(Path, sys.argv[1:] or sorted(FOLDER.glob("*.ipynb"))):
+    for path in [Path(each) for each in sys.argv[1:]] or sorted(FOLDER.glob("*.ipynb")):
         notebook = execute(path)
         nbformat.write(notebook, path)
         print(f"{path}: {path.stat().st_size / 1000:.0f} kB", flush=True)

@@ -19,7 +19,7 @@ RESULTS, PAGE = "leaderboard.csv", "leaderboard.md"
 
 
 def write(results: pd.DataFrame, folder: Path) -> list[Path]:
-    """Write ``leaderboard.csv``, ``leaderboard.md`` and the pictures; returns the files."""
+    """Write ``leaderboard.csv``, ``leaderboard.md`` and the pictures; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = pictures(results)
     names = [f"![{title}]({name}.png)" for name, title, _ in drawn]

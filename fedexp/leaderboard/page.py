@@ -63,7 +63,7 @@ def _accuracies(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table
     for method in [*ranks.index, *sorted(set(frame["method"]) - set(ranks.index))]:
         texts = [_accuracy(found.get((cell, method))) for cell in cells]
         rows.append([method, f"{ranks[method]:.1f}" if method in ranks else "", *texts])
-    notes = ["Mean ± standard deviation over seeds, after trials with the best setting of all.", STAR]
+    notes = ["Mean ± standard deviation over seeds; after trials, with the best setting.", STAR]
     notes.append("The interval is of the paired differences to fedavg, seed by seed.")
     return Table(_title(metric), ["method", "mean rank", *cells], rows, notes=notes)
 
@@ -113,7 +113,7 @@ def _costs(finals: pd.DataFrame, cells: Sequence[str]) -> Table:
 
 
 def _settings(results: pd.DataFrame, cells: Sequence[str], budget: int) -> Table:
-    """The table of chosen settings; it is blank where the preset without changes was chosen."""
+    """The table of chosen settings; a blank cell means the preset without changes."""
     best = chosen(results, budget).drop_duplicates(["cell", "method"])
     table = best.pivot(index="method", columns="cell", values="setting").reindex(
         columns=list(cells)

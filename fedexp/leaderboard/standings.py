@@ -48,8 +48,8 @@ def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd
 def by_mean_rank(frame: pd.DataFrame) -> pd.Series:
     """Method -> mean rank over the cells, the best method first.
 
-    Cells with fewer than half of the methods do not count. A method without a rank in some cell
-    that counts is absent.
+    Cells with fewer than half of the methods do not count. A method is absent if it lacks a rank in
+    a cell that counts.
     """
     ranks = frame.pivot(index="method", columns="cell", values="rank")
     ranks = ranks.dropna(axis="columns", thresh=math.ceil(len(ranks) / 2)).dropna()

@@ -60,11 +60,11 @@ class Tuning:
         return frozenset([*self.common, *(key for axes in self.own.values() for key in axes)])
 
     def settings(self, algorithm: str) -> list[Setting]:
-        """The settings to try, in order: the preset, settings of common keys, then of own keys."""
+        """The settings to try: the first settings of the grid, as many as the largest budget."""
         return self._grid(algorithm)[: max(self.budgets)]
 
     def _grid(self, algorithm: str) -> list[Setting]:
-        """All combinations of the values; their number does not depend on the budgets."""
+        """All combinations of the values: the preset first, combinations with own keys last."""
         found: list[Setting] = [()]
         for axes in (self.common, self.own.get(algorithm, {})):
             for key, values in axes.items():
@@ -84,7 +84,7 @@ class Tuning:
         ]
 
     def one_trial_each(self, jobs: Iterable[Job]) -> list[Job]:
-        """One job of each experiment and method, with all tuned keys overridden, for a check."""
+        """One job of each experiment and method, with all tuned keys overridden, to check them."""
         return [[*job, *self._grid(algorithm_of(job))[-1]] for job in _rows(jobs)]
 
     def finals(self, jobs: Sequence[Job], scores: Sequence[float]) -> list[Job]:
@@ -108,8 +108,8 @@ class Tuning:
 def choice(scores: Sequence[float], budget: int) -> int:
     """The index of the best of the first ``budget`` trials.
 
-    Of equally good trials, the first is chosen. A trial with NaN has failed. If all trials failed,
-    the first trial is chosen.
+    Of equally good trials, the first is chosen. A trial with the score NaN has failed. If all
+    trials failed, the first trial is chosen.
     """
     tried = [-math.inf if math.isnan(score) else score for score in scores[:budget]]
     return tried.index(max(tried))

@@ -43,8 +43,9 @@ def compare(
 def measure(job: list[str], contenders: list[Contender], repeats: int) -> list[list[float]]:
     """Seconds of a round of each contender, ``repeats`` times after a warm-up.
 
-    The order changes from turn to turn, so that other load slows all of them alike. A turn is two
-    rounds, of which the second is timed: in a run, too, another round has just ended.
+    The contenders take turns, in alternating order, so that other load slows all of them alike. A
+    turn is two rounds, of which only the second is timed, because in a real run, too, a round
+    follows another round.
     """
     with ExitStack() as stack:
         runs = [stack.enter_context(in_own_processes(each, job)) for each in contenders]
@@ -59,7 +60,10 @@ def measure(job: list[str], contenders: list[Contender], repeats: int) -> list[l
 
 @contextmanager
 def in_own_processes(contender: Contender, job: list[str]) -> Iterator[Run]:
-    """Rounds in processes of the contender's own, which sleep while others are measured."""
+    """Yield a function that does a round in the contender's own processes.
+
+    These processes sleep while other contenders are measured.
+    """
     processes, threads = contender.processes, contender.threads
     overrides = [*job, *contender.overrides, f"engine.devices={processes}"]
     with Listener() as listener:

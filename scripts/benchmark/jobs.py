@@ -21,7 +21,7 @@ if CUDA:
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to do a job: ``processes`` of ``threads`` each with these ``overrides``."""
+    """One way to do a job: config ``overrides``, ``processes``, and ``threads`` per process."""
 
     name: str
     overrides: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ else:
     ]
 
 PROCESSES = [each for each in CONTENDERS if each.threads == 1 and each.overrides == CHANNELS_LAST]
-"""One process and two, of one thread each; one process is the first."""
+"""Contenders with one process and with two, of one thread each; the first has one process."""
 
 TARGETS = {
     ("CIFAR-10, conv2cifar, 10 clients", "serial, channels_last"): 0.85,
@@ -68,7 +68,7 @@ TARGETS = {
 
 
 def select_jobs(images: str | None) -> dict[str, list[str]]:
-    """The jobs that can run, with the folder of CIFAR-10 images put in where one is given."""
+    """The jobs that can run; jobs on CIFAR-10 can run only if its folder ``images`` is given."""
     return {
         name: [*overrides, f"data.root={images}"] if "CIFAR" in name else overrides
         for name, overrides in JOBS.items()

@@ -37,7 +37,7 @@ def shares(stats: pstats.Stats) -> list[tuple[str, float]]:
 
 
 def package_of(file: str) -> str:
-    """Of a function in this file, as ``cProfile`` names it."""
+    """The package of a function that is in ``file``, which is a file's name in ``cProfile``."""
     if file == "~":
         return "compiled code"
     known = (_PACKAGES[part] for part in reversed(PurePath(file).parts) if part in _PACKAGES)

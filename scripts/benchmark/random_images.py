@@ -1,4 +1,4 @@
-"""Random images in place of CIFAR-10: for times, where there are no files."""
+"""Random images in place of CIFAR-10, to measure times where the dataset's files are missing."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ Channels = tuple[float, float, float]
 
 
 class RandomImages(Source):
-    """Random images with CIFAR-10's numbers of images, classes and pixels, normalised like it."""
+    """Random images with CIFAR-10's normalisation and its numbers of images, classes and pixels."""
 
     def __init__(
         self, mean: Channels = (0.4914, 0.4822, 0.4465), std: Channels = (0.2023, 0.1994, 0.201)

@@ -46,8 +46,8 @@ def prepare(
 
     Args:
         overrides: as typed on the command line.
-        always: overrides before them; by default FedAvg, endless, without evaluation.
-        folder: for clients' tensors beyond ``clients.ram_gib``.
+        always: overrides that come before; by default endless FedAvg without evaluation.
+        folder: the folder for clients' tensors that do not fit into ``clients.ram_gib``.
     """
     config = configure(overrides, always)
     planned, fabric = plan(config), make_fabric(config.engine)
@@ -56,7 +56,7 @@ def prepare(
 
 
 def fedexp_round(overrides: list[str]) -> Run:
-    """A round without evaluation."""
+    """Make the function that does one round with fedexp, without evaluation."""
     federation = prepare(overrides)
 
     def run(round: int) -> None:
@@ -66,7 +66,7 @@ def fedexp_round(overrides: list[str]) -> Run:
 
 
 def raw_round(overrides: list[str]) -> Run:
-    """The same round in plain PyTorch: FedAvg with SGD."""
+    """Make the function that does the same round in plain PyTorch: FedAvg with SGD."""
     own = [each for each in overrides if each != RAW]
     config, federation = configure(own), prepare(own)
     planned = plan(config)
@@ -100,6 +100,7 @@ def raw_round(overrides: list[str]) -> Run:
                 momentum=optimizer["momentum"],
                 weight_decay=optimizer["weight_decay"],
             )
+            assert isinstance(config.local.epochs, int)
             for _ in range(config.local.epochs):
                 shuffled = index[torch.randperm(len(index), device=index.device)]
                 for chunk in shuffled.split(config.local.batch_size):

@@ -1,4 +1,4 @@
-"""Flower, with its simulation engine on Ray: as many clients at once as there are cores."""
+"""The job in Flower, with its simulation engine on Ray: each core trains one client at a time."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""fluke."""
+"""The job in fluke."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""fedexp; further arguments are config overrides."""
+"""The job in fedexp; further arguments of the program are config overrides."""
 
 import sys
 

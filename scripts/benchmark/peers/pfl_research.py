@@ -1,4 +1,4 @@
-"""pfl-research. It takes a client's samples in the same order in every epoch."""
+"""The job in pfl-research, which takes a client's samples in the same order in every epoch."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""A loop as a researcher would write it by hand."""
+"""The job in plain PyTorch: a loop as a researcher would write it by hand."""
 
 import torch
 

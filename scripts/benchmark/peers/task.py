@@ -65,7 +65,7 @@ class Task:
 
 
 class Clock:
-    """Times the rounds that the driver asks for."""
+    """Times the rounds that ``bench_peers.py`` asks for, through a connection to that program."""
 
     def __init__(self, package: str) -> None:
         descriptor = int(sys.argv[1])
@@ -74,7 +74,7 @@ class Clock:
         self._connection.send(version(package))
 
     def start(self) -> None:
-        """Wait until a round is asked for."""
+        """Wait until the next round is asked for; then start to measure."""
         self._connection.recv()
         self._start = time.perf_counter()
 
@@ -82,12 +82,12 @@ class Clock:
         self._connection.send(time.perf_counter() - self._start)
 
     def finish(self, loss: float) -> None:
-        """After the last round, with the final model's loss."""
+        """Send the final model's loss; call this after the last round."""
         self._connection.send(loss)
 
 
 @cache
 def load() -> Task:
-    """The task, for each process of a contender."""
+    """The task; each process of a contender reads it once."""
     task: Task = torch.load(os.environ["PEERS_TASK"], weights_only=False)
     return task
