@@ -19,7 +19,8 @@ __all__ = ["RunResult", "load", "report", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when asked for: torch takes seconds, and ``fedexp --help`` should not wait for it.
+    # A module is imported when its name is used: the import of torch takes seconds, for which
+    # ``fedexp --help`` should not wait.
     if name == "run":
         from fedexp.train import run
 

@@ -14,10 +14,10 @@ class InputError(ValueError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run stopped at a signal, such as Ctrl-C; all finished rounds are saved.
+    """The run stopped at a signal, such as Ctrl-C; its last checkpoint, if any, can be resumed.
 
     Attributes:
-        signal: the signal.
+        signal: the signal that stopped the run.
     """
 
     def __init__(self, signal: signal.Signals) -> None:

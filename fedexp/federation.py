@@ -32,7 +32,7 @@ class Federation:
         sampler: chooses the cohorts.
         engine: trains clients.
         quarantine: refuses updates and merged weights that are not finite.
-        measures: the measures of the run.
+        measures: evaluates the models and computes the metrics of a round.
         tracker: gets the record of every round.
         ranks: the processes of the run.
         placement: decides which process trains which client.
@@ -84,8 +84,8 @@ class Federation:
         Args:
             rounds: T, the number of rounds.
             done: number of rounds already trained; their results are in the server and the store.
-            stops_after: called with each round's number after the round; returns whether training
-                ends there. Before it saves a checkpoint, it must call ``log_pending``.
+            stops_after: round -> whether training ends after this round; called after each round.
+                A ``stops_after`` that saves a checkpoint must first call ``log_pending``.
 
         Returns:
             The number of the last round.
@@ -122,10 +122,10 @@ class Federation:
         return self.evaluate(self.server.broadcast(round))
 
     def select(self, message: Message, request: Request) -> Selected:
-        """Choose the cohort, or the smaller number of clients that ``request`` asks for.
+        """Choose the cohort, or fewer clients if ``request`` asks for fewer.
 
-        A sampler may first ask some clients for values, and then choose by the answers.
-        Clients may drop out, or be too slow for a simulated deadline.
+        A sampler may first ask some clients for values, and then choose by the answers. Chosen
+        clients do not train if they drop out or are too slow for a simulated deadline.
         """
         exchange, faults = self.measures.exchange, self.engine.resources.faults
         present = self.system.available(self.sampler.with_data, request.busy, request.waits)

@@ -17,7 +17,7 @@ def main() -> None:
 
 @hydra_api.command(config_folder())
 def job(cfg: DictConfig) -> None:
-    """Write ``partition.png`` and ``partition.csv``; print the table and both files' paths."""
+    """Write ``partition.png`` and ``partition.csv``; print the table and the paths of the files."""
     from fedexp.config.schema import validate
 
     hydra_config = HydraConfig.get()

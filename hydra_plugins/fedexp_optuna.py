@@ -165,7 +165,7 @@ class _TrialLauncher(Launcher):
             raise _StoppedError(reason)
         for result in results:
             if result.status is JobStatus.COMPLETED and math.isnan(result.return_value):
-                result.return_value = None  # the study would take NaN for its own error
+                result.return_value = None  # a failed trial; NaN would end the whole study
             else:
                 self.succeeded += result.status is JobStatus.COMPLETED
         return results

@@ -34,7 +34,7 @@ class _QueueLauncher(BaseSubmititLauncher):  # type: ignore[misc]
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Queue the jobs and wait for them. Raises InputError if the queue lost one."""
+        """Queue the jobs and wait for them. Raises InputError if the queue lost a job."""
         from submitit.core.utils import FailedJobError, UncompletedJobError
 
         folder = Path(self.config.hydra.sweep.dir)

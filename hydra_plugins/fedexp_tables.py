@@ -36,8 +36,8 @@ class TableSweeper(Sweeper):
 
     Args:
         params: key -> values that a preset sweeps, in all combinations.
-        parts: the parts of a table whose jobs are not all combinations of ``params``; see
-            ``fedexp.papers.sweep``.
+        parts: for a table whose jobs are not all combinations of ``params``: the table's parts,
+            each with further keys and values; see ``fedexp.papers.sweep``.
         cells: names or patterns of a table's experiments to run; None for all experiments.
         tune: how each method of a table is tuned before it runs with all seeds, see
             ``fedexp.leaderboard.tuning``. If None, or if it has no budgets, no method is tuned.
@@ -117,7 +117,7 @@ class TableSweeper(Sweeper):
         return results
 
     def _check(self, jobs: Sequence[Sequence[str]]) -> None:
-        """Compose each configuration. Raises HydraException with the job's varying overrides."""
+        """Compose each job's config. A HydraException names the overrides in which jobs differ."""
         everywhere = set.intersection(*map(set, jobs))
         for job in without_seeds(jobs):
             try:

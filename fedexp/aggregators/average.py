@@ -22,15 +22,15 @@ class Average(Aggregator):
 
     w = sum_k a_k w_k / sum_k a_k, where w_k are the weights of client k. The factor a_k is the
     client's number of samples n_k (McMahan et al., AISTATS 2017, Alg. 1) or 1. A subclass may use
-    other factors.
+    other factors. A client that was drawn several times counts several times.
 
     Float buffers (BatchNorm statistics) are averaged like weights. Integer buffers are copied from
     the client with the most samples. If several clients have the most, the client with the lowest
-    number is chosen. The sums are in float64: the order of the updates changes the result by far
+    number is chosen. The sums are in float64, so the order of the updates changes the result by far
     less than the rounding to float32.
 
     Attributes:
-        total: the sum of a_k over the updates added so far.
+        total: the sum of the factors of the updates added so far; see ``factor``.
     """
 
     total: float
@@ -50,7 +50,7 @@ class Average(Aggregator):
         self.add_weighted(own, self.factor(own))
 
     def factor(self, update: PartUpdate) -> float:
-        """The update's weight: a_k times how often the client was drawn for the cohort.
+        """The update's factor: a_k times how often the client was drawn for the cohort.
 
         a_k is the client's number of samples, or 1 with uniform weights.
         """
@@ -88,7 +88,7 @@ class Average(Aggregator):
         self._integers = integers[largest.index(self._largest)]
 
     def merge(self, current: Tensors) -> Tensors:
-        """Return the average of the cohort's models, or ``current`` if all their weights are 0."""
+        """Return the average of the cohort's models, or ``current`` if the factors' sum is 0."""
         if not self.total:
             self._reset()
             return current

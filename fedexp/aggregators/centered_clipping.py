@@ -19,8 +19,8 @@ class CenteredClipping(GlobalStep):
 
         v <- v + mean_k (s_k - v) min(1, tau / ||s_k - v||).
 
-    The paper clips the clients' momenta. Here the clients' steps are clipped, because a client does
-    not take part in every round.
+    The paper clips the clients' momenta. Here the clients' steps are clipped instead: a client that
+    does not take part in every round has no up-to-date momentum.
 
     Args:
         radius: tau, the largest norm of s_k - v after clipping.
@@ -46,7 +46,7 @@ class CenteredClipping(GlobalStep):
                 clipped = torch.einsum("k,k...->k...", factors.to(x), x - center[name])
                 center[name] = center[name] + clipped.mean(dim=0)
         if all(value.isfinite().all() for value in center.values()):
-            self._center = center  # the server refuses weights that are not finite
+            self._center = center  # otherwise the server refuses the weights, and v must not change
         return center
 
     def server_state(self) -> dict[str, Any]:

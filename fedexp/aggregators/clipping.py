@@ -69,7 +69,7 @@ class NormClipped(Average):
 
 
 def clipping_metrics(norms: list[float], bound: float) -> dict[str, float]:
-    """The metrics ``aggregator/clipped`` and ``aggregator/step_norm`` of a cohort.
+    """The share of clipped steps (``aggregator/clipped``) and mean norm (``aggregator/step_norm``).
 
     Args:
         norms: the norms of the clients' steps before clipping.

@@ -105,7 +105,7 @@ class Disco(Gathered):
     def setup(self, setting: Setting) -> None:
         """Compute the target class distribution T.
 
-        Raises InputError if the target is ``population`` and its class counts are unknown.
+        Raises InputError if the target is ``population`` and the class counts are unknown.
         """
         self._target = torch.full((setting.num_classes,), 1 / setting.num_classes)
         if self.target == "population":

@@ -28,17 +28,17 @@ class FisherWeighted(Average):
     weights w_k (FedAS; Yang et al., CVPR 2024). F_k is the Fisher information of client k's trained
     model on the client's data. F_k is the mean of g g^T over the samples x with their labels y,
     where g is the gradient of log p(y | x) with respect to all trained parameters, including
-    private ones. So tr(F_k) is the mean of ||g||^2. The model is in eval mode, and the data are not
-    augmented.
+    private ones. So tr(F_k) is the mean of ||g||^2. The model is in eval mode.
 
     A client sends one number, tr(F_k). If tr(F_k) is 0, the client sends the smallest positive
     number.
 
     Args:
-        gradients: ``sample`` computes tr(F_k) as above. ``batch`` follows the released code: for
-            each batch of the first local epoch it computes the gradient of the mean loss, and it
-            adds the squared norms of these gradients. The sum grows with the number of batches. It
-            is smaller if the samples of a batch have different gradients.
+        gradients: ``sample`` computes tr(F_k) as above, on data without augmentation. ``batch``
+            follows the released code: for each (augmented) batch of the first local epoch it
+            computes the gradient of the mean loss. In place of tr(F_k) the client then sends the
+            sum of the squared norms of these gradients. This sum grows with the number of batches.
+            The sum is smaller if the samples of a batch have different gradients.
         batch_size: samples in a batch, if ``gradients`` is ``batch``.
     """
 
@@ -50,7 +50,7 @@ class FisherWeighted(Average):
         self.gradients, self.batch_size = gradients, batch_size
 
     def setup(self, setting: Setting) -> None:
-        """Remember the parameters and how many samples' gradients fit into memory."""
+        """Store the parameters' names, and how many samples' gradients are computed at a time."""
         self._names = sorted(setting.parameter_shapes)
         numbers = sum(shape.numel() for shape in setting.parameter_shapes.values())
         self._chunk = max(1, min(1000, _NUMBERS // max(1, numbers)))
@@ -58,7 +58,8 @@ class FisherWeighted(Average):
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Prepare the layers for computing the gradients of single samples.
 
-        This is done before training, because it may change the rounding of a layer's results.
+        The preparation may change the rounding of a layer's results. It comes before training, so
+        that the rounding is the same in every round.
         """
         for layer in client.backbone.modules() if self.gradients == "sample" else ():
             if prepare := getattr(layer, "prepare_for_vmap", None):

@@ -24,9 +24,9 @@ class FLTrust(GlobalStep):
     global model on this dataset as a client does (Algorithm 1), with the local optimizer and the
     cross-entropy. g_0 is the resulting step, and g_k is the step of client k. The client's trust
     score is max(0, cos(g_k, g_0)). After each g_k is rescaled to the norm of g_0, the global step
-    is lr * sum_k score_k g_k / sum_k score_k (Algorithm 2). If all scores are 0, the parameters do
-    not change. g_0 and g_k contain only the trained parameters. Float buffers are averaged with the
-    trust scores as weights.
+    is lr * sum_k score_k g_k / sum_k score_k (Algorithm 2). g_0 and g_k contain only the trained
+    parameters. Float buffers are averaged with the trust scores as weights. If all scores are 0,
+    parameters and float buffers do not change.
 
     Approximations: when the server trains, BatchNorm uses the global statistics and dropout is not
     active. The root dataset is drawn from the clients' training data before any attack; the clients
@@ -95,7 +95,8 @@ class FLTrust(GlobalStep):
     def global_step(self, steps: Tensors) -> Tensors:
         """The mean of the clients' steps, weighted by trust.
 
-        Before, each step is rescaled to the norm of the server's own step.
+        First, the parameters of each step are rescaled to the norm of the server's own step. Their
+        mean is multiplied by ``lr``.
         """
         cosines, lengths, own = compared(steps, self._own_step)
         trust = cosines.clamp(min=0)

@@ -41,14 +41,14 @@ class Gathered(Aggregator):
 
 
 def middle_by_size(updates: Sequence[PartUpdate]) -> PartUpdate:
-    """The update with the median number of samples; of two middle ones, the one with fewer.
+    """The update with the median number of samples; if two are in the middle, the smaller one.
 
-    With the median, no client can get chosen by reporting a huge number of samples.
+    So a client cannot make the server choose its update by reporting a huge number of samples.
     """
     by_size = sorted(updates, key=lambda update: update.num_samples)
     return by_size[(len(by_size) - 1) // 2]
 
 
 def rounded_down(share: float, count: int) -> int:
-    """Round the product share * count down. A tolerance hides float errors: 0.29 of 100 is 29."""
+    """Compute share * count, rounded down; a tolerance hides float errors: 0.29 * 100 gives 29."""
     return int(share * count + 1e-9)

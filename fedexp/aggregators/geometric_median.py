@@ -17,8 +17,7 @@ class GeometricMedian(GlobalStep):
 
     Args:
         iterations: the number of iterations of the algorithm in each round.
-        smoothing: nu. If a client's distance from the median is smaller than nu, it is replaced by
-            nu.
+        smoothing: nu. A client's distance from the median counts as nu if it is smaller than nu.
     """
 
     def __init__(self, iterations: PositiveInt, smoothing: PositiveFloat) -> None:

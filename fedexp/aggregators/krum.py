@@ -19,7 +19,8 @@ class Krum(Gathered):
     squared distances to the K - f - 2 nearest other updates, or to the nearest one if this number
     is smaller than 1. If scores are equal, the lowest client number comes first. The paper's
     guarantee needs 2f + 2 < K and identically distributed data. With non-IID data benign updates
-    are far apart, so the rule drops some benign updates too.
+    are far apart, so the rule drops some benign updates too. A client that was drawn twice sends
+    one of the K updates, but counts twice in the mean.
 
     Args:
         byzantine: f / K, the assumed share of Byzantine clients; f is rounded down.
@@ -34,7 +35,7 @@ class Krum(Gathered):
         self.byzantine, self.keep = byzantine, keep
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
-        """The unweighted mean of the m = ``keep`` updates with the lowest Krum scores."""
+        """The mean of the m updates with the lowest Krum scores, not weighted by samples."""
         byzantine_clients = rounded_down(self.byzantine, len(updates))
         scores = krum_scores(squared_distances(updates, current), byzantine_clients)
         best = scores.sort(stable=True).indices[: self.keep or len(updates) - byzantine_clients]

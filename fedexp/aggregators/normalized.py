@@ -37,9 +37,11 @@ class Normalized(ServerStep):
         (1 - (1 - eta mu)^tau_i) / (eta mu)                     for FedProx with plain SGD.
 
     In general, ||a_i||_1 is the distance that a constant gradient of 1 moves a parameter at
-    learning rate 1. With optimizers other than SGD, ||a_i||_1 is replaced by tau_i. A client takes
-    more steps if it has more data or is faster. The division prevents that such a client gets a
-    larger weight. If all clients take the same number of plain SGD steps, the method is FedAvg.
+    learning rate 1. With optimizers other than SGD, ||a_i||_1 is replaced by tau_i.
+
+    A client takes more local steps if it has more data or is faster. Without the division, more
+    local steps would give this client a larger weight. If all clients take the same number of plain
+    SGD steps, the method is FedAvg.
 
     Weight decay counts as a part of the gradients. The steps of all phases of local training count,
     as in SCAFFOLD.
@@ -52,8 +54,8 @@ class Normalized(ServerStep):
         effective: with ``steps``, as in the paper, tau_eff is the mean of tau_i. With ``norms`` it
             is the mean of ||a_i||_1, as in the released code with momentum. The server then moves
             as far as in FedAvg.
-        mu: the strength of a penalty (mu/2) ||w - w^t||^2 in the local objective, or 0 for no
-            penalty.
+        mu: the strength of the penalty (mu/2) ||w - w^t||^2 that ``regularizer=proximal`` adds to
+            the local objective; 0 without this penalty. It is used only for ||a_i||_1.
     """
 
     forbids = MappingProxyType(
@@ -98,5 +100,5 @@ class Normalized(ServerStep):
         return self.factor(update) * reported.item()
 
     def step_size(self, total: float, step: Tensors) -> float:
-        """The factor tau_eff of the average step: the average of the clients' terms."""
+        """The step size tau_eff: the average of the clients' terms (see ``summand``)."""
         return total / self.total

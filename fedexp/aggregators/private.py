@@ -44,9 +44,9 @@ class Private(Aggregator):
 
     ``privacy/epsilon`` is an approximation. Its formula assumes that each of the N clients with
     data takes part independently with probability q = K / N (Poisson sampling); the proof does not
-    cover cohorts of fixed size K. The noise comes from the run's seed: a person who knows the seed
-    can subtract the noise. A log line at the start states these two limits. Metrics are logged
-    without noise.
+    cover cohorts of fixed size K. In a simulation the noise comes from the run's seed, so a person
+    who knows the seed can subtract the noise. (In a deployment the noise has a secret seed.) A log
+    line at the start states these limits. Metrics are logged without noise.
 
     Only parameters may be sent. Parts that report to the server, buffers such as BatchNorm's, and
     samplers whose draws depend on the data are refused.

@@ -141,7 +141,7 @@ class Adagrad(Adaptive):
         super().__init__(weighting, lr, beta1, beta2=0, tau=tau)
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """The sum of delta^2 over all rounds, where delta is the average step."""
+        """The second moment ``v`` plus delta^2, where delta is the average step."""
         return v + squared
 
 

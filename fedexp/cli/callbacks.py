@@ -43,7 +43,7 @@ class AdaptPlugins(Callback):
     """Replaces other packages' sweepers and launchers with fedexp's subclasses.
 
     The subclasses handle failed jobs, signals and time limits like fedexp's own sweeps. Options
-    keep their names and defaults.
+    keep their names and defaults, except that Optuna's sampler gets ``seed`` by default.
     """
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
@@ -52,7 +52,7 @@ class AdaptPlugins(Callback):
             for node in (config.hydra.sweeper, config.hydra.launcher):
                 node._target_ = _OWN_PLUGINS.get(node._target_, node._target_)
             sampler = config.hydra.sweeper.get("sampler")
-            if sampler is not None and sampler.get("seed", 0) is None:  # Optuna's seed
+            if sampler is not None and sampler.get("seed", 0) is None:  # Optuna would draw one
                 sampler.seed = config.seed
 
 
@@ -62,7 +62,8 @@ class SweepTable(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra in the parent after the last job; exits with 1 if a job failed.
 
-        In a contest, where trials may fail, it only names the failed jobs.
+        In a contest, where trials may fail, it only names the failed jobs and the command that
+        writes the contest's tables.
         """
         from fedexp.papers.report import PaperReport
         from fedexp.reporting.sweep import jobs, report_sweep

@@ -33,7 +33,7 @@ _HYDRA_FLAGS = ("cfg", "help", "info", "multirun", "package", "resolve", "run", 
 
 
 def config_folder() -> str:
-    """The folder of the config tree: inside the installed package, or in a clone beside it."""
+    """The folder of the config tree: inside an installed package, beside the package in a clone."""
     package = Path(__file__).resolve().parents[1]
     candidates = [package / "conf", package.parent / "conf"]
     return str(next(path for path in candidates if (path / "config.yaml").is_file()))

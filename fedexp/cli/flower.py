@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     overrides = list(options.overrides)
     if options.own_data:
-        overrides.append("partition=iid")  # of one client, which then gets all samples
+        overrides.append("partition=iid")  # at a node, one client then gets all samples
     try:
         unchecked, choices = composed(overrides)
         config, left_out = without_simulated_measures(validate(unchecked))

@@ -20,8 +20,8 @@ def register_help_resolver() -> None:
 def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str]) -> str:
     """The config groups and their options, one group per line, without the papers' tables.
 
-    Groups with a single option, such as ``tracking``, are left out. The options of an installed
-    package are followed by its name and version.
+    Groups whose only option is ``default``, such as ``tracking``, are left out. The options of an
+    installed package are followed by its name and version.
 
     Args:
         sources: ``hydra.runtime.config_sources``; the folders among them are searched.

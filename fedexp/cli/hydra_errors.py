@@ -51,7 +51,7 @@ def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
 
 
 def _suggestion(text: str, overrides: Sequence[str], folder: Path) -> str:
-    """Advice after Hydra's message about an unknown key or a missing extra; may be empty."""
+    """Advice after Hydra's message about an unknown key or a missing ``=`` or extra, or empty."""
     if "missing EQUAL" in text:
         return " Write GROUP=OPTION or KEY=VALUE."
     if unknown := _quoted(text, "Could not override '"):

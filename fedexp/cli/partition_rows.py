@@ -15,10 +15,10 @@ _ROWS = 40
 
 
 def print_partition(path: Path, console: Console) -> None:
-    """Print ``partition.csv``: each client's class counts, their sum and its number of classes.
+    """Print ``partition.csv``: each client's class counts, number of samples and of classes.
 
-    If the columns of the classes do not fit, one column names each client's largest class.
-    At most the first 40 clients are printed.
+    If the columns of the classes do not fit, one column names each client's largest class. At most
+    the first 40 clients are printed.
     """
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.reader(file)

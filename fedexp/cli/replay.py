@@ -42,13 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _systems(words: Sequence[str]) -> tuple[list[Path], dict[str, dict[str, Any]]]:
-    """Divide the words into folders and devices.
+    """Divide the words of the command line into folders and simulated devices.
 
     Returns:
         The folders, and each option of ``system`` -> the config node ``system`` with this option.
 
     Raises:
-        InputError: there is no folder, no ``system=``, or an override of another key.
+        InputError: there is no folder, not exactly one ``system=``, or an override of another key.
     """
     overrides = [word for word in words if "=" in word and not Path(word).exists()]
     paths = [Path(word) for word in words if word not in overrides]

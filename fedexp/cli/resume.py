@@ -197,7 +197,7 @@ def make_folder(key: str, folder: Path) -> Path:
 
 @contextmanager
 def _exit_in_one_line() -> Iterator[None]:
-    """Exit with one line after an InputError: Hydra only warns of errors in its callbacks."""
+    """Exit with one line after an InputError; Hydra itself would only warn and go on."""
     try:
         yield
     except InputError as error:
@@ -206,7 +206,7 @@ def _exit_in_one_line() -> Iterator[None]:
 
 @contextmanager
 def _usable(key: str, folder: Path) -> Iterator[None]:
-    """Raise InputError if the folder's name is too long, or its links form a circle."""
+    """Turn an OSError, such as a name that is too long or a circle of links, into an InputError."""
     try:
         yield
     except OSError as error:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Need(StrEnum):
-    """A property of the data or of the method. Its text completes an error: "... needs <text>"."""
+    """A property of data, method or run. Its text completes an error: "... needs <text>"."""
 
     GLOBAL_MODEL = "a global model"
     CLASS_LABELS = "one class for each sample"

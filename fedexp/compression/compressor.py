@@ -9,7 +9,7 @@ from fedexp.core.part import Memory
 class Compressor:
     """Encodes tensors; this base class (``compression=none``) leaves tensors unchanged.
 
-    Annotate the constructor's arguments with pydantic types.
+    In a subclass, annotate the constructor's arguments with pydantic types.
 
     Attributes:
         error_feedback: whether the sender adds the compression errors of earlier rounds to the next

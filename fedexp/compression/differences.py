@@ -39,7 +39,7 @@ class Differences:
 
     Args:
         compressor: encodes one tensor.
-        names: the trained parameters.
+        names: names of the trained parameters.
         seed: seed of the run.
         purpose: a name for the random draws; draws with different names are independent.
         feedback: whether the sender keeps the lost part of a difference and adds it to the next
@@ -66,7 +66,7 @@ class Differences:
             base: the weights that the receiver has.
             memory: the tensors that the sender keeps between rounds; the lost parts of the
                 differences are stored there.
-            key: the numbers of the round and the client, for random draws.
+            key: seeds the random draws: the round, and for an upload also the client.
         """
         tensors = {}
         for name, weight in weights.items():

@@ -33,7 +33,7 @@ class CompressingServer(Server):
         weights: the initial shared weights.
         parts: socket -> part, including the aggregator.
         compressor: encodes one tensor.
-        names: the trained parameters.
+        names: names of the trained parameters.
         seed: seed of the run.
         clients: N, the number of clients.
     """
@@ -53,7 +53,7 @@ class CompressingServer(Server):
             compressor, names, seed, "compression/download", feedback=False
         )
         self._held: Tensors = {}  # h^t
-        self._lag: Tensors = {}  # w^t - h^t, where it is not zero
+        self._lag: Tensors = {}  # w^t - h^t of the compressed weights
         self._memory: Memory = {}
         self._encoded_bytes = 0  # bytes of the encoded differences of all rounds
         # [N] encoded bytes of all rounds up to each client's last download; -1: no download yet

@@ -26,8 +26,10 @@ class QSGD(Compressor):
     than x, and would grow from round to round.
 
     Args:
-        bits: bits of an entry: its sign and one of s = 2^(bits - 1) - 1 levels above zero.
-        bucket: d, the number of consecutive entries that share a norm; None: the whole tensor.
+        bits: number of bits for an entry: its sign and its level l, from 0 to
+            s = 2^(bits - 1) - 1.
+        bucket: d, the number of consecutive entries that share a norm. If None, all entries of a
+            tensor share one norm.
     """
 
     def __init__(self, bits: Bits, bucket: PositiveInt | None) -> None:

@@ -17,7 +17,7 @@ class CompressedUpload:
 
     Args:
         compressor: encodes one tensor.
-        names: the trained parameters.
+        names: names of the trained parameters.
         seed: seed of the run.
     """
 

@@ -1,8 +1,8 @@
 """The schema of a config: types and ranges, checked before anything is loaded.
 
 The pydantic models below check the fixed keys (``rounds``, ``clients.*``, ...). The arguments of a
-``_target_`` are checked when its object is built (``fedexp.config.build``). Only the YAML files
-have defaults.
+``_target_`` are checked when its object is built (``fedexp.config.build``). The defaults of all
+keys except ``enabled`` of a tracker are in the YAML files.
 """
 
 import math

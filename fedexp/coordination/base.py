@@ -36,7 +36,10 @@ class Coordination:
     system: System
 
     def check(self, clients_per_round: int, system: System) -> None:
-        """Raise InputError if a key does not fit the cohort size or ``system``; needs no data."""
+        """Raise InputError if a key does not fit the cohort size or ``system``.
+
+        The check runs before ``setup`` and needs no data.
+        """
 
     def setup(self, setting: Setting, system: System) -> None:
         """Prepare for the run; called once, before the first round."""
@@ -53,7 +56,7 @@ class Coordination:
         return engine.train(select(exchange.message, Request()).training, exchange.message)
 
     def advance(self, exchange: Exchange) -> RoundTime | None:
-        """Advance the clock to the server step; None without simulated time."""
+        """Advance the clock to the server step. Returns None if the run has no simulated time."""
         return self.system.advance(exchange.turns)
 
     def metrics(self) -> dict[str, float]:

@@ -31,13 +31,13 @@ from fedexp.system.system import System
 class Buffered(Coordination):
     """K clients are in flight; the server steps when M updates are in its buffer.
 
-    FedBuff (Nguyen et al., AISTATS 2022). At each instant of simulated time, first the updates of
-    the turns that have ended arrive. When M updates are in the buffer, the server steps at once;
-    further updates of this instant go into the next buffer. Then new clients get the current model
-    until K clients are in flight again. A client that is in flight, or has an update in the buffer,
-    is not chosen. So a buffer has at most one update of each client. If too few other clients are
-    left, fewer than K clients are in flight. If no client is in flight any more, the server steps
-    with fewer than M updates.
+    This is FedBuff (Nguyen et al., AISTATS 2022). At each instant of simulated time, first the
+    updates of the turns that have ended arrive. When M updates are in the buffer, the server steps
+    at once; further updates of this instant go into the next buffer. Then new clients get the
+    current model until K clients are in flight again. A client that is in flight, or has an update
+    in the buffer, is not chosen. So a buffer has at most one update of each client. If too few
+    other clients are left, fewer than K clients are in flight. If no client is in flight any more,
+    the server steps with fewer than M updates.
 
     A client that starts from the global weights w^tau sends its trained weights w_k. If they arrive
     when the global weights are w^t, they are replaced by w^t + s (w_k - w^tau). The weight s
@@ -63,8 +63,9 @@ class Buffered(Coordination):
 
     Args:
         buffer: M, the number of updates that a server step takes; at most K.
-        staleness: the formula of s. ``polynomial``: (1 + t - tau)^-``exponent``. ``hinge``: 1 up to
-            ``grace``, then 1 / (``slope`` (t - tau - ``grace``) + 1). ``constant``: 1.
+        staleness: the formula of s. With ``polynomial`` s is (1 + t - tau)^-``exponent``. With
+            ``hinge`` s is 1 if t - tau is at most ``grace``, and otherwise
+            1 / (``slope`` (t - tau - ``grace``) + 1). With ``constant`` s is 1.
         exponent: the exponent in ``polynomial``.
         grace: the staleness up to which ``hinge`` gives the weight 1.
         slope: how fast the weight of ``hinge`` falls after ``grace``.

@@ -56,7 +56,7 @@ class Flights:
 
     @property
     def clients(self) -> set[int]:
-        """The clients in flight, those whose turn has not ended yet."""
+        """The clients whose flight ``land`` has not returned yet."""
         return {flight.client for flight in self._flights}
 
     @property

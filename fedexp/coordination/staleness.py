@@ -10,7 +10,7 @@ from fedexp.core.messages import Tensors, Update
 
 
 def polynomial(staleness: int, exponent: float) -> float:
-    """An update's weight, (1 + staleness)^-exponent (Xie et al., 2019; FedBuff: 1/2)."""
+    """An update's weight, (1 + staleness)^-exponent (Xie et al., 2019; FedBuff: exponent 1/2)."""
     return float((1 + staleness) ** -exponent)
 
 

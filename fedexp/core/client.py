@@ -293,7 +293,7 @@ class ClientModule(LocalModel):
         self.turn.logged.update(values)
 
     def compare(self, name: str, step: Tensors) -> None:
-        """Keep ``step`` until the measure ``StepCosine`` compares it at the end of the round."""
+        """Keep ``step`` for the measure ``StepCosine``; see ``Client.compare``."""
         self.turn.directions[name] = step
 
     def train_on(self, data: LocalData) -> None:
@@ -316,9 +316,9 @@ class ClientModule(LocalModel):
         """Features z [n, d] and labels [n] of this client's training data under its current model.
 
         If each token has a target, n counts tokens. The model is in eval mode. If local training
-        augments the inputs and ``augment`` is a generator, this method augments them with random
-        numbers of the generator. Otherwise the result is computed once for all parts that report
-        after training.
+        augments the inputs and ``augment`` is a generator, this method augments them with the
+        generator's random numbers. Otherwise the result is stored until the weights change, so
+        that several parts can use it.
         """
         if augment is not None and self.data.is_augmented:
             return self._compute_features(self.data.batches(batch_size, augment))

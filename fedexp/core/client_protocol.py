@@ -134,10 +134,11 @@ class Client(Protocol):
         """Log these named values; the log shows their means over the clients."""
 
     def compare(self, name: str, step: Tensors) -> None:
-        """Keep ``step`` until the end of the round, when the measure ``StepCosine`` compares it.
+        """Keep ``step`` for the measure ``StepCosine``, which uses it at the end of the round.
 
-        It logs the cosine of ``step`` with the round's step of the global weights, a mean over
-        clients, as ``geometry/<name>_step_cosine``. ``step`` is parameter name -> its change.
+        The measure logs ``geometry/<name>_step_cosine``: the cosine between ``step`` and the
+        round's change of the global weights, averaged over the clients. ``step`` is a change of the
+        parameters: parameter name -> tensor.
         """
 
     def train_on(self, data: LocalData) -> None:

@@ -1,4 +1,4 @@
-"""Fixed weights: no client trains them, so they are neither sent nor counted.
+"""Fixed weights: no client trains them, so they are not sent and do not count as traffic.
 
 A parameter is fixed if its ``requires_grad`` is False when the federation is built. ``model.train``
 and ``model.lora`` set it to False; your own model may do so too. The buffers of a layer are fixed

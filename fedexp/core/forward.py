@@ -103,9 +103,10 @@ class Forward(NamedTuple):
 
 
 def mean_over(values: Tensor, weights: Tensor | None) -> Tensor:
-    """Mean of ``values`` [B, ...] over the first dimension, weighted by ``weights`` [B].
+    """Mean of ``values`` [B, ...] over the rows with weight 1; ``weights`` [B] are 0 or 1.
 
-    A value with weight 0 may be infinite or NaN. If all weights are 0, the mean is 0.
+    Without ``weights``, all rows count. A row with weight 0 may be infinite or NaN. If all weights
+    are 0, the mean is 0.
     """
     if weights is None:
         return values.mean(dim=0)

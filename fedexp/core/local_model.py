@@ -72,7 +72,7 @@ class LocalModel(LightningModule):
 
     @property
     def stored_parameters(self) -> int:
-        """The number of elements in the tensors of model, frozen copies and parts' buffers."""
+        """The number of elements in all parameters and buffers: model, parts and frozen copies."""
         held = chain(self.tensor_index.everything(), self.tensor_index.fixed())
         return sum(value.numel() for _, value in held)
 
@@ -97,7 +97,7 @@ class LocalModel(LightningModule):
         return self
 
     def begin_phase(self, phase: Phase) -> None:
-        """Prepare the model for a phase of training: set train or eval mode and what is trained."""
+        """Set train or eval mode and select the trained parameters, for a phase of training."""
         self.train()
         if phase.eval_mode:
             for name, module in self.named_modules():

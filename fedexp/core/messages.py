@@ -1,4 +1,4 @@
-"""The two messages of a round: everything that is sent between server and clients."""
+"""The message and the update: everything that is sent between server and clients in a round."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Message:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors in the message."""
+        """Bytes of weights and extras; compressed weights count with their compressed size."""
         return _traffic(self)
 
     def to_client(self, client: int) -> Message:
@@ -96,8 +96,8 @@ class Update:
         samples: training samples in the batches of these steps; a sample counts in each batch.
         draws: how often the sampler drew this client. The client trains once; its update counts
             ``draws`` times.
-        is_finite: whether weights, extras and the tensors that the client keeps are free of NaN and
-            infinity; engines check it.
+        is_finite: whether the weights, the extras and the weights that the client keeps are free of
+            NaN and infinity; engines check it.
         is_late: whether the update misses the simulated deadline; then the server never gets it.
         weights_nbytes: bytes of the compressed weights; None if they are not compressed.
     """
@@ -117,7 +117,7 @@ class Update:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that this client uploads: weights and extras."""
+        """Bytes that this client uploads: weights, in their compressed size if any, and extras."""
         return _traffic(self)
 
     def to(self, part: str) -> PartUpdate:
@@ -126,7 +126,7 @@ class Update:
         return PartUpdate(self.client, self.num_samples, self.weights, extras, self.draws)
 
     def digest(self, extras: Extras) -> Update:
-        """The update to keep after aggregation: without weights and directions."""
+        """The update to keep after aggregation: with ``extras``, without weights and directions."""
         return replace(self, weights={}, directions={}, extras=extras)
 
 
@@ -144,7 +144,10 @@ def _traffic(sent: Message | Update) -> int:
 
 
 def copied(message: Message) -> Message:
-    """A deep copy of the message, because parts may later change the tensors that they sent."""
+    """A message with copied tensors, because parts may later change the tensors that they sent.
+
+    The copy has no ``readdress``.
+    """
     extras = {part: _copy(tensors) for part, tensors in message.extras.items()}
     return Message(message.round, _copy(message.weights), extras)
 

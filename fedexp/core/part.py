@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Memory = dict[str, Tensor]
 """One client's persistent tensors for one part: empty at first, kept between rounds.
 
-Replace the tensors, but never change them in place: if the update of a turn is not finite, the
+Replace the tensors, but never change them in place: if the update of a turn is refused, the
 client gets its old tensors back.
 """
 
@@ -156,13 +156,14 @@ class Part:
         takes_tokens: whether the part supports data in which each token has a target, instead of
             each sample. Batches then have a row for each token, and a client's class counts count
             its sequences.
-        traits: properties that other parts may need or forbid; see ``fedexp.compatibility.traits``.
-        needs: trait -> the error message if no other part has the trait.
-        forbids: trait -> the error message if another part has the trait.
-        discourages: trait -> the warning if another part has the trait.
+        traits: properties that other components (parts, models, data, settings ...) may need or
+            forbid; see ``fedexp.compatibility.traits``.
+        needs: trait -> the error message if no other component has the trait.
+        forbids: trait -> the error message if another component has the trait.
+        discourages: trait -> the warning if another component has the trait.
         store: name -> tensors of the server half that never change after they are stored; None if
-            there are none. Large data of many rounds belong here, because they would make
-            ``server_state`` too large: all checkpoints share one file for each name. A name must be
+            there are none. Large data of many rounds belong here: all checkpoints share one file
+            for each name, whereas every checkpoint has its own ``server_state``. A name must be
             valid in a file name.
     """
 
@@ -238,10 +239,10 @@ class Part:
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
         """The message to this client alone; by default the message to all.
 
-        Called before training, for each client of the round, and before personal models are tuned;
-        it must not change any state. The result's weights replace the global weights. If they
-        include private weights, these replace the client's private weights. The result's extras
-        replace the extras of ``broadcast``.
+        Called for each client that trains, answers the sampler or tunes a personal model. It must
+        not change any state. The result's weights replace the global weights. Private weights among
+        them replace the client's private weights. The result's extras replace the extras of
+        ``broadcast``.
         """
         return message
 
@@ -261,7 +262,7 @@ class Part:
 
         Args:
             current: the weights w^t of this round.
-            merged: the aggregator's result.
+            merged: the aggregator's result, as the ``correct`` of earlier parts has changed it.
             sums: float64 sums of this part's reports over the cohort, if the part has ``summed``.
             clients: the number of updates, at least one.
         """

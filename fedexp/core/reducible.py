@@ -28,11 +28,11 @@ class Reducible(Protocol):
         """The data that this process has collected, for the reduction over processes."""
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace the collected data by the float64 sums and all ranks' items, in order."""
+        """Replace the collected data by the float64 sums and all ranks' items, in rank order."""
 
 
 def joined(parties: Mapping[str, Reducible]) -> Contribution:
-    """Join the contributions of the objects ``parties`` into one; ``split`` divides its result."""
+    """Join the contributions of all ``parties`` into one; ``split`` divides the reduced result."""
     shares = {name: party.contribution() for name, party in parties.items()}
     sums = {f"{name}:{key}": v for name, share in shares.items() for key, v in share.sums.items()}
     return Contribution(sums, {name: share.items for name, share in shares.items()})

@@ -10,7 +10,7 @@ _PREDICTS = ("backbone.", "head.", "personalization.")
 
 
 def saved_state(module: ClientModule) -> Tensors:
-    """The module's state dict; if the personalization has class vectors, with its buffers."""
+    """The module's state dict, and the personalization's buffers if it has class vectors."""
     state: Tensors = dict(module.state_dict())
     if module.personalization.class_vectors() is not None:
         own = module.personalization.named_buffers(prefix="personalization")

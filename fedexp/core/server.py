@@ -119,7 +119,7 @@ class Server:
         return corrected if corrected is merged or accepts(corrected) else None
 
     def metrics(self) -> dict[str, float]:
-        """The parts' metrics of the round that was just aggregated; empty if it was skipped."""
+        """The parts' metrics of the last round; empty if it was skipped or its weights refused."""
         if not self._merged:
             return {}
         return {name: v for part in self.parts.values() for name, v in part.metrics().items()}
@@ -195,7 +195,7 @@ class _Digests:
 
 
 def _add(sums: Tensors, report: Tensors) -> None:
-    """Add the tensors in ``report``, what one client sent for a part, to ``sums`` in float64.
+    """Add one client's ``report`` for a part to ``sums`` (name -> tensor), in float64.
 
     In float32 the sum would depend on the order in which the updates arrive. In float64 the order
     changes only digits that are lost when the sum is rounded to float32.

@@ -113,7 +113,7 @@ class LocalGradient(Part, nn.Module):
         return type(self).forward is LocalGradient.forward
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
-        """The gradient of one step: name -> tensor, for a subset of the trained parameters.
+        """The gradient of one step: name -> tensor. A parameter that is absent gets no gradient.
 
         A pure function of the arguments and of buffers. Clipping and
         ``Regularizer.unclipped_gradient`` follow.
@@ -185,8 +185,8 @@ class Personalization(Part, nn.Module):
         has_global: whether the shared weights and the initial private weights form a model that is
             worth evaluating. If not, the global model is not measured.
         tunes: the model that ``tuning`` starts from: the current global model, the client's latest
-            local model, or the best global model of all rounds. With ``best`` personal models are
-            scored after the last round only, with and without tuning.
+            local model, or the best global model of all rounds. With ``best``, personal models are
+            scored only after the last round, once with and once without tuning.
         penalty: the regularizer of a separate personal model; see ``personal_phases``.
     """
 
@@ -234,8 +234,9 @@ class Personalization(Part, nn.Module):
     def personal_phases(self, epochs: float) -> Sequence[Phase]:
         """The phases of a separate personal model, trained after the shared one; none by default.
 
-        The personal model starts from the initial weights, trains on the same batches with
-        ``penalty`` in place of the regularizer, and is never sent.
+        The personal model starts from the initial weights, and in later rounds from its own
+        weights. It trains on the batches of the shared model, with ``penalty`` in place of the
+        regularizer, and is never sent.
         """
         return ()
 
@@ -252,8 +253,8 @@ class Personalization(Part, nn.Module):
     def personal_weights(self, local: Tensors) -> Tensors:
         """The weights in which the personal model differs from the local model: name -> weight.
 
-        Called after ``report``, unless a separate personal model is trained. The client's own
-        weights do not change.
+        Called after ``report``. The client's own weights do not change. If a separate personal
+        model is trained, it replaces the result.
 
         Args:
             local: every weight after local training, private ones included.
@@ -269,7 +270,7 @@ class Personalization(Part, nn.Module):
         """
         return None
 
-    # Terms of the objective: pure functions of parameters, buffers and batch.
+    # Pure functions of parameters, buffers and the arguments.
 
     def term(self, batch: Forward) -> Tensor | float:
         """A scalar to add to the loss of a training step; by default 0."""

@@ -15,7 +15,7 @@ from fedexp.core.sockets import LocalGradient
 class StepGradient:
     """Replaces the gradients of one step by the gradients that a ``LocalGradient`` computes.
 
-    Construct this object before the step's forward pass, so that both use the same mixed precision.
+    Construct this object in the step's autocast context, to compute gradients in that precision.
 
     Args:
         module: the client's model.

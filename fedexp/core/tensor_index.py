@@ -15,7 +15,7 @@ class TensorIndex:
     and similar calls took a tenth of a client's training time.
 
     Args:
-        module: the module.
+        module: the module that has the tensors.
         fixed: names of the fixed parameters and buffers; only the method ``fixed`` lists them.
     """
 

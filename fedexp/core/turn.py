@@ -51,7 +51,7 @@ class Turn:
     _cross_entropies: list[Tensor] = field(default_factory=list)
 
     def begin_last_phase(self, steps: int, steps_in_epoch: int) -> None:
-        """Record how many steps the last phase will take.
+        """Before the last phase of ``steps`` steps, record where its last epoch begins.
 
         The last ``steps_in_epoch`` steps of the phase are its last epoch. If the phase has fewer
         steps, all of its steps are its last epoch. With 2.5 epochs the last epoch begins in the

@@ -51,7 +51,7 @@ class LocalBatches(IterableDataset[Batch]):
         return max(1, math.floor(epochs * len(self) + 0.5))
 
     def samples_in(self, steps: int) -> int:
-        """The number of samples in the next ``steps`` batches; the first one begins an epoch."""
+        """The number of samples in ``steps`` batches from the beginning of an epoch."""
         epochs, rest = divmod(steps, len(self))
         in_epoch = min(len(self) * self.batch_size, len(self.index))
         return epochs * in_epoch + rest * self.batch_size

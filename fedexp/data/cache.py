@@ -1,4 +1,4 @@
-"""Cache files of arrays: partitions, samples of slow files, decoded images.
+"""Cache files of arrays: partitions, samples of files that are slow to read, decoded images.
 
 If a file is missing or damaged, its arrays are computed and written again.
 """
@@ -56,7 +56,7 @@ def cached_arrays(
         path: a ``.npz`` file; its folders are created.
         names: names of the arrays.
         compute: computes arrays with these names.
-        fits: returns whether the arrays from the file are usable. If false, the file counts as
+        fits: returns whether the arrays from the file are usable. If not, the file counts as
             damaged.
 
     Raises:
@@ -171,7 +171,10 @@ def remove_leftovers(cache: Path) -> None:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path, locked until its file becomes ``path``; errors are InputErrors."""
+    """Yield the path of a locked temporary file, then rename the file to ``path``.
+
+    An OSError becomes an InputError.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # The lock lasts until the file is renamed. Other processes remove unlocked temporary files.

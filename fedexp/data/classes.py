@@ -69,7 +69,7 @@ def encode_users(key: str, column: pd.Series) -> np.ndarray:
 
 
 def name_of(value: object) -> str:
-    """A category's name: 1.0 becomes "1", because missing values turn a column into floats."""
+    """A value as text. 1.0 becomes "1": missing values turn a column of integers into floats."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)

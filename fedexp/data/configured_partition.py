@@ -96,7 +96,10 @@ def _partition(
     seed: int,
     rho: float | None,
 ) -> list[np.ndarray]:
-    """Thin out the classes by the ratio ``rho``; return each client's indices into ``labels``."""
+    """Apply ``long_tail`` unless ``rho`` is None, then partition the samples that are left.
+
+    Returns each client's indices into ``labels``.
+    """
     kept = np.arange(len(labels)) if rho is None else partitions.long_tail(labels, rho, seed)
     supplied = {
         "labels": labels[kept],

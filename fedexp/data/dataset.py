@@ -82,7 +82,8 @@ class Dataset:
             raw inputs: decoded images, or unchanged numbers or tokens.
 
     Raises:
-        InputError: a split is empty or does not fit the description.
+        InputError: a split is empty or does not fit the description, or ``mean`` or ``std`` is set
+            for tokens.
     """
 
     description: Description
@@ -117,7 +118,7 @@ class Dataset:
 
 
 def check_constants(mean: Means | None, std: Deviations | None, channels: int) -> None:
-    """Raise InputError unless ``data.mean`` and ``data.std`` have one number for each channel."""
+    """Raise InputError if ``mean`` or ``std`` is set and does not have ``channels`` numbers."""
     for key, constants in (("mean", mean), ("std", std)):
         if constants is not None and len(constants) != channels:
             raise InputError(

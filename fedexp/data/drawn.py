@@ -31,7 +31,8 @@ class DrawnSource(Describer):
     A client's samples depend only on the client's number, so they can be drawn again at any time.
 
     Args:
-        test_fraction: share of each client's samples for testing: at least one sample, not all.
+        test_fraction: share of each client's samples for testing. At least one sample is for
+            testing and at least one for training.
         test_clients: number of clients with test samples in the test split. These clients are
             evenly spaced, and their class counts are known from the start.
     """
@@ -61,10 +62,10 @@ class DrawnSource(Describer):
 class DrawnData(FederatedData):
     """A population whose clients' samples are drawn on demand.
 
-    At the start, the sizes of all clients are known, and the class counts of the clients in
-    ``counted``. Only the clients in ``counted`` have a test split; other clients' test samples are
-    not used. ``clients[k].population`` is a copy of this object; the copy's ``train`` holds only
-    the samples of client k.
+    The sizes of all clients are known from the start. Class counts are known from the start only
+    for the clients in ``counted``. Only these clients have a test split; other clients' test
+    samples are not used. ``clients[k].population`` is a copy of this object; the copy's ``train``
+    holds only the samples of client k.
 
     Args:
         source: draws the samples of the clients.
@@ -110,7 +111,7 @@ class DrawnData(FederatedData):
 
     @property
     def counted(self) -> Tensor:
-        """The n clients with a test split, whose class counts are always known: [n] int64."""
+        """Numbers of the n clients with a test split and known class counts, [n] int64."""
         return torch.from_numpy(self._counted)
 
     @property
@@ -128,10 +129,7 @@ class DrawnData(FederatedData):
 
     @property
     def counted_classes(self) -> Tensor:
-        """The class counts of the n clients in ``counted``, [n, C].
-
-        These are numbers of training samples of each of the C classes.
-        """
+        """Numbers of training samples of the C classes at the n clients in ``counted``, [n, C]."""
         return self._counted_classes
 
     def classes_of(self, clients: Tensor) -> Tensor:
@@ -148,7 +146,7 @@ class DrawnData(FederatedData):
         return counts
 
     def _draw(self, client: int) -> ClientData:
-        """Draw a client's samples; return them as its data."""
+        """Draw a client's samples; return the client's data."""
         size, own = int(self._sizes[client]), copy(self)
         split = self._source.draw(client, int(self._totals[client]))
         split = Split(split.inputs[:size].clone(), split.labels[:size].clone())
@@ -180,7 +178,8 @@ class DrawnClients(Sequence[ClientData]):
     Args:
         count: N, the number of clients.
         draw: a pure function from a client's number to its data.
-        kept_bytes: most bytes of samples in memory; the samples of a single client may be larger.
+        kept_bytes: largest number of bytes of samples in memory; only the samples of a single
+            client may be larger.
     """
 
     def __init__(

@@ -38,8 +38,8 @@ class FC100(Source):
         download: download CIFAR-100 into ``root`` if it is not there.
         unseen: the unseen classes to use: ``test`` for results, ``validation`` for the choice of
             settings.
-        mean: mean of each channel, inputs in [0, 1]; None for CIFAR-100's usual constants.
-        std: standard deviation of each channel, inputs in [0, 1]; None for CIFAR-100's usual
+        mean: mean of each channel, for inputs in [0, 1]; None for CIFAR-100's usual constants.
+        std: standard deviation of each channel, for inputs in [0, 1]; None for CIFAR-100's usual
             constants.
 
     Raises:
@@ -58,7 +58,7 @@ class FC100(Source):
         )
 
     def describe(self) -> Description:
-        """Shape and classes. Raises InputError if CIFAR-100 is missing and not downloaded."""
+        """Shape and classes. Raises InputError if a file is missing and ``download`` is false."""
         reserved = {group for groups in UNSEEN_GROUPS.values() for group in groups}
         base = [name for name in CLASSES if SUPERCLASS_OF[name] not in reserved]
         unseen = [name for name in CLASSES if SUPERCLASS_OF[name] in UNSEEN_GROUPS[self.unseen]]

@@ -55,7 +55,7 @@ def fit_rows(train: pd.DataFrame, categorical: Collection[str], missing: Missing
 
 
 def encode(rows: Rows, table: pd.DataFrame) -> Tensor:
-    """Encode the rows of a table as inputs [n, d]. Raises InputError if a cell does not fit."""
+    """Encode a table's rows as inputs [n, d]. Raises InputError if a cell cannot be encoded."""
     inputs = rows.prepare(rows.encoded(table, "data.test_path"))
     for place in inputs.isinf().any(dim=0).nonzero().flatten().tolist():
         raise InputError(

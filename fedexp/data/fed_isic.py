@@ -52,8 +52,8 @@ class FedISIC(Source):
             testing.
         test_fraction: with ``split=users``, share of the centres for testing.
         split_seed: with ``split=users``, seed of the draw; independent of the run's seed.
-        mean: mean of each channel, inputs in [0, 1].
-        std: standard deviation of each channel, inputs in [0, 1].
+        mean: mean of each channel, for inputs in [0, 1].
+        std: standard deviation of each channel, for inputs in [0, 1].
 
     Raises:
         InputError: the constructor raises it if an argument is invalid, ``describe`` if a file is

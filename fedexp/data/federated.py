@@ -25,8 +25,8 @@ class ClientData:
         client: the client's number k, 0 to N-1.
         class_counts: [C] number of training samples of each class, without validation samples.
         train_index: [n_k] positions of the client's training samples in the training split.
-        test_index: positions of the client's test samples in the test split; each class has the
-            same share as in the client's training data.
+        test_index: positions of the client's test samples in the test split. The config's
+            ``partition.test_split`` says whether they are dealt by class or by user.
         population: the data of all clients, which holds the samples.
         validation_index: [m_k] positions of the client's validation samples in the training split.
             They are not in ``train_index``.
@@ -116,7 +116,7 @@ class FederatedData:
         test: the test split.
         validation: the validation samples, client after client; possibly empty.
         class_counts: [N, C] number of training samples of each class at each client.
-        clients: the data of each client; empty for a client that is held out.
+        clients: the data of each client; a client that is held out has no samples here.
         held_out_clients: the data of each client that is held out, by the client's number.
     """
 
@@ -172,15 +172,12 @@ class FederatedData:
 
     @property
     def counted(self) -> Tensor:
-        """The n clients with class counts known from the start, [n] int64; here all clients."""
+        """Numbers of the n clients whose class counts are always known, [n] int64; here all."""
         return torch.arange(len(self.clients))
 
     @property
     def counted_classes(self) -> Tensor:
-        """The class counts of the n clients in ``counted``, [n, C].
-
-        These are numbers of training samples of each of the C classes.
-        """
+        """Numbers of training samples of the C classes at the n clients in ``counted``, [n, C]."""
         return self.class_counts
 
     def classes_of(self, clients: Tensor) -> Tensor:

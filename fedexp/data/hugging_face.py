@@ -61,19 +61,21 @@ class HuggingFace(Source):
             inputs it may also hold lists with a class for each token; tokens with -100 are not
             scored.
         user: column of the user for the natural partition; None if there is none.
-        train: training split.
-        test: test split; None draws a share of ``train``.
-        test_fraction: share of the samples for testing. Without users, the test samples are drawn
-            from each class; with users, ``split`` names the rule.
+        train: name of the training split.
+        test: name of the test split; None draws a share of ``train``.
+        test_fraction: share for testing: of the samples, or with ``split=users`` of the users.
+            Without users, the test samples are drawn from each class; with users, ``split`` names
+            the rule.
         split: ``within`` draws test rows from the rows of each user. ``users`` draws whole users
             for testing; a given test split must then have other users than ``train``.
         split_seed: seed of the draw for testing; independent of the run's seed.
         standardize: replace numbers x by (x - mean) / std, with the training rows' mean and std.
         sequence_length: number of tokens in each sequence. Longer sequences are cut; shorter
-            sequences get an extra token as padding in front. None if all have the same length.
+            sequences are padded in front with an extra token. None if all have the same length.
         image_size: resize images to this height and width; None if all have the same size.
-        mean: mean of each image channel, inputs in [0, 1]; None measures it on the training images.
-        std: standard deviation of each image channel, inputs in [0, 1]; None measures it on the
+        mean: mean of each image channel, for inputs in [0, 1]; None measures it on the training
+            images.
+        std: standard deviation of each image channel, for inputs in [0, 1]; None measures it on the
             training images.
 
     Raises:
@@ -173,7 +175,7 @@ class HuggingFace(Source):
         return {name: splits[name] for name in names}
 
     def _of_each(self, key: str, read: Callable[[str, Any], T]) -> list[T]:
-        """Call ``read(place, split)`` for each used split; ``place`` names it in error messages."""
+        """Call ``read(place, split)`` for each used split; ``place`` is its name in messages."""
         return [read(f"{key}: the split {name}", part) for name, part in self._used_splits.items()]
 
     def _check_columns(self, splits: Mapping[str, Any], names: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from fedexp.errors import InputError
 
 
 def column(part: Any, name: str) -> pd.Series:
-    """Read the column of ``part`` that holds each row's class or user."""
+    """Read the column ``name`` of ``part``, which holds each row's class or user."""
     values: pd.Series = part.select_columns([name]).to_pandas()[name]
     return values
 
@@ -24,8 +24,8 @@ def dense(key: str, part: Any, name: str) -> np.ndarray:
         name: the column.
 
     Raises:
-        InputError: a number or a list is missing, infinite or NaN, or has another shape; the
-            message names the row.
+        InputError: a number is missing, infinite or NaN, or a list is missing or has another shape;
+            the message names the row.
     """
     found: list[np.ndarray] = []
     for start, chunk in _chunks(part, name):
@@ -94,7 +94,10 @@ def _complete(key: str, values: Any, start: int, rows: int) -> np.ndarray:
 
 
 def _refuse_nulls(key: str, values: Any, start: int, rows: int) -> None:
-    """Raise InputError if one of ``values`` is missing. Each of the ``rows`` has as many."""
+    """Raise InputError if a value is missing.
+
+    The ``values`` belong to ``rows`` rows from row ``start`` on; each row has equally many values.
+    """
     if values.null_count:
         missing = values.is_null().to_numpy(zero_copy_only=False)
         row = start + int(np.flatnonzero(missing)[0]) * rows // len(missing)

@@ -86,7 +86,7 @@ def tokens(key: str, part: Any, name: str, length: int | None) -> list[np.ndarra
 
 
 def array(key: str, part: Any, name: str) -> np.ndarray:
-    """Read pixels as [n, channels, height, width] uint8, other numbers as [n, ...] float32."""
+    """Read uint8 arrays as images [n, channels, height, width], others as [n, ...] float32."""
     values = dense(key, part, name)
     if values.dtype != np.uint8:
         return as_float32(key, values)

@@ -28,7 +28,8 @@ CHUNK = 100
 """Number of images that a thread decodes in one task."""
 
 SMALL = 64 * 64
-"""Images of at most this many pixels are decoded in one thread: Python's lock would block more."""
+"""Images of at most this many pixels are decoded in one thread, because more threads wait for
+Python's lock."""
 
 _MODES = {1: "L", 3: "RGB"}
 
@@ -57,8 +58,8 @@ def decoded(
 ) -> Images:
     """Decode the images at ``paths`` [n], relative to ``root``, into one uint8 array [n, *shape].
 
-    The array is cached in ``cache``/images. The name of its file is a hash of the shape, the fit,
-    and the name, size and time of change of each image file.
+    The array is cached in ``cache``/images. The name of its file is a hash of the root, the shape,
+    the fit, and the name, size and time of change of each image file.
 
     Args:
         root: the folder of the files.

@@ -22,10 +22,11 @@ from fedexp.errors import InputError
 class ImageFolder(Source):
     """Images in folders train/<class>/ and test/<class>/, at any depth below the class folder.
 
-    If there is no test/<class>/, the images are split into training and test images as configured.
+    If there is only train/<class>/ or only <class>/, the images are split into training and test
+    images as configured.
 
     Args:
-        root: the tree; ``~`` is expanded. Nothing is written there.
+        root: the folder that holds these folders; ``~`` is expanded. Nothing is written there.
         image_size: resize every image (bilinear, without cropping) to this height and width; None
             if all images have the same size.
         channels: 3 for colour, 1 for grey; every image is converted.
@@ -37,13 +38,13 @@ class ImageFolder(Source):
         split_seed: seed of the split for testing.
         user_pattern: regular expression with one group, searched in each path relative to ``root``,
             such as "train/cat/anna_01.png". The group's match is the user.
-        mean: mean of each channel, inputs in [0, 1]; None measures it on the training images.
-        std: standard deviation of each channel, inputs in [0, 1]; None measures it on the training
-            images.
+        mean: mean of each channel, for inputs in [0, 1]; None measures it on the training images.
+        std: standard deviation of each channel, for inputs in [0, 1]; None measures it on the
+            training images.
 
     Raises:
-        InputError: the constructor raises it if an argument is invalid, ``describe`` if the folders
-            do not fit, ``load`` if an image is damaged or has another size.
+        InputError: the constructor raises it if an argument is invalid, ``describe`` if there are
+            no such folders, ``load`` if an image is damaged or has another size.
     """
 
     root: Path

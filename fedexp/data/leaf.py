@@ -90,7 +90,7 @@ class Leaf(Source):
         """Turn a user's lists ``x`` and ``y`` into inputs and labels.
 
         Raises:
-            ValueError: a value has not the dataset's format.
+            ValueError: a value does not have the dataset's format.
         """
 
     @abstractmethod
@@ -194,10 +194,10 @@ class Femnist(Leaf):
 class Shakespeare(Leaf):
     """Next-character prediction after 80 characters; the roles of the plays are the users.
 
-    In LEAF, a sequence of 80 characters begins at each character of a role's text. With all_data/ a
-    role's last sequences are for testing. The 80 sequences before the test sequences share
-    characters with them and are dropped. A character outside LEAF's alphabet gets the id of the
-    last letter, as in LEAF's code.
+    In LEAF, a sequence of 80 characters begins at each character of a role's text. With all_data/
+    and ``split=within``, a role's last sequences are for testing. The 80 sequences before the test
+    sequences share characters with them and are dropped. A character outside LEAF's alphabet gets
+    the id of the last letter, as in LEAF's code.
 
     Args:
         root: see ``Leaf``.

@@ -72,7 +72,7 @@ def read_users(paths: Iterable[Path], decode: Decode) -> dict[str, Samples]:
 
 
 def _users_of(path: Path, decode: Decode) -> Iterator[tuple[str, Samples]]:
-    """Yield (user, samples) from one file, without users that have no samples."""
+    """Yield (user, samples) for each user in one file that has samples."""
     try:
         content = json.loads(path.read_bytes())
         if len(set(content["users"])) < len(content["users"]):

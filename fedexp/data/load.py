@@ -28,9 +28,10 @@ _Indices = list[np.ndarray]
 def load_data(config: Config, source: Describer, device: torch.device) -> FederatedData:
     """Load the dataset, divide it among the clients, and hold out the validation samples.
 
-    The test splits are made first, so they do not depend on ``data.validation``. A ``DrawnSource``
-    draws a client's samples when they are needed. Before loading, the function removes old
-    temporary files of killed processes from the cache and from the system's temporary folder.
+    The test splits are made before the validation splits, so they do not depend on
+    ``data.validation``. A ``DrawnSource`` draws a client's samples when they are needed. Before
+    loading, the function removes old temporary files of killed processes from the cache and from
+    the system's temporary folder.
 
     Args:
         config: the checked config.
@@ -83,7 +84,10 @@ def _partition(dataset: Dataset, config: Config) -> _Indices:
 
 
 def _test_splits(dataset: Dataset, clients: _Indices, config: Config) -> tuple[Dataset, _Indices]:
-    """Drop unused test samples; return the dataset and each client's test positions."""
+    """Give each client its test samples; return the dataset and each client's test positions.
+
+    With ``test_split=users``, the returned dataset lacks test samples that no client gets.
+    """
     if dataset.description.unseen_classes:  # no client has samples of these classes
         return dataset, [np.empty(0, dtype=np.int64)] * len(clients)
     if config.partition.test_split == "users":
@@ -94,7 +98,7 @@ def _test_splits(dataset: Dataset, clients: _Indices, config: Config) -> tuple[D
 
 
 def _report_empty_clients(train: _Indices, per_round: int, held_out: Sequence[int]) -> None:
-    """Warn if clients have no data, and name the clients that are held out."""
+    """Warn if some clients have no data, and log the clients that are held out."""
     if held_out:
         LOGGER.info("clients.held_out: these never train: %s", ", ".join(map(str, held_out)))
     holders = sum(len(index) > 0 for index in train)

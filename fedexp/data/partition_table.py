@@ -31,7 +31,7 @@ def write_partition(path: Path, data: FederatedData) -> None:
 
 
 def read_partition(path: Path, clients: int) -> Tensor | None:
-    """Class counts [N, C] of N = ``clients`` clients; None if a client is missing in the file."""
+    """Class counts [N, C], N = ``clients``; None if the file is unreadable or lacks a client."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             _, *rows = csv.reader(file)

@@ -23,7 +23,7 @@ class Samples:
         std: standard deviation of each image channel; empty for other inputs.
         device: device of the tensors.
         keep_normalised: whether the first call of ``batches`` normalises and stores all images, if
-            they take at most ``KEEP_BELOW`` bytes. It saves time if many models are scored on the
+            they take at most ``KEEP_BELOW`` bytes. This saves time if many models are scored on the
             split.
 
     Attributes:
@@ -55,7 +55,7 @@ class Samples:
 
     @property
     def targets(self) -> Tensor:
-        """The labels of the n samples [n], or the targets of their L tokens each [n, L]."""
+        """The label of each of the n samples [n], or the targets of its L tokens [n, L]."""
         return self.labels if self._token_targets is None else self._token_targets
 
     def gather(
@@ -115,7 +115,7 @@ class Subset:
 
     @property
     def targets(self) -> Tensor:
-        """The labels of the m samples [m], or the targets of their L tokens each [m, L]."""
+        """The label of each of the m samples [m], or the targets of its L tokens [m, L]."""
         return self.samples.targets.index_select(0, self.index)
 
     def batches(self, batch_size: int, index: Tensor | None = None) -> Iterator[Batch]:

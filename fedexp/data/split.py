@@ -9,7 +9,7 @@ from fedexp.errors import InputError
 
 
 def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Give every client a test split with the class shares of its training data.
+    """Give every client test samples of the classes in its training data.
 
     The test samples of class c go to the clients in proportion to their training samples of class
     c, each sample to exactly one client. Test samples of a class that no client has go to no

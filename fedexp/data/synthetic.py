@@ -26,8 +26,9 @@ STD = np.arange(1, FEATURES + 1) ** -0.6
 class Synthetic(DrawnSource):
     """Client k has inputs x [60] with labels argmax softmax(W_k x + b_k), 10 classes.
 
-    The distributions are those of the released code. There, ``alpha`` and ``beta`` are standard
-    deviations. In the paper's N(0, alpha), alpha may be a variance; 0 and 1 mean the same::
+    The distributions are taken from the released code. There, ``alpha`` and ``beta`` are standard
+    deviations. In the paper's N(0, alpha), alpha may be a variance. For 0 and 1 this makes no
+    difference::
 
         u_k ~ N(0, alpha^2)     entries of W_k, b_k ~ N(u_k, 1)
         B_k ~ N(0, beta^2)      entries of v_k ~ N(B_k, 1)
@@ -36,7 +37,7 @@ class Synthetic(DrawnSource):
 
     alpha sets how much the models of the clients differ, beta how much their inputs differ. All
     entries of W_k and b_k have the same mean u_k, as in the released code. n_k is the client's
-    number of training and test samples; the released code tests on a tenth of its samples.
+    number of training and test samples; the released code tests on a tenth of them.
 
     A client's random generators depend only on ``seed`` and on the client's number, so its samples
     do not depend on the size of the population.
@@ -50,7 +51,7 @@ class Synthetic(DrawnSource):
             B_k (Synthetic-IID, with alpha and beta 0).
         size_mean: mean of the logarithm of the sizes.
         size_std: standard deviation of the logarithm of the sizes.
-        size_min: added to each size, at least 2.
+        size_min: number that is added to each size; at least 2.
         size_max: upper bound of the sizes; None for ``LARGEST``. With the published distribution,
             the largest of a million sizes is 0.7 million.
         seed: seed of the samples; independent of the run's seed.

@@ -42,14 +42,14 @@ class Tabular(Source):
         target: column of the class: text, whole numbers or booleans.
         user: column of the user for the natural partition; None if there is none.
         test_path: file of the test rows; None draws them from ``path``.
-        test_fraction: share of the rows for testing. Without users, the test rows are drawn from
-            each class; with users, ``split`` names the rule.
+        test_fraction: share for testing: of the rows, or with ``split=users`` of the users. Without
+            users, the test rows are drawn from each class; with users, ``split`` names the rule.
         split: ``within`` draws test rows from the rows of each user. ``users`` draws whole users
-            for testing; users in ``test_path`` must then be others than in ``path``.
+            for testing; ``path`` and ``test_path`` must then have different users.
         split_seed: seed of the draw for testing; independent of the run's seed.
         drop: columns to leave out.
         categorical: columns of numbers to treat as categories; text columns always are categories.
-            In any other column, if most values are numbers, all must be numbers.
+            If most values of a column that is not listed here are numbers, all must be numbers.
         missing: ``refuse`` raises an error for a missing value. With ``mean`` a missing number
             becomes the training mean, and a missing category becomes all zeros.
         many_classes: whether to accept a target with more than 10 classes and at least one class

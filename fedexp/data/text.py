@@ -41,8 +41,9 @@ class Text(Source):
         targets: with ``next`` the target of a sequence is the character after it. With ``each`` the
             target of each character is the next character; where sequences overlap, a character is
             a target in only one of them.
-        min_samples: smallest number of training sequences of a role. Roles with fewer sequences,
-            and roles without a test sequence, are left out.
+        min_samples: smallest number of a role's sequences, with ``split=within`` of its training
+            sequences. Roles with fewer sequences are left out; with ``within``, so are roles
+            without a test sequence.
         split: with ``within`` the end of each role's text is for testing. With ``users`` a share of
             the roles, drawn at random, is for testing.
         test_fraction: share for testing: of each role's characters, or with ``split=users`` of the

@@ -37,8 +37,8 @@ class TinyImageNet(Source):
             WordNet id, ``wnids`` takes the order of the file ``wnids.txt``. Samples are in label
             order.
         image_size: height and width; images are resized (bilinear) if it is not 64.
-        mean: mean of each channel, inputs in [0, 1].
-        std: standard deviation of each channel, inputs in [0, 1].
+        mean: mean of each channel, for inputs in [0, 1].
+        std: standard deviation of each channel, for inputs in [0, 1].
 
     Raises:
         InputError: the constructor raises it if an argument is invalid, ``describe`` if a file is
@@ -56,7 +56,7 @@ class TinyImageNet(Source):
         self.root = self.root.expanduser()
 
     def describe(self) -> Description:
-        """Shape and classes; a class is named by the first word of its full name."""
+        """Shape and classes; a class has the first of its names in the file ``words.txt``."""
         shape = (3, self.image_size, self.image_size)
         return Description("tiny_imagenet", shape, self._names())
 
@@ -90,7 +90,7 @@ class TinyImageNet(Source):
         return sorted(listed) if self.class_order == "sorted" else listed
 
     def _names(self) -> tuple[str, ...]:
-        """The first word of each class name; if classes share this word, the class's id follows."""
+        """The first name of each class; if classes share this name, the WordNet id follows."""
         with readable():
             lines = (self._folder / "words.txt").read_text().splitlines()
         words = dict(line.split("\t", 1) for line in lines if "\t" in line)
@@ -113,7 +113,7 @@ class TinyImageNet(Source):
         return [path for paths in found for path in paths], labels
 
     def _test(self) -> tuple[list[str], np.ndarray]:
-        """Paths and labels of the images of val/, sorted by label, then as annotated."""
+        """Paths and labels of the images of val/, sorted by label, then by line of the file."""
         file = self._folder / "val" / "val_annotations.txt"
         with readable():
             rows = [line.split("\t") for line in file.read_text().splitlines()]

@@ -33,7 +33,7 @@ def _cifar(kind: type[CIFAR10], root: Path, train: bool, download: bool) -> Spli
 
 def _fashion_mnist(root: Path, train: bool, download: bool) -> Split:
     raw = root / "FashionMNIST" / "raw"
-    if download:  # torchvision compares checksums of packed files only
+    if download:  # torchvision checks packed files only; it would keep a damaged unpacked file
         for path in filter(_is_cut_short, raw.glob("*-ubyte")):
             path.unlink()
     found = FashionMNIST(root, train=train, download=download)
@@ -61,8 +61,8 @@ class _Known:
         read: a function that returns a split, given root, train and download.
         input_shape: [channels, height, width].
         classes: names in label order.
-        mean: mean of each channel, inputs in [0, 1].
-        std: standard deviation of each channel, inputs in [0, 1].
+        mean: mean of each channel, for inputs in [0, 1].
+        std: standard deviation of each channel, for inputs in [0, 1].
         files: paths of the files, relative to root.
         by_hand: advice to install the files by hand; ``{root}`` stands for the root.
         superclasses: the super-class of each class; empty if there are none.
@@ -142,12 +142,12 @@ class TorchvisionDataset(Source):
     """A torchvision dataset as uint8 images [n, channels, height, width].
 
     Args:
-        name: the dataset.
+        name: which dataset to load.
         root: torchvision's folder of the dataset; ``~`` is expanded.
         download: whether to download missing or damaged files into ``root``, which also gets an
             empty lock file. If false, nothing is written there.
-        mean: mean of each channel, inputs in [0, 1]; None for the dataset's usual constants.
-        std: standard deviation of each channel, inputs in [0, 1]; None for the dataset's usual
+        mean: mean of each channel, for inputs in [0, 1]; None for the dataset's usual constants.
+        std: standard deviation of each channel, for inputs in [0, 1]; None for the dataset's usual
             constants.
 
     Raises:
@@ -212,7 +212,7 @@ class TorchvisionDataset(Source):
 
     @contextmanager
     def _only_downloader(self) -> Iterator[None]:
-        """Wait until no other process downloads into ``root``."""
+        """Wait until no other process downloads into ``root``; then keep the others waiting."""
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / ".fedexp-download.lock").open("wb") as file:
             if try_lock(file) is False:

@@ -67,8 +67,8 @@ def by_class(labels: np.ndarray, fraction: float, seed: int) -> Positions:
 def within_users(users: np.ndarray, fraction: float, seed: int) -> Positions:
     """Draw a share of each user's samples for testing.
 
-    At least one sample of each user is for training. If a user has more, at least one is for
-    testing.
+    At least one sample of each user is for training. If a user has more than one sample, at least
+    one is for testing.
     """
     names, user = np.unique(users, return_inverse=True)
     tested = np.zeros(len(users), dtype=bool)

@@ -26,10 +26,11 @@ def export(predictor: Predictor, path: Path) -> None:
     """Write the model to ``path`` (.pt2), a file for ``torch.export.load``.
 
     The exported program takes any number of raw inputs as one tensor, in the form that
-    ``Predictor.preparation`` makes, and returns the probability of each class.
+    ``Predictor.preparation.read`` returns. It returns the probability of each class.
 
     Raises:
-        InputError: PyTorch cannot export the model, or the file cannot be written.
+        InputError: ``path`` does not end in .pt2, PyTorch cannot export the model, the exported
+            program computes other probabilities, or the file cannot be written.
     """
     if path.suffix != ".pt2":
         raise InputError(f"--to {path}: should end in .pt2, as PyTorch's exported programs do")
@@ -61,7 +62,7 @@ def _exported(predictor: Predictor) -> ExportedProgram:
         with warnings.catch_warnings(), torch.no_grad(), portable:
             warnings.simplefilter("ignore")
             return torch.export.export(predictor.network, example, dynamic_shapes=shapes)
-    except Exception as error:  # of a type that depends on the network
+    except Exception as error:  # its type depends on the network
         reason = next(filter(None, map(str.strip, str(error).splitlines())), "no reason given")
         raise InputError(
             f"{predictor.name}: PyTorch cannot export this model "

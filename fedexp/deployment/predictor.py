@@ -15,7 +15,7 @@ class Predictor:
     """A trained model that predicts the classes of raw inputs.
 
     Attributes:
-        network: maps the tensor that ``preparation`` makes to probabilities, in eval mode.
+        network: maps the tensor that ``preparation`` reads to probabilities; is in eval mode.
         classes: the class names, in the order of the probabilities.
         preparation: reads raw inputs, such as a table, image files or texts, into a tensor.
         name: a description, such as "global model of outputs/2026-01-31/12-00-00-4f2a".

@@ -140,7 +140,7 @@ class Placement:
         self._homes |= moves
 
     def _leaving(self, moves: Iterable[int]) -> Iterator[tuple[int, ClientState]]:
-        """Remove the states that leave this rank from its store; yield (client, state)."""
+        """Take the states that move to other ranks out of the store; yield (client, state)."""
         for client in moves:
             if self._homes[client] == self._ranks.rank:
                 yield client, self._store.take(client)

@@ -38,7 +38,7 @@ class Ranks:
         return self.rank == 0
 
     def all_gather(self, value: T) -> list[T]:
-        """The values of all ranks, in order of ranks; tensors are moved to this rank's device.
+        """The values of all ranks, by rank; GPU tensors are moved to this rank's device.
 
         ``fedexp.distributed.wire`` lists the types that can be sent.
         """
@@ -77,7 +77,7 @@ class ProcessGroup(Ranks):
         self._carrier = self.device if sends_from_gpu else torch.device("cpu")
 
     def all_gather(self, value: T) -> list[T]:
-        """The values of all ranks, in order of ranks; tensors are moved to this rank's device."""
+        """The values of all ranks, by rank; GPU tensors are moved to this rank's device."""
         own = encode(value).to(self._carrier)
         sizes = [torch.zeros(1, dtype=torch.int64, device=self._carrier) for _ in range(self.size)]
         dist.all_gather(sizes, torch.tensor([len(own)], device=self._carrier))

@@ -31,7 +31,7 @@ class Speeds:
         self._own = samples, time.perf_counter() - start
 
     def own_round(self) -> tuple[int, float]:
-        """Return this rank's (samples, seconds) since the last call, and reset both to 0."""
+        """Return this rank's (samples, seconds) of the latest ``timed``, and reset them to 0."""
         found, self._own = self._own, (0, 0.0)
         return found
 

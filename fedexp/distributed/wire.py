@@ -22,7 +22,10 @@ _ALIGNMENT = 16
 
 
 class _Layout(NamedTuple):
-    """A tensor's type and layout; ``shape`` lists the dimensions in their order in memory."""
+    """A tensor's type and layout.
+
+    ``order`` lists the tensor's dimensions in their order in memory, ``shape`` their sizes.
+    """
 
     dtype: str
     shape: list[int]
@@ -34,8 +37,8 @@ def encode(value: Any) -> Tensor:
     """``value`` as bytes [n], uint8 on the CPU.
 
     Raises:
-        TypeError: ``value`` contains something that is not None and no number, string, path, bytes,
-            tensor, NumPy array, list, tuple, dict or dataclass.
+        TypeError: ``value`` contains an object of another type than None, numbers, strings, paths,
+            bytes, tensors, NumPy arrays, lists, tuples, dicts and dataclasses.
     """
     found: dict[int, tuple[int, Tensor]] = {}
     structure = _to_json(value, found)

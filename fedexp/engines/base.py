@@ -59,8 +59,8 @@ class Engine:
         """Train the cohort; yields each client's update when it is ready, in any order.
 
         A client that is in the cohort several times trains once; ``Update.draws`` says how often it
-        is in the cohort. If an update is not finite, the client's state is reset to the start of
-        the round. An exception gets a note with the client and the round.
+        is in the cohort. If an update is not finite or is late, the client's state is reset to the
+        start of the round. An exception gets a note with the client and the round.
         """
         raise NotImplementedError
 
@@ -84,7 +84,7 @@ class Engine:
             yield client, self.resources.sampler.answer(self.resources.module)
 
     def _train_copy(self, client: int, message: Message) -> None:
-        """Train the shared weights for a client on a copy of its state, so nothing is stored."""
+        """Train a client's shared model with a copy of the client's state; nothing is stored."""
         store, resources = self.resources.store, self.resources
         memories = {name: store.memory(client, name) for name in (*resources.parts, SHARED_MODEL)}
         copy = ClientState(memories, store.private(client) or {})

@@ -10,7 +10,7 @@ from fedexp.core.messages import Message
 from fedexp.engines.resources import Resources
 
 _CPU_BYTES = 2**30
-"""Size of a stack in RAM; larger stacks exceed the CPU caches and were no faster."""
+"""Largest size of a stack in RAM; larger stacks were no faster."""
 
 _CUDA_SHARE = 0.6
 """Share of a GPU's memory for a stack; backward passes need the rest for temporary tensors."""

@@ -51,7 +51,7 @@ class Schedule:
         return _with_share(data, self._shares[data.client])
 
     def samples(self, client: int, round: int) -> int:
-        """Training samples in the batches of the client's turn in this round; no deadline."""
+        """Training samples in the batches of the client's turn in a round; ignores a deadline."""
         data = self._resources.faults.data(round, self._resources.data.clients[client])
         return self._work(data, round).samples
 
@@ -68,8 +68,8 @@ class Schedule:
             downloads: client -> bytes that the client downloads before its training.
 
         Returns:
-            The clients that train, in the given order, and a record for each other client, whose
-            turn is late or surplus.
+            The clients that train, in the given order, and a record for each client that does not
+            train, because its turn is late or surplus.
         """
         system, round = self._resources.system, message.round
         system.begin_turns(downloads)
@@ -102,7 +102,7 @@ class Schedule:
             return work
         whole, most = self._units(data, round)
         least = 1
-        while least < most:  # binary search for the largest number of units in time
+        while least < most:  # binary search for the most units that end before the deadline
             middle = (least + most) // 2 + (least + most) % 2
             tried = self._work(_with_share(data, (middle + 0.5) / whole), round)
             if system.is_late(client, tried.samples, upload):
@@ -120,7 +120,7 @@ class Schedule:
         return Work(sum(steps), sum(map(batches.samples_in, steps)))
 
     def _units(self, data: ClientData, round: int) -> tuple[int, int]:
-        """A slow client's work in units: (the whole work, the work with ``data`` as it is).
+        """A slow client's work in units: (work without faults, work with the faults in ``data``).
 
         With ``local.steps`` a unit is a step of the round; otherwise it is a step of an epoch.
         """

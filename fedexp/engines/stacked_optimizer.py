@@ -92,7 +92,7 @@ class PerClientOptimizer(StackedOptimizer):
     """One optimizer in which each row's parameters have their own state and step count.
 
     Each client continues from its kept state, although clients have taken different numbers of
-    steps. A step takes longer with more rows; with ``StackedOptimizer`` it does not.
+    steps. The optimizer updates the rows one by one, so it is slower than ``StackedOptimizer``.
 
     Args:
         stack: the clients.

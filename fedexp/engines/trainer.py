@@ -33,7 +33,7 @@ class Trainer(Serial):
         resources: the objects that every engine works with.
         callbacks: Lightning callbacks, each a mapping with a ``_target_``; the same objects are
             used for every client.
-        options: further arguments of ``lightning.Trainer``; fedexp sets some itself.
+        options: further arguments of ``lightning.Trainer``, except those that fedexp sets.
 
     Raises:
         InputError: a callback or an option is invalid.

@@ -62,7 +62,7 @@ def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
 
 
 def _sent(trained: Trained, upload: CompressedUpload | None) -> Update:
-    """The update that the server gets: decoded, or the client's own without compression."""
+    """The update that the server gets: compressed and decoded if there is a compressor."""
     if upload is None:
         return trained.update
     return upload.send(trained.update, trained.turn.message, trained.state.memory(MEMORY))
@@ -73,10 +73,10 @@ def _sums_are_finite(turn: Trained, arrived: Update, device: torch.device) -> Te
 
 
 def _kept(turn: Trained, arrived: Update) -> list[Tensors]:
-    """The tensors that stay at the client; they must be finite, as the update must.
+    """The weights that stay at the client and must be finite: private weights, separate model.
 
-    A compressed update shows only a part of the trained weights. Then all trained weights and the
-    memory of the compressor are among the tensors.
+    A compressed update shows only a part of the trained weights. Then the result also has all
+    shared weights after training and the memory of the compressor.
     """
     kept = [turn.state.private, turn.state.separate_model]
     if arrived.weights_nbytes is not None:

@@ -43,9 +43,9 @@ class Vectorized(Engine):
 
     The clients of a stack are sorted by their number of steps, the largest first, so the clients
     that finish early are its last rows, and these are dropped. If two clients would need different
-    orders in different phases, they are put into different stacks. Batches, gradient norm and
-    optimizer state belong to one client each. The weights equal the weights of ``engine=serial``,
-    except for rounding and the random numbers of layers such as dropout. The optimizer must be
+    orders in different phases, they are put into different stacks. Each client has its own batches,
+    gradient norm and optimizer state. The weights equal the weights of ``engine=serial``, except
+    for rounding and the random numbers of layers such as dropout. The optimizer must be
     elementwise, like SGD and Adam.
 
     The constructor calls the method ``prepare_for_vmap()`` of every layer that has one.

@@ -11,8 +11,8 @@ from fedexp.data.federated import ClientData
 class Faults:
     """Injected faults. The base class injects none; it is the option ``faults=none``.
 
-    Every result is a pure function of (seed, round, client), so it is the same in every process and
-    at every call.
+    Whether a client has a fault in a round depends only on (seed, round, client), so it is the same
+    in every process and at every call.
 
     Attributes:
         needs: for each trait that the data must have, the error if the data lack it; see

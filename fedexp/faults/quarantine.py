@@ -21,8 +21,8 @@ class Quarantine:
 
     Args:
         policy: with ``quarantine`` an update that is not finite is not merged, and merged weights
-            that are not finite do not replace the global model. Then a warning is logged. With
-            ``raise`` an error is raised.
+            that are not finite do not replace the global model; a warning is logged. With
+            ``raise``, an InputError is raised instead.
 
     Attributes:
         clients: the clients whose updates were refused in this round.
@@ -87,7 +87,7 @@ def is_finite(update: Update, kept: Sequence[Tensors] = ()) -> bool:
     """Whether the weights and extras of an update, and ``kept``, are free of NaN and infinity.
 
     Args:
-        update: the update.
+        update: the client's update.
         kept: the weights that the client does not send: private layers or a separate model.
     """
     return _all_finite(_floats(update, kept))
@@ -129,8 +129,8 @@ def _tensors(update: Update) -> dict[str, Tensor]:
 
 def _all_finite(tensors: Iterable[Tensor]) -> bool:
     # If a sum is finite, so are all its terms, and a sum is much cheaper to check. The terms are
-    # checked only if a sum is not finite. All tensors share one check, because each
-    # check waits for the GPU.
+    # checked only if a sum is not finite. All tensors share one check, because each check waits for
+    # the GPU.
     values = [value for value in tensors if value.numel()]
     if not values or bool(torch.stack(_sums(values)).isfinite().all()):
         return True

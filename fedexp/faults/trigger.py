@@ -16,10 +16,10 @@ class Trigger(BaseModel):
 
     Attributes:
         size: side of the square in pixels.
-        corner: the corner of the image that the square fills.
-        value: value of the square's pixels in all channels. 0 is the smallest possible pixel value,
-            and 1 is the largest. If images are floats, 0 is the smallest value in the training
-            split, and 1 is the largest.
+        corner: the corner of the image in which the square lies.
+        value: value of the square's pixels in all channels, from 0 to 1. For uint8 images
+            0 and 1 stand for the pixel values 0 and 255. For float images they stand for the
+            smallest and the largest value in the training split.
         target: the class that a backdoored model predicts.
     """
 
@@ -57,7 +57,7 @@ class Trigger(BaseModel):
         return torch.lerp(low, high, self.value).view(1, 1, 1, 1)
 
     def stamp(self, images: Tensor, pixel: Tensor) -> Tensor:
-        """Copy ``images`` [B, C, H, W], which are inputs of a model, and add the patch."""
+        """Return a copy of ``images`` [B, C, H, W], which are inputs of a model, with the patch."""
         rows, columns = self.corner.split("_")
         stamped = images.clone()
         vertical = slice(self.size) if rows == "top" else slice(-self.size, None)

@@ -21,8 +21,8 @@ class App:
         config: the checked config.
         own_data: whether each node reads its own dataset. If not, all nodes have the whole dataset,
             and each takes the samples of one client of the configured partition.
-        choices: config group -> option, for the record.
-        overrides: the overrides on the command line, for the record.
+        choices: config group -> chosen option; saved with the run.
+        overrides: the overrides on the command line; saved with the run.
     """
 
     config: Config

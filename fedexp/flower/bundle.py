@@ -15,7 +15,7 @@ MODULE = "fedexp_app"
 """The app's module folder."""
 
 FLWR = "1.41"
-"""The minor version of flwr that the app needs; Flower changes its interface with each one."""
+"""The minor version of flwr that the app needs; each minor version changes Flower's interface."""
 
 REQUIREMENT = f"flwr>={FLWR}.0,<1.42"
 """The app's dependency; the extra ``flower`` of fedexp requires the same version."""
@@ -36,11 +36,11 @@ def write_bundle(folder: Path, app: App, left_out: list[str]) -> None:
 
     Args:
         folder: the folder; its name must be a name for Flower: letters, digits and hyphens.
-        app: the app.
+        app: the config and the origin of the clients' data.
         left_out: the measures that were left out of the config, for the app's README.
 
     Raises:
-        InputError: the config needs a simulation, or the folder is not new.
+        InputError: the config needs a simulation, or the folder exists or has a wrong name.
     """
     name = folder.resolve().name
     if not (name.replace("-", "").isalnum() and name[0].isalpha() and len(name) <= 32):

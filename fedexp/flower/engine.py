@@ -46,7 +46,7 @@ class NodesEngine(Engine):
         self._oldest_checkpoint, self._forgets = oldest_checkpoint, forgets
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
-        """Yield the updates in the cohort's order, without those of clients that do not answer."""
+        """Yield the updates in the cohort's order; clients that do not answer are left out."""
         draws = Counter(cohort)
         purpose = f"round {message.round}"
         self.nodes.gather(list(draws), purpose)
@@ -76,7 +76,7 @@ class NodesEngine(Engine):
                 self.nodes.warn(purpose, client, f"{error}; its answer is left out")
 
     def request(self, client: int, message: Message, addressed: bool = True) -> Request:
-        """The request to the client; if ``addressed``, with the extras for this client only."""
+        """Make the request to the client; if ``addressed``, with ``message.to_client(client)``."""
         return Request(
             self.app,
             self._run,

@@ -42,30 +42,31 @@ class KnownData(FederatedData):
 
     @property
     def class_counts(self) -> Tensor:  # type: ignore[override]
-        """Raises InputError: parts ask for class counts by ``Setting.all_class_counts``."""
+        """Always raises InputError; parts get class counts from ``Setting.all_class_counts``."""
         raise InputError("the class counts of all clients are not known in a federation on Flower")
 
     @property
     def counted(self) -> Tensor:
-        """[0] the clients with known class counts: none from the start."""
+        """The clients with class counts known from the start, [0] int64: there are none."""
         return torch.arange(0)
 
     @property
     def counted_classes(self) -> Tensor:
-        """[0, C] class counts of the clients in ``counted``."""
+        """The class counts of the clients in ``counted``, [0, C]."""
         return torch.zeros(0, self._classes, dtype=torch.int64)
 
     def classes_of(self, clients: Tensor) -> Tensor:
-        """[n, C] NaN instead of class counts: only figures use them, so no client is asked."""
+        """NaN instead of class counts, [n, C]; only figures use this, so no client is asked."""
         return torch.full((len(clients), self._classes), torch.nan)
 
 
 def load_place(
     config: Config, own_data: bool, source: Describer, device: torch.device
 ) -> FederatedData:
-    """Load the dataset on this machine, and divide it among the clients as configured.
+    """Load the dataset on this machine. Raises InputError.
 
-    With ``own_data`` all samples belong to client 0. Raises InputError.
+    With ``own_data`` all samples belong to client 0. Otherwise they are divided among the clients
+    as configured.
     """
     if own_data:
         one = config.clients.model_copy(update={"count": 1, "per_round": 1})

@@ -1,7 +1,7 @@
 """The client half: the node of one client answers requests of the server.
 
-Flower makes the ClientApp anew for each message, so each request begins by reading the client's
-state from the node's disk and ends by writing it back.
+Flower makes the ClientApp anew for each message. So each request that needs the client's state
+reads it from the node's disk, and a request to train also writes the new state to disk.
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ class Node:
         return pack_introduction(self._app.version, Introduction(self._own.client, size, about))
 
     def class_counts(self) -> RecordDict:
-        """[C] the client's training samples of each class."""
+        """Tell the server the number of the client's training samples of each class, [C]."""
         return pack_tensors(self._app.version, {"counts": self._client_data.class_counts})
 
     def train(self, content: RecordDict) -> RecordDict:

@@ -39,10 +39,10 @@ class NodeStates:
         Args:
             round: the round that was just trained.
             state: the client's state after ``round``.
-            base: ``round`` started from the state after this round. States of other later rounds
-                belong to lost updates.
-            saved: the round of the server's oldest checkpoint; of the states up to this round, the
-                newest is kept.
+            base: the earlier round from whose state ``round`` started. States of all rounds after
+                ``base``, except ``round``, belong to lost updates and are deleted.
+            saved: the round of the server's oldest checkpoint. Of the states up to this round, only
+                the newest is kept.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         write_durably(self._folder / _NAME.format(round), dump(vars(state)))

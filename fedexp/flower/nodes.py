@@ -31,9 +31,9 @@ class Patience:
     Attributes:
         min_clients: a round starts when this many clients of its cohort have a node. A smaller
             cohort needs a node for every client.
-        wait_minutes: longest wait for these nodes.
-        reply_minutes: longest wait for the replies of a round; a client without a reply counts as
-            dropped out.
+        wait_minutes: longest wait until enough clients have a node.
+        reply_minutes: longest wait for the nodes' replies after requests are sent, such as a
+            round's messages. A client without a reply counts as dropped out.
     """
 
     min_clients: int
@@ -66,7 +66,7 @@ class Nodes:
 
     @property
     def sizes(self) -> Tensor:
-        """[N] int64: the number of training samples of each client; call ``meet`` before."""
+        """[N] int64: the number of training samples of each client; call ``meet`` first."""
         return torch.tensor([self._sizes[client] for client in sorted(self._sizes)])
 
     @property
@@ -80,7 +80,10 @@ class Nodes:
         self._wait(lambda: [k for k in range(count) if k not in self._sizes], 0, "the first round")
 
     def ask_class_counts(self) -> Tensor:
-        """[N, C] training samples of each class and client, asked for once. Raises InputError."""
+        """[N, C] training samples of each class at each client; the first call asks all nodes.
+
+        Raises InputError if a client has no node, or does not answer with valid counts.
+        """
         if self._class_counts is None:
             clients = range(self._count)
             self._wait(lambda: self._without_node(clients), 0, "class counts")

@@ -49,7 +49,7 @@ def own_places(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def with_data(config: Config, places: Mapping[str, str]) -> Config:
-    """Replace paths of the data in the config; the reader of the data reports unknown keys."""
+    """Replace the paths in the config's ``data``; the class of the data reports unknown keys."""
     node = config.data.node | dict(places)
     shared = {name: getattr(config.data, name) for name in type(config.data).model_fields}
     return config.model_copy(update={"data": type(config.data)(**shared, **node)})

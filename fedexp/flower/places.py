@@ -26,10 +26,10 @@ from fedexp.state.run_folder import checkpoint_folders
 
 
 class OnNodes(Population):
-    """The clients of a federation, as the server reaches them: each client is on another node.
+    """The clients of a federation, as the server reaches them: each client has its own node.
 
     Args:
-        app: the app.
+        app: the config and the origin of the clients' data.
         nodes: reaches the nodes.
         run: the name of the run.
         folder: the run's folder.
@@ -59,7 +59,7 @@ class OnNodes(Population):
         return KnownData(whole, self._nodes.sizes, nobody)
 
     def known(self, setting: Setting) -> Setting:
-        """Add class counts to the setting; the nodes are asked for them when a part needs them."""
+        """Add a secret noise seed, and a function that asks the nodes for class counts."""
         return _known(setting, self._nodes.ask_class_counts)
 
     def engine(self, resources: Resources, make: Callable[[Resources], Engine]) -> Engine:
@@ -78,7 +78,10 @@ class OnNodes(Population):
         return NodesScoring(engine)
 
     def _oldest_checkpoint(self, round: int) -> int:
-        """The round of the oldest checkpoint before this round; 0 without any checkpoint yet."""
+        """The round of the oldest checkpoint before this round; 0 if there is none yet.
+
+        A server that keeps no checkpoints never goes back, so its result is the round before.
+        """
         if not self._keep:
             return round - 1
         found = checkpoint_folders(self._folder)
@@ -104,7 +107,7 @@ class OnOneNode(Population):
         return KnownData(whole, self._facts.sizes, own)
 
     def known(self, setting: Setting) -> Setting:
-        """Add to the setting the class counts that the server sent, if it sent any."""
+        """Add a secret noise seed, and the class counts if the server sent them."""
         counts = self._facts.class_counts
         return _known(setting, None if counts is None else lambda: counts)
 

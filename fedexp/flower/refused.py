@@ -2,4 +2,7 @@
 
 
 class RefusedError(ValueError):
-    """A message from another app, malformed or with wrong shapes; the error is one line."""
+    """A message is from another app, is malformed, has wrong shapes or reports a refusal.
+
+    The error's text is one line.
+    """

@@ -61,7 +61,7 @@ def read_introduction(content: RecordDict, app: str) -> Introduction:
 def pack_update(app: str, update: Update, lost_state: bool) -> RecordDict:
     """Pack the update into records, without the update's ``directions``.
 
-    ``lost_state``: whether the client's state of the last round was missing on the node.
+    ``lost_state``: whether the node lacked the state from which the client should have started.
     """
     head = {
         "app": app,
@@ -77,7 +77,7 @@ def pack_update(app: str, update: Update, lost_state: bool) -> RecordDict:
 
 
 def lost_state(content: RecordDict) -> bool:
-    """Whether the client's state of the last round was missing."""
+    """Whether the node lacked the state from which the client should have started."""
     return bool(content.config_records[HEAD].get("lost_state"))
 
 
@@ -95,7 +95,7 @@ def read_update(
         message: the message to this client; the update must have weights of the same shapes.
 
     Raises:
-        RefusedError: the reply does not fit.
+        RefusedError: the node refused the request, or the reply does not fit ``message``.
     """
     check_reply(content, app)
     head, device = content.config_records[HEAD], _device(message)
@@ -121,7 +121,7 @@ def read_update(
 
 
 def pack_tensors(app: str, tensors: Tensors) -> RecordDict:
-    """Pack tensors, such as the answer to a sampler or class counts, into a reply."""
+    """Pack tensors into a reply, such as class counts or the answer to a sampler."""
     return RecordDict({HEAD: ConfigRecord({"app": app}), "tensors": pack(tensors)})
 
 

@@ -11,7 +11,7 @@ from fedexp.flower.refused import RefusedError
 from fedexp.flower.tensors import pack, unpack
 
 HEAD = "head"
-"""The record of a request or a reply that holds no tensors."""
+"""Name of the record with the plain values (numbers and text) of a request or a reply."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def pack_request(request: Request, **options: str | int | bool | list[str]) -> R
 
 
 def read_request(content: RecordDict, device: torch.device) -> Request:
-    """Inverse of ``pack_request``; the message's tensors are on ``device``."""
+    """Inverse of ``pack_request``; the message's tensors are on ``device``. Raises RefusedError."""
     head, records = content.config_records[HEAD], content.array_records
     extras = read_extras(content, device)
     message = Message(int(head["round"]), unpack(records["weights"], device), extras)

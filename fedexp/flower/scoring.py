@@ -59,7 +59,7 @@ def scores_at_node(
 
 
 def pack_scores(app: str, found: list[ClientScores]) -> RecordDict:
-    """The scores of at most one model as records."""
+    """Pack the scores of a client's personal model into records; ``found`` may be empty."""
     records = RecordDict({HEAD: ConfigRecord({"app": app, "scored": bool(found)})})
     for scores in found:
         records["accuracies"] = MetricRecord(dict(scores.accuracies))

@@ -52,8 +52,8 @@ def serve(app: App, grid: Grid, run_config: Mapping[str, Any]) -> RunResult:
     """Run the app on the nodes of the grid.
 
     Args:
-        app: the app.
-        grid: reaches the nodes.
+        app: the config and the origin of the clients' data.
+        grid: Flower's connection to the nodes.
         run_config: the values of ``[tool.flwr.app.config]``; ``--run-config`` replaces values.
 
     Raises:

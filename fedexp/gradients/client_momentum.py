@@ -35,10 +35,10 @@ class ClientMomentum(LocalGradient):
     ``aggregator=uniform`` this is the paper's w^t - eta_g Delta with eta_g = eta K.
 
     In the paper all clients take the same number of steps. If the numbers differ, the mean of eta K
-    over the cohort is used, and each v has the same weight in Delta. With local momentum or
-    Nesterov's momentum, ``unit_distance`` replaces K, as in SCAFFOLD. Weight decay of the optimizer
-    is added to v, and ``local.grad_clip`` clips v. The steps of private parameters use g instead of
-    v.
+    over the cohort is used, and each v has the same weight in Delta. If the local optimizer has
+    momentum, the result of ``unit_distance`` replaces K, as in SCAFFOLD. Weight decay of the
+    optimizer is added to v, and ``local.grad_clip`` clips v. The steps of private parameters use g
+    instead of v.
 
     Each client sends the number eta K besides its weights. From the second round the server sends
     Delta besides the weights, so a client downloads twice the size of the model.
@@ -91,7 +91,7 @@ class ClientMomentum(LocalGradient):
         self.momentum.fill(message.extras)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Client: send eta K, the learning rate times the number of local steps."""
+        """Client: send eta K; if the optimizer has momentum, ``unit_distance`` replaces K."""
         distance = unit_distance(optimizer_of(client), client.steps) * client.learning_rate
         return {"distance": torch.tensor(distance, dtype=torch.float64, device=client.device)}
 

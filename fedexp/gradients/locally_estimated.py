@@ -15,7 +15,7 @@ class LocallyEstimated(SharpnessAware):
     w are the local weights before the step. w^t is the global model of this round, and w_old is the
     global model that the client received in its previous turn. The server moved from w_old to w^t
     to lower the global loss, so the loss increases along d. In a client's first round d is 0, and
-    the gradient is computed at w. A step costs two gradients: the other one, at w, is computed for
+    the gradient is computed at w. A step costs two gradients: this one, and the gradient at w for
     the logged loss. ``rho`` is the norm of the step from w along d.
     """
 

@@ -20,7 +20,7 @@ from fedexp.heads.global_classifier import GlobalClassifier, trained_classifier
 
 
 def moments(features: Tensor) -> Tensor:
-    """Sum z z^T and z over the n features z in ``features`` [n, d].
+    """Compute the sums of z z^T and of z over the n rows z of ``features`` [n, d].
 
     The result is [d + 1, d] float32: the matrix sum z z^T, then the vector sum z as last row.
     """

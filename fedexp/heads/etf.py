@@ -18,9 +18,8 @@ from fedexp.heads.sphere import simplex
 def simplex_etf(num_classes: int, dim: int, generator: Generator | None = None) -> Tensor:
     """A randomly rotated simplex equiangular tight frame M [C, d] (Fan et al., NeurIPS 2023).
 
-    M = sqrt(C / (C-1)) (I - 11^T / C) U, where 1 is the vector of C ones and U is random and
-    orthonormal. The rows of M are unit vectors whose pairwise cosine is -1 / (C-1), the smallest
-    possible for C vectors.
+    M M^T = C / (C-1) (I - 11^T / C), where 1 is the vector of C ones. So the rows of M are unit
+    vectors whose pairwise cosine is -1 / (C-1), the smallest possible for C vectors.
 
     Raises:
         InputError: d < C - 1, the dimension of a simplex with C corners.
@@ -47,10 +46,10 @@ class ETF(AdaptedHead):
         num_classes: C.
         energy: E_W, the squared norm of each row of W.
         feature_norm: with ``l2`` each z has norm 1. With ``batchnorm`` z is normalised by BatchNorm
-            without weight and bias and divided by sqrt(d), so that the mean of its squared norm is
-            1. With ``batchnorm_affine`` z is normalised by BatchNorm with trained and averaged
-            weight and bias, without division. At the start of training the mean of its squared norm
-            is then d.
+            without weight and bias, and then divided by sqrt(d). The mean squared norm of z is then
+            1. With ``batchnorm_affine`` z is normalised by a BatchNorm whose weight and bias are
+            trained and averaged. z is not divided, so at the start of training its mean squared
+            norm is d.
         adapt: whether each client scales its logits by its factors Phi_k.
         phi: see ``AdaptedHead``.
         phi_normalization: see ``AdaptedHead``.

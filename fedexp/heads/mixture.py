@@ -16,20 +16,21 @@ from fedexp.core.sockets import Head
 
 
 class Mixture(Head):
-    """A mixture of M classifiers whose weights differ between clients (FedEM).
+    """A mixture of M classifiers, with separate mixture weights for each client (FedEM).
 
     p(y | x) = sum_m pi_km p_m(y | x) (Marfoq et al., NeurIPS 2021, Alg. 1). Component m is a
     separate backbone with features z_m, and a linear classifier with weight W_m and bias b_m. It
     predicts p_m(y | x) = softmax(W_m z_m + b_m)_y. The M components are sent, trained and averaged
-    like one model. The weights pi_k [M] of client k stay at the client; initially each is 1/M.
+    like one model. The mixture weights pi_k [M] of client k stay at the client; initially each is
+    1/M.
     Before local training the client uses the received components for an EM step over its training
     samples i, in eval mode and without augmentation:
 
         q_im  proportional to  pi_km p_m(y_i | x_i), with sum 1 over m      (E-step)
         pi_km <- mean_i q_im                                                (M-step)
 
-    The personal model of client k has the weights pi_k. In the global model all components have the
-    same weight.
+    The personal model of client k has the mixture weights pi_k. In the global model all components
+    have the same weight.
 
     ``loss=mixture`` trains the components by FedEM's M-step. Any other loss gets the mixture's
     log-probabilities as logits. ``loss=cross_entropy`` has the gradients that ``loss=mixture``

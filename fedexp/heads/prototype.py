@@ -40,7 +40,7 @@ def maximin_prototypes(num_classes: int, dim: int, generator: Generator | None =
     The optimum is known for three cases. For d >= C - 1 it is a regular simplex, and for d = 2 it
     is C evenly spaced points on the circle. For d + 1 < C <= 2d it is a cross-polytope, because the
     smallest angle of more than d + 1 vectors is at most 90 degrees (Rankin, 1955). In all other
-    cases gradient descent from random vectors finds a local optimum.
+    cases numerical optimization from random vectors finds a local optimum (``spread``).
 
     Returns:
         [C, d] unit rows, randomly rotated.

@@ -261,8 +261,8 @@ class Retrained(GlobalClassifier):
         """The images of all draws of a class, one draw after another. All draws have the same size.
 
         Args:
-            client: the client.
-            label: the class.
+            client: the client whose images are drawn.
+            label: the class of the images.
             own: positions of the client's images of this class.
         """
         draw = torch_generator(self.seed, "head_gradients", client.round, client.data.client, label)

@@ -1,4 +1,4 @@
-"""Unit vectors for the normalised heads: cosine logits, and arrangements of C classes."""
+"""Tools of the normalised heads: cosine logits, and arrangements of C unit vectors."""
 
 import math
 

@@ -107,8 +107,8 @@ class RestrictedSoftmax(Adjusted):
             ``shares`` it is alpha + (1 - alpha) n_c / max_j n_j, where n_c is the client's number
             of samples of class c. With ``released`` it is 1 - (1 - alpha)^t (1 - n_c / max_j n_j)
             in local step t = 1, 2, ... In step 1 this is the factor of ``shares``, and later it
-            tends to 1. The reason is that in every step the released code applies the formula of
-            ``shares`` to the factors of the step before.
+            tends to 1: in each step the released code applies the formula of ``shares`` again, with
+            the factors of the step before in place of n_c / max_j n_j.
     """
 
     def __init__(
@@ -133,10 +133,9 @@ class RestrictedSoftmax(Adjusted):
 
 
 class LogitAdjustment(Adjusted):
-    """Adds tau log p_c to the logit of class c, where p_c is the class's share of the samples.
+    """Adds tau log p_c to the logit of class c (Menon et al., ICLR 2021, Eq. 10).
 
-    This is Eq. 10 of the paper (Menon et al., ICLR 2021). The prior p_c is the share of class c
-    among the client's training samples.
+    The prior p_c is the share of class c among the client's training samples.
 
     Args:
         tau: the weight of log p_c. With 1 the unadjusted logits learn to predict as if all classes
@@ -144,9 +143,9 @@ class LogitAdjustment(Adjusted):
         absent: treatment of classes without samples. With ``exclude`` the softmax excludes these
             classes. With ``one_sample`` each counts as one sample, as in the code released with
             FedETF. Then even a client with only one class learns to distinguish it from the others.
-        personal: the loss of a separate or tuned personal model. With ``adjusted`` its logits are
-            adjusted, too. With ``cross_entropy`` they are not, so that the model learns its
-            client's shares.
+        personal: the loss of a personal model that is tuned, or trained separately. With
+            ``adjusted`` its logits are adjusted, too. With ``cross_entropy`` they are not, so that
+            the model learns its client's class shares.
     """
 
     def __init__(

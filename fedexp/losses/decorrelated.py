@@ -23,12 +23,12 @@ def correlation_penalty(z: Tensor, real: Tensor | None, form: Form) -> Tensor:
     z_i [d] is the feature vector of sample i after each feature is scaled to mean 0 and variance 1
     over the n samples of the batch. The correlation matrix is K = sum_i z_i z_i^T / n, [d, d].
 
-    With ``paper`` the penalty is ||K||_F^2 / d^2. It is at least 1/d. It is 1 if all features have
-    the correlation 1 or -1.
+    With ``paper`` the penalty is ||K||_F^2 / d^2. If no feature is constant, it is at least 1/d. It
+    is 1 if each pair of features has the correlation 1 or -1.
 
-    With ``released`` the penalty is the mean of the squared off-diagonal elements of
-    sum_i z_i z_i^T, divided by n. Here the variance has the denominator n - 1, so the elements are
-    those of (n - 1) K. Therefore the gradient in a batch of 64 is about 62 times that of ``paper``.
+    With ``released`` the penalty is 1/n times the mean of the squared off-diagonal elements of
+    sum_i z_i z_i^T. Here the variance has the denominator n - 1, so this matrix is (n - 1) K.
+    Therefore the gradient in a batch of 64 is about 62 times that of ``paper``.
 
     Args:
         z: features [B, d].

@@ -50,9 +50,8 @@ class Generative(Loss):
     The loss is CE(h(z), y) + a_t CE(h(G(y~)), y~) + b_t KL(h(G(y)) || h(z)) (Zhu et al., ICML 2021,
     as released). CE is the cross-entropy, h is the client's head, and z are the features of the
     batch. G is the server's generator: G(y) are features made from noise and the labels y of the
-    batch. y~ are labels drawn uniformly from all classes, as many as the batch has samples. (So the
-    paper's batch of generated samples is as large as the batch of data.) The second term trains
-    only the head. The teacher h(G(y)) in the third term gets no gradient.
+    batch. y~ are labels drawn uniformly from all classes, as many as the batch has samples. The
+    second term trains only the head. The teacher h(G(y)) in the third term gets no gradient.
 
     t counts rounds from 0. The weights are a_t = max(1e-4, a decay^t) and
     b_t = max(1e-4, b decay^t). In round 0 there is no G yet, so the second and third terms are 0.
@@ -60,9 +59,9 @@ class Generative(Loss):
 
     After local training, the server trains G against the cohort's heads (``GeneratorTraining``). A
     client reports how often it trained on each class. In G's loss a client's head has a larger
-    weight on classes that the client trained on often. (By a broadcasting bug the released code
-    gives all samples of a batch the same weight, see ``ensemble_loss``.) Clients get G in eval
-    mode, with its BatchNorm folded into the first layer.
+    weight on classes that the client trained on often. (By a broadcasting bug in the released
+    code, a client's head has the same weight for all samples of a batch, see ``ensemble_loss``.)
+    Clients get G in eval mode, with its BatchNorm folded into the first layer.
 
     Args:
         generated_weight: a, the first value of a_t.
@@ -231,7 +230,7 @@ class Generative(Loss):
         return generate({name: self.get_buffer(name) for name in names}, noise, labels)
 
     def _generated_loss(self, batch: Forward, labels: Tensor, features: Tensor) -> Tensor:
-        """Mean cross-entropy of generated features [B, d] over labels that the head includes."""
+        """Mean cross-entropy of the generated features [B, d] whose label the head includes."""
         assert batch.head is not None
         logits = batch.head(features)
         losses = F.cross_entropy(logits, labels, reduction="none")

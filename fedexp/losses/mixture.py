@@ -1,4 +1,4 @@
-"""FedEM's loss: each component learns most from samples that it predicts better than the others."""
+"""FedEM's loss: a component learns most from samples that it predicts better than the others do."""
 
 from types import MappingProxyType
 from typing import cast
@@ -18,8 +18,9 @@ class ResponsibilityWeighted(Loss):
     The loss is mean_i sum_m q_im CE(component m, sample i) (Marfoq et al., NeurIPS 2021, Alg. 1).
     q_im is the responsibility of component m for sample i, and pi_k are client k's weights of the
     components; ``heads.mixture.Mixture`` explains both. q_im depends on the received components and
-    on pi_k before this round, so local steps do not change it. Each step computes q_im for the
-    inputs of its batch, which may be augmented. This costs a forward pass of the received model.
+    on the value of pi_k before this round, so local steps do not change q_im. Each step computes
+    q_im for the inputs of its batch, which may be augmented. This costs a forward pass of the
+    received model.
 
     The components have no parameter in common. So an optimizer that treats each parameter
     separately, such as SGD or Adam, trains each component as if it were alone. But

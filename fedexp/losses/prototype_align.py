@@ -83,7 +83,10 @@ class PrototypeAlign(PrototypeLoss):
         self._uses_last_epoch = features == "last_epoch"
 
     def setup(self, setting: Setting) -> None:
-        """Make buffers for the global prototypes [C, d], and for which classes have one: [C]."""
+        """Make buffers for the global prototypes [C, d] and the mask [C] of classes that have one.
+
+        With ``first=random`` also draw the prototypes of the first round.
+        """
         super().setup(setting)
         shape = (setting.num_classes, setting.feature_dim)
         no_class = torch.zeros(setting.num_classes, dtype=torch.bool)

@@ -30,7 +30,7 @@ class PrototypeLoss(Loss):
 
     def __init__(self) -> None:
         super().__init__()
-        self.known: Tensors = {}  # the tensors to send; empty before the first reports
+        self.known: Tensors = {}  # the tensors to send; ``setup`` or ``aggregate`` sets them
 
     def setup(self, setting: Setting) -> None:
         """Set the number of classes C. Subclasses also make buffers here."""
@@ -45,7 +45,7 @@ class PrototypeLoss(Loss):
         raise NotImplementedError
 
     def broadcast(self, round: int) -> Tensors:
-        """Send the result of ``merge``, or nothing before clients have sent prototypes."""
+        """Send the tensors from ``merge``, or at first the tensors from ``setup``, if any."""
         return dict(self.known)
 
     def report(self, client: Client, memory: Memory) -> Tensors:

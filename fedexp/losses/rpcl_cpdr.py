@@ -120,7 +120,7 @@ class RpclCpdr(PrototypeLoss):
             self.spread = mean_distances(client.features()[0], self.relational)
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
-        """Compute the relational and consistent prototypes, and masks of those that exist."""
+        """Compute relational and consistent prototypes, and masks that say which of them exist."""
         relational, holds = relational_prototypes(
             prototypes, counts, self.neighbors, metric=self.metric
         )

@@ -31,7 +31,7 @@ def rpcl(
     -log(S_own / S_all). S_own is the sum of exp(s(z, r) / tau) over the r of the sample's class.
     S_all is the same sum over all r. The similarity is s(z, r) = cos(z, r) / U(r). U(r) is the mean
     distance of features from r and gets no gradient. The result is the mean loss of the samples of
-    the batch whose class has a relational prototype, or 0 if there are none.
+    the batch whose class has a relational prototype, or 0 if there are no such samples.
 
     Args:
         z: features [B, d].

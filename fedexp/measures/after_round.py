@@ -32,7 +32,8 @@ class AfterRound:
         server: the server after its step. A measure that ``overlaps`` must not use the server.
         ranks: the processes that share the run.
         scoring: loads and scores models; measures should call the methods below instead.
-        found: the results of the measures that the config lists before this one.
+        found: the results of the measures that the config lists before this one; with
+            ``evaluation.overlap``, only of measures that the same thread computes.
     """
 
     message: Message
@@ -100,7 +101,7 @@ class AfterRound:
     def predictions_with(self, weights: Tensors) -> Predictions | None:
         """The predictions on the test split if the global model had these shared ``weights``.
 
-        The result is None in the same cases as that of ``global_predictions``.
+        The result is None whenever ``global_predictions`` is None.
         """
         if not self.ranks.is_first:
             return None

@@ -84,11 +84,11 @@ def mean_angles_within(vectors: Tensor, members: Tensor) -> Tensor:
 def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, float]:
     """The metrics ``geometry/<kind>_angle*`` of the global model, for each kind of class vector.
 
-    ``<kind>_angle`` is the mean angle over all pairs of classes. ``<kind>_angle_global_existing``
-    first takes each client's mean over all pairs of classes that the client holds, and then the
-    mean of these over clients. ``<kind>_angle_global_missing`` does so with the classes that the
-    client lacks (FedGELA, Figures 2 and 5). Left out are clients without data, and clients with
-    fewer than two classes to compare.
+    ``<kind>_angle`` is the mean angle over all pairs of classes. For
+    ``<kind>_angle_global_existing``, the mean over the pairs of classes that a client holds is
+    computed for each client, and then averaged over clients. ``<kind>_angle_global_missing`` is
+    the same for the pairs of classes that a client lacks (FedGELA, Figures 2 and 5). Clients
+    without data, and clients with fewer than two classes to compare, are left out.
 
     Args:
         predictions: the global model's predictions on the test split.

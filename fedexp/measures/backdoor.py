@@ -16,8 +16,8 @@ class Backdoor(Measure):
     """``backdoor/success``: the share of images with a trigger that get the attack's target class.
 
     The trigger, a small patch, is stamped on all test images of classes other than the target.
-    Even a model without a backdoor has a share above 0: it makes mistakes, and the patch hides a
-    part of the image.
+    Even for a model without a backdoor, the share is usually above 0: the model makes mistakes, and
+    the patch hides a part of the image.
 
     Args:
         trigger: the attack's patch and target class, ``faults.trigger``; None if the faults have no

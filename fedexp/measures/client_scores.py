@@ -58,7 +58,9 @@ class PersonalMeasure(Measure):
         self.last_only = self.own_images = False
 
     def check(self, outline: Outline) -> None:
-        """With ``partition.shift``, choose to score each model on its client's test images only.
+        """With ``partition.shift``, score each model on its client's own test images only.
+
+        Kinds that need images of other clients are then left out.
 
         Raises:
             InputError: the run has ``partition.shift``, and either ``samples`` is set or every kind
@@ -88,10 +90,10 @@ class PersonalMeasure(Measure):
 def client_scores(
     after: AfterRound, samples: ScoredSamples, tune: bool = True
 ) -> dict[int, ClientScores]:
-    """Client -> scores of its personal model, for the clients of all processes, in their order.
+    """Client -> scores of its personal model, for all processes' clients in ascending order.
 
-    If an earlier measure of this round asked for all these metrics, the scores are reused. Every
-    process must call this function.
+    If another measure of this round has already computed all of ``samples.metrics``, its scores are
+    reused. Every process must call this function.
 
     Args:
         after: the state of the federation after a round.
@@ -116,7 +118,7 @@ def client_scores(
 def score_clients(
     data: Sequence[ClientData], samples: ScoredSamples, scored: Iterator[tuple[int, Predictions]]
 ) -> Iterator[tuple[int, ClientScores]]:
-    """Yield (client, scores) of each personal model; many models are computed at once.
+    """Yield (client, scores) of each personal model; scores of many models are computed at once.
 
     Args:
         data: client -> its data.

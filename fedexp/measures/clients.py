@@ -30,9 +30,9 @@ class Clients(PersonalMeasure):
 
     ``client`` is the client's number. ``samples`` and ``classes`` are the numbers of training
     samples and classes that the client holds. ``turns``, ``steps`` and ``upload_bytes`` are totals
-    over the client's accepted updates so far. ``loss`` is the training loss of the latest of them.
-    ``accuracy_<kind>`` is an accuracy of the client's personal model, empty if the model is not
-    scored.
+    over the client's accepted updates so far. ``loss`` is the training loss of the latest update.
+    ``accuracy_<kind>`` is an accuracy of the client's personal model, empty if it was not
+    measured.
     """
 
     needs = PersonalMeasure.needs | {Need.SIMULATION}
@@ -52,7 +52,7 @@ class Clients(PersonalMeasure):
         self._arrived.append(receipt(update))
 
     def contribution(self) -> Contribution:
-        """The receipts (the numbers) of the round's updates that this process accepted."""
+        """The receipts of the updates that this process accepted: their numbers without tensors."""
         return Contribution(items=self._arrived)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[Receipt]]) -> None:

@@ -17,7 +17,7 @@ class Times:
     """Computes the metrics of simulated time, round by round.
 
     Args:
-        targets: accuracies of the global model whose first round is timed.
+        targets: accuracies; the time until the global model reaches each of them is measured.
 
     Attributes:
         reached: ``clock/time_to/<target>`` -> seconds, for each target that was reached.
@@ -55,12 +55,13 @@ class Clock(Measure):
     duration of the round. ``clock/idle_share`` is the share of the round that a client spends
     waiting for the slowest client, as a mean over the clients whose updates arrived. If rounds have
     a deadline, ``clock/late`` is the number of clients that missed it. If the server invites more
-    clients than it needs, ``clock/surplus`` is the number of clients that came after enough others.
+    clients than it needs, ``clock/surplus`` is the number of clients that finished after the
+    server had enough updates.
     ``clock/time_to/<target>`` is the value of ``clock/seconds`` in the first measured round in
     which ``global/accuracy`` is at least the target. Before that round the metric is absent.
 
     Args:
-        targets: accuracies of the global model whose first round is timed.
+        targets: accuracies; the time until the global model reaches each of them is measured.
     """
 
     directions = MappingProxyType({"clock/*": "lower"})  # late and surplus updates are wasted

@@ -18,7 +18,7 @@ def build_measures(nodes: Mapping[str, Node | None]) -> dict[str, Measure]:
 
 
 def declared_measures(measures: Mapping[str, Measure], dataset: str) -> Iterator[Declaration]:
-    """Yield what each measure needs of the method and data; error messages name the ``dataset``."""
+    """Yield a declaration of each measure's ``needs``; error messages name the ``dataset``."""
     for name, measure in measures.items():
         key, needs = f"measure.{name}", dict[str, str]()
         for need in sorted(measure.needs):

@@ -50,12 +50,13 @@ class Exchange:
     Attributes:
         cohort: the chosen clients in the sampler's order, including clients that dropped out.
         download_bytes: bytes downloaded by the cohort and by clients that answered the sampler.
-        upload_bytes: bytes of all answers and updates, including refused updates.
+        upload_bytes: bytes of all answers to the sampler, and of all updates that were not late,
+            even if they were refused.
         receipts: the accepted updates, without their tensors.
         seconds: step of the round -> seconds. The steps are ``select``, ``train``, ``probe`` if the
             sampler asked clients, and after the end of the round ``server``, the remaining time.
         time: the simulated time of the round; None without simulated time.
-        coordination: metrics of how clients and server were coordinated.
+        coordination: metrics ``coordination/*``; empty in synchronous rounds.
     """
 
     def __init__(self, message: Message) -> None:
@@ -103,7 +104,7 @@ class Exchange:
         return cohort
 
     def count_arrivals(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """Yield the updates that are not late; the time of waiting for them counts as training."""
+        """Yield the updates that are not late; waiting for any update counts as training time."""
         self._trains, asked = True, time.perf_counter()
         for update in updates:
             self.seconds["train"] += time.perf_counter() - asked
@@ -117,7 +118,7 @@ class Exchange:
             asked = time.perf_counter()
 
     def count_start(self, client: int, drops_out: bool) -> TurnRecord:
-        """Note that a client of the cohort starts now; its update may arrive in a later round."""
+        """Note and return the start of a client's turn; the update may arrive in a later round."""
         outcome: Outcome = "dropped" if drops_out else "started"
         turn = TurnRecord(client, 0, 0, self._downloads[client], 0, outcome)
         self._started.append(turn)
@@ -143,7 +144,7 @@ class Exchange:
 
     @cached_property
     def turns(self) -> list[TurnRecord]:
-        """One record of each client's work: first answers to the sampler, then turns of the cohort.
+        """Records of the clients' work: first the answers to the sampler, then the cohort's turns.
 
         If updates may arrive in a later round, the starts of turns come before the arrivals. The
         list is complete after ``set_reduced``. The records' bytes add up to ``download_bytes`` and,
@@ -178,7 +179,7 @@ class Exchange:
         return Contribution(items=(self._arrived, self.receipts))
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace the turns and receipts of this process by those that all processes contributed.
+        """Replace this process's turns and receipts by the turns and receipts of all processes.
 
         The time of waiting for the other processes is added to ``seconds["train"]``.
         """

@@ -55,7 +55,11 @@ class FewShot(Measure):
         self._drawn: tuple[Tensor, Tensor] | None = None
 
     def check(self, outline: Outline) -> None:
-        """Raise InputError if there are fewer unseen classes than ``ways``."""
+        """Set the headline if the test split has unseen classes.
+
+        Raises:
+            InputError: there are unseen classes, but fewer than ``ways``.
+        """
         about = outline.about
         if about.unseen_classes:
             self.headlines = MappingProxyType({"global/fewshot_accuracy": "higher"})
@@ -109,8 +113,8 @@ def draw_episodes(
     Args:
         labels: [n] class of each sample, from 0 to U-1.
         num_classes: U, the number of unseen classes; at least W.
-        settings: has the numbers of episodes E, of classes in an episode W (``ways``), and of
-            support samples S (``shots``) and ``queries`` Q of each class.
+        settings: the measure. Its arguments are the sizes E (``episodes``), W (``ways``: classes in
+            an episode), S (``shots``) and Q (``queries``): support and query samples of a class.
         generator: source of the random draws.
 
     Raises:

@@ -38,7 +38,7 @@ class LossSurface(Measure):
     """``loss_surface``: the test loss on a plane through models of one round.
 
     The figure has a value for each point of a square grid in the plane; a point is a model. The
-    local models are the updates of the two clients in the round with the lowest numbers. Private
+    local models are the updates of the round's two clients with the lowest numbers. Private
     parameters have their initial values. BatchNorm statistics are estimated anew at each point, on
     the clients' training samples. All other buffers have the global model's values.
 

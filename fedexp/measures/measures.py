@@ -110,11 +110,11 @@ class Measures:
             measure.observe(update)
 
     def contribution(self) -> Contribution:
-        """What this process counted, and what its measures observed, in the round."""
+        """The round's counts and observations of this process: of ``exchange`` and each measure."""
         return joined(self._reducibles())
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Give the counts and each measure the observations of all processes."""
+        """Give ``exchange`` and each measure the counts and observations of all processes."""
         split(self._reducibles(), sums, items)
 
     def scores_personal(self, round: int) -> bool:
@@ -127,9 +127,14 @@ class Measures:
         return self.after(message, server)
 
     def after(self, message: Message, server: Server, quarantined: Sequence[int] = ()) -> Pending:
-        """The results after a round; ``message`` has the round's number and the new global model.
+        """The results after a round.
 
         With ``evaluation.overlap``, some results may come later, while the next round trains.
+
+        Args:
+            message: the round's number and the new global model.
+            server: the server after its step.
+            quarantined: clients whose update was left out, see ``AfterRound``.
         """
         self.exchange.end()
         view = partial(
@@ -169,7 +174,7 @@ class Measures:
         return {n: each for n, each in self._measures.items() if each.due(round, self._rounds)}
 
     def _fits(self, overlap: Overlap, due: Mapping[str, Measure]) -> bool:
-        """Whether the second thread can keep the personal models that the measures ``due`` use."""
+        """Whether the second thread can keep the personal models that its measures need."""
         uses_models = any(measure.remembers and measure.overlaps for measure in due.values())
         return not uses_models or overlap.keeps_models(self._scoring.resources.store)
 
@@ -198,11 +203,11 @@ def headlines(measures: Mapping[str, Measure]) -> dict[str, Better]:
 
 
 def directions(measures: Mapping[str, Measure]) -> dict[str, Better]:
-    """Name or pattern of these measures' other metrics -> whether higher or lower is better."""
+    """Name or pattern of each metric with a direction -> whether higher or lower is better."""
     return reduce(or_, (dict(measure.directions) for measure in measures.values()), {})
 
 
 def remembers(measures: Mapping[str, Measure]) -> Literal["all", "cohort", "off"]:
-    """The clients whose personal models these measures need."""
+    """The clients whose personal models these measures need; ``off``: no clients."""
     wanted = {measure.remembers for measure in measures.values()}
     return "all" if "all" in wanted else "cohort" if "cohort" in wanted else "off"

@@ -51,8 +51,8 @@ class Membership(Measure):
     every client knows. It is trained with the clients' loss, personalization, optimizer and
     augmentation, and with the extras of the last message, so that the same layers are trained as at
     a client. No regularizer is used, because a regularizer pulls a client towards the server's
-    model. A federation with more data trained the attacked model, so shadow models only approximate
-    it; more ``samples`` improve the approximation.
+    model. The attacked model was trained on more data, so shadow models only approximate it; more
+    ``samples`` improve the approximation.
 
     Args:
         attack: ``loss`` for the attack by the loss, or ``lira`` for both attacks.
@@ -82,7 +82,7 @@ class Membership(Measure):
         return round == rounds
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The metrics ``membership/*`` of the global model; the method's parts do not change."""
+        """The metrics ``membership/*`` of the global model; attacks do not change the parts."""
         if not after.ranks.is_first:
             return Measured()
         resources, data = after.resources, after.data
@@ -102,7 +102,7 @@ class Membership(Measure):
     def _shadows(
         self, after: AfterRound, pool: Samples, inside: np.ndarray
     ) -> Iterator[np.ndarray]:
-        """Train each shadow model in turn; yield its confidences [n] in n attacked samples."""
+        """Train one shadow model after another; yield each one's confidences [n] in n samples."""
         federation = after.resources
         resources = replace(
             federation,
@@ -132,7 +132,7 @@ def _confidences(module: ClientModule, pool: Samples, resources: Resources) -> n
 
 
 def confidences(logits: Tensor, labels: Tensor) -> Tensor:
-    """Confidence phi = log(p / (1 - p)) in a label of probability p (Carlini et al., Eq. 3).
+    """Confidence phi = log(p / (1 - p)) in a label with probability p (Carlini et al., Eq. 3).
 
     To stay precise for p near 1, phi is computed as the label's logit minus the logsumexp of the
     other logits. The cross-entropy is log(1 + exp(-phi)).
@@ -154,9 +154,9 @@ def likelihood_ratios(target: np.ndarray, shadows: np.ndarray, inside: np.ndarra
 
     A sample's score is log N(phi; mu_in, s_in) - log N(phi; mu_out, s_out). N is the density of the
     normal distribution, and phi is the attacked model's confidence in the sample's label. mu_in and
-    s_in are the mean and standard deviation of this confidence over the shadow models that were
-    trained on the sample; mu_out and s_out are taken over the other shadow models. With fewer than
-    64 shadow models all samples share s_in and s_out.
+    s_in are the mean and standard deviation of the confidences of the shadow models that were
+    trained on the sample; mu_out and s_out belong to the other shadow models. With fewer than 64
+    shadow models, s_in is the same for all samples, and so is s_out.
 
     Args:
         target: [n] confidences of the attacked model in n samples.
@@ -202,10 +202,11 @@ def attack_metrics(name: str, scores: np.ndarray, is_member: np.ndarray) -> dict
 def choose(data: FederatedData, samples: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the members in the training split, and of the non-members in the test split.
 
-    There are ``samples`` members and ``samples`` non-members, or fewer if a split has fewer. Both
-    have the same number of samples of each class. This number is proportional to the number of
-    samples of the class in the split that has fewer of them. If the last batch of a shadow model
-    would hold one sample, too few for BatchNorm, one sample is left out.
+    Of each class, there are equally many members and non-members. Their number is proportional to
+    the number of samples of the class in the split that has fewer of them. In all, there are
+    ``samples`` members and ``samples`` non-members, or fewer if there are not enough samples. If
+    the last batch of a shadow model would hold one sample, too few for BatchNorm, one member and
+    one non-member are left out.
     """
     held = np.sort(torch.cat([client.train_index for client in data.clients]).cpu().numpy())
     labels = data.train.labels.cpu().numpy()[held], data.test.labels.cpu().numpy()
@@ -237,9 +238,8 @@ def halves(size: int, shadows: int, seed: int) -> np.ndarray:
 def _gaussian(values: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each sample's ``values`` [S, n] where ``where`` is true.
 
-    There are S shadow models and n samples.
-
-    The mean is [n]. The standard deviation is [n], or with few rows one number for all columns.
+    There are S shadow models and n samples. The mean is [n]. The standard deviation is [n], or one
+    number for all samples if S is less than 64.
     """
     mean = values.mean(axis=0, where=where)
     squares = np.square(values - mean).sum(axis=0, where=where)

@@ -11,7 +11,7 @@ from fedexp.errors import InputError
 def class_numbers(chosen: Sequence[int | str], about: Description) -> list[int]:
     """The numbers of the classes in ``measure.features.classes``; all classes if the list is empty.
 
-    A config names a class by number or by name. Upper and lower case make no difference, nor do
+    A config names a class by number or by name. Upper and lower case count as equal, and so do
     spaces, hyphens and underscores. Raises InputError for an unknown class.
     """
     known = {_plain(name): number for number, name in enumerate(about.classes)}
@@ -29,7 +29,7 @@ def class_numbers(chosen: Sequence[int | str], about: Description) -> list[int]:
 def superclass_pairs(chosen: Sequence[Sequence[str]], about: Description) -> list[tuple[str, str]]:
     """The pairs of super-classes in ``measure.prototypes.zoom``, with the dataset's names.
 
-    Upper and lower case make no difference, nor do spaces, hyphens and underscores:
+    Upper and lower case count as equal, and so do spaces, hyphens and underscores:
     ``Aquatic_mammals`` is ``aquatic mammals``. Raises InputError for an unknown super-class.
     """
     known = {_plain(name): name for name in about.superclasses}

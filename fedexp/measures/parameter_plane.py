@@ -20,8 +20,7 @@ class ParameterPlane:
 
     Attributes:
         origin: name -> tensor, the model at x = y = 0.
-        basis: [2, D] the two axes, orthonormal; D is the number of parameters, in the order of
-            ``origin``.
+        basis: [2, D] the two orthonormal axes. The D parameters are in the order of ``origin``.
         is_random: for each of the two axes, whether this axis is a random direction.
     """
 
@@ -49,7 +48,7 @@ def plane_through(
 ) -> ParameterPlane:
     """The plane through the model ``origin`` and at most two other models.
 
-    If there are fewer other models, or if all models are on one line, random directions of
+    If there are fewer than two other models, or if all models are on one line, random directions of
     ``filter_normalized`` complete the basis.
 
     Args:

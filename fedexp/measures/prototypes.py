@@ -60,7 +60,7 @@ class Prototypes(Measure):
         self.every, self.zoom = every, zoom
 
     def check(self, outline: Outline) -> None:
-        """Raise InputError if the dataset lacks a super-class."""
+        """Raise InputError if the dataset lacks a super-class in ``zoom``."""
         superclass_pairs(self.zoom, outline.about)
 
     def __call__(self, after: AfterRound) -> Measured:
@@ -119,7 +119,7 @@ def _heads_are_private(resources: Resources) -> bool:
 
 
 def _mean_over_clients(after: AfterRound) -> ClassSimilarity | None:
-    """The mean similarity over clients' stored models with prototypes; None if there are none."""
+    """The mean similarity over clients' stored models; None if no model has prototypes."""
     module, num_classes = after.resources.module, after.data.description.num_classes
     total, clients = torch.zeros(2, num_classes, num_classes, dtype=torch.float64), 0
     for _, weights in after.personal_models():

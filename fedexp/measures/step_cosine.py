@@ -54,8 +54,9 @@ class StepCosine(Measure):
     def __call__(self, after: AfterRound) -> Measured:
         """The mean cosine of each kind of step, over the clients with such a step.
 
-        Every client has the same weight. Steps that are zero or not finite are left out. A kind
-        without remaining steps is absent.
+        Every client has the same weight. Clients' steps that are zero or not finite are left out. A
+        kind without remaining steps is absent. If the global step is zero or not finite, nothing is
+        measured.
         """
         step = _unit(self._step_to(after.message.weights))
         if step is None:

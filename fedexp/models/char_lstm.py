@@ -50,7 +50,7 @@ def char_lstm(
         input_shape: [length] of the sequences; any length fits.
         vocabulary: number of different tokens; set by the dataset.
         embedding_dim: width of a token's embedding.
-        hidden: width of the LSTM and of the features.
+        hidden: width of the LSTM, and of the features without a projection.
         layers: number of LSTM layers.
         feature_dim: width of a projection after the network; None for no projection.
         projection: layers of the projection, see ``project``.

@@ -20,7 +20,8 @@ HicsBlocks = Literal["relu", "prelu_batchnorm"]
 def conv2cifar(input_shape: tuple[int, ...], feature_dim: PositiveInt) -> LevelSequential:
     """FedNH's network for CIFAR (Dai et al., AAAI 2023): two convolutions and two linear layers.
 
-    For images of 32x32 pixels the linear layers have the widths 1600, 384 and ``feature_dim``.
+    For images of 32x32 pixels the first linear layer has 1600 inputs and 384 outputs. The second
+    has ``feature_dim`` outputs.
     """
     trunk = LevelSequential(
         *_conv(image_channels(input_shape), 64, kernel=5),
@@ -36,7 +37,7 @@ def simple_cnn(
 ) -> nn.Module:
     """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling.
 
-    For images of 32x32 pixels the linear layers have the widths 400, 120 and ``feature_dim``.
+    For images of 32x32 pixels the first linear layer has 400 inputs and 120 outputs.
 
     Args:
         input_shape: [channels, height, width].

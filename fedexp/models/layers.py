@@ -17,7 +17,7 @@ Projection = Literal["linear", "linear_relu", "mlp"]
 
 
 def image_channels(input_shape: tuple[int, ...]) -> int:
-    """Number of channels of images [channels, height, width]. ValueError for any other shape."""
+    """Number of channels of images [channels, height, width]. Other shapes raise ValueError."""
     if len(input_shape) != 3:
         raise ValueError("it needs images [channels, height, width]")
     return input_shape[0]

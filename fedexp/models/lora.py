@@ -54,7 +54,8 @@ def add_low_rank_updates(
             get an update.
 
     Raises:
-        InputError: a pattern matches no linear layer, or the rank exceeds a layer's widths.
+        InputError: a pattern matches no linear layer, or the rank exceeds the smaller width of a
+            layer.
     """
     linear = {n: each for n, each in backbone.named_modules() if isinstance(each, nn.Linear)}
     for target in targets:

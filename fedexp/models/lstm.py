@@ -11,7 +11,7 @@ from fedexp.core.forward import full_precision
 
 
 class LSTM(nn.Module):
-    """LSTM layers with the parameters, names and initial distribution of ``torch.nn.LSTM``.
+    """LSTM layers whose parameters are named and initially drawn as those of ``torch.nn.LSTM``.
 
     ``forward`` returns the last layer's hidden state after the last step, or after each step.
 

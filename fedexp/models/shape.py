@@ -56,12 +56,12 @@ def feature_dim(
 ) -> int:
     """Find the width d of a backbone's features z [B, d] by a forward pass.
 
-    If possible, the pass runs on PyTorch's meta device, which needs no memory and no random
-    numbers.
+    If possible, the pass runs on PyTorch's meta device. There it needs no memory and draws no
+    random numbers.
 
     Args:
         build: builds the backbone, with all hyper-parameters already set.
-        input_shape: [channels, height, width] or [features].
+        input_shape: shape of one input: [channels, height, width], [features] or [length].
         per_token: whether the backbone must compute features of each token, z [B, L, d].
 
     Raises:

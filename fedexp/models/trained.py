@@ -34,7 +34,7 @@ def train_layers(backbone: nn.Module, paths: Sequence[str]) -> None:
 def train_head(head: nn.Module, paths: Sequence[str]) -> None:
     """Train only the head's parameters below one of ``paths``, such as ``head.bias``.
 
-    The path ``head`` means the whole head. A head without parameters is allowed with this path.
+    The path ``head`` means the whole head. With this path the head may have no parameters.
 
     Raises:
         InputError: there is no parameter below one of the other paths.

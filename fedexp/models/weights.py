@@ -80,8 +80,8 @@ def load_file(
     """Copy the state dict in the file ``path`` into ``network``; see ``load_weights``.
 
     If the file holds a whole model, as a run's ``final.pt`` does, only the backbone is copied.
-    Error messages contain ``setting``, the config's key and value, and ``alternative``, the value
-    that means the library's own weights.
+    Error messages contain ``setting`` (the config's key and value) and ``alternative`` (the value
+    of the key that means the library's own weights).
     """
     if not reads_initial_weights():
         return

@@ -32,8 +32,8 @@ def torchvision_model(
 ) -> nn.Module:
     """Build a torchvision network without its last linear layer, as a backbone.
 
-    Grey images are repeated to three channels. All other layers stay, including normalisation and
-    dropout.
+    All other layers stay, including normalisation and dropout. Grey images are repeated to three
+    channels.
 
     Args:
         input_shape: [1 or 3 channels, height, width].

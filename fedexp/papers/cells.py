@@ -34,9 +34,10 @@ class Cell:
         published: the published value.
         spread: the published standard deviation; None if the paper has none.
         ours: seed -> our value; seeds without a value (a target not reached) are absent.
-        rounds: the smallest number of rounds that one of the runs has done.
-        planned: the largest number of rounds in the runs' configs.
-        measured: the smallest number of rounds in which a run measured the global accuracy.
+        rounds: the number of rounds that were done, in the run with the fewest.
+        planned: the number of rounds in the config, in the run with the most.
+        measured: the number of rounds that measured the global accuracy, in the run with the
+            fewest.
         differs: further overrides of the runs that can change results, besides ``method`` and
             ``overrides``.
         command: the command that repeats the cell.
@@ -67,7 +68,7 @@ class Cell:
 
     @property
     def column(self) -> tuple[str, ...]:
-        """Identifies the column of the published table; ``rounds`` may differ within a column."""
+        """Identifies the column of the published table; overrides of ``rounds`` do not matter."""
         return self.table, self.metric, self.statistic, *_without_rounds(self.overrides)
 
     @property
@@ -96,9 +97,9 @@ def cells(runs: Sequence[Run], smooth: bool = False) -> Iterator[Cell]:
     """Yield each published number of the runs' experiments, with our values for it.
 
     A run belongs to a row of its preset's ``paper:`` list if it has the row's method and overrides.
-    If several rows fit, the rows that contain most of the run's overrides are chosen. Runs of one
-    row whose overrides differ become separate cells. If ``smooth`` is true, rounds to a target are
-    counted on smoothed curves.
+    If several rows of one metric fit, the run belongs to the rows that contain most of its
+    overrides. Runs of one row whose overrides differ become separate cells. If ``smooth`` is true,
+    rounds to a target are counted on smoothed curves.
     """
     for experiment, members in _by_experiment(runs).items():
         rows = merged_rows(members)
@@ -134,7 +135,7 @@ def _without_rounds(overrides: Sequence[str]) -> list[str]:
 
 
 def _alike(runs: Sequence[Run], row: Published, method: str) -> list[list[Run]]:
-    """Group runs with equal ``_unexplained`` overrides; groups with the fewest come first."""
+    """Group runs by their ``_unexplained`` overrides; groups with few overrides come first."""
     groups: dict[frozenset[str], list[Run]] = {}
     for run in runs:
         groups.setdefault(frozenset(_unexplained(run, row, method)), []).append(run)
@@ -174,9 +175,9 @@ def _answers(rows: Sequence[Published], runs: Sequence[Run]) -> dict[tuple[int, 
     """(Number of a row, method) -> the runs that belong to this row and method.
 
     A run may fit several rows of one metric. An override of the run is unexplained by a row if it
-    can change results and is not in the row. The run belongs to the rows with the fewest
-    unexplained overrides. So a run with ``clients.per_round=30`` belongs to the row with this
-    override.
+    can change results and neither the row nor the method sets it. The run belongs to the rows with
+    the fewest unexplained overrides. So a run with ``clients.per_round=30`` belongs to the row with
+    this override.
     """
     found: dict[tuple[int, str], list[Run]] = {}
     for run in runs:
@@ -214,7 +215,7 @@ def _has(run: Run, override: str) -> bool:
 
 
 def _unexplained(run: Run, row: Published, method: str) -> list[str]:
-    """The run's overrides that can change results and are not in the row."""
+    """The run's overrides that can change results and that neither row nor method sets."""
     own = {"experiment", "protocol"} | {override_key(each) for each in method.split()}
     explained = {_parsed(each) for each in row.overrides}
     left = [each for each in run.overrides if changes_results(override_key(each))]

@@ -26,10 +26,10 @@ def dirichlet_fednh(
     """The partition of FedNH's released code (Dai et al., AAAI 2023), bit for bit.
 
     In label order, each class is spread over the clients in shares from Dirichlet(beta). A client
-    that already has n/N samples gets no more. From the third class on, the i-th client with at most
-    one class so far swaps its samples of the current class with client N-i. A
-    draw is accepted if every client has at least 10 samples and 2 classes. The third draw is always
-    accepted, so a client may have fewer samples, or none.
+    that already has n/N samples gets no more. From the third class on, the i-th client (i = 1, 2,
+    ...) with at most one class so far swaps its samples of the current class with client N-i, where
+    clients are numbered from 0. A draw is accepted if every client has at least 10 samples and 2
+    classes. The third draw is always accepted, so a client may have fewer samples, or none.
 
     Args:
         labels: [n] class of each sample.
@@ -155,9 +155,8 @@ def legacy_dirichlet(
     Shares are drawn again until every client has ``min_size`` samples. With ``draw_seed=0`` the
     clients have the sizes in FedPTR (Chen et al., 2023, Table 11). Shares come from numpy's legacy
     generator. Each client's number of samples of a class is rounded down. The samples that remain
-    go to one client, drawn at random for each class.
-    Client 0 gets the first samples of each class in the order of the dataset, client 1 the next
-    samples, and so on.
+    go to one client, drawn at random for each class. Client 0 gets the first samples of each class
+    in the order of the dataset, client 1 the next samples, and so on.
 
     Args:
         labels: [n] class of each sample; classes must be of equal size.

@@ -54,8 +54,8 @@ class PaperReport(Report):
     def further_tables(self) -> list[Table]:
         """Tables that compare our numbers with the published numbers.
 
-        There is one table for each combination of experiment, table of the paper and metric. If a
-        paper reports a personal metric, the last table defines each paper's personal accuracy.
+        There is one table for each experiment and column of a published table. If a paper reports a
+        personal metric, the last table defines each paper's personal accuracy.
         """
         is_personal = any(name.startswith("personal/") for name in self.personal_metrics)
         return [*paper_tables(self.verdicts), *([personal_table()] if is_personal else [])]

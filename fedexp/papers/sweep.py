@@ -99,7 +99,7 @@ class TableSweep:
         return result
 
     def changes(self, typed: Axes) -> list[str]:
-        """The overrides on the command line that can change the table's results."""
+        """The typed overrides that can change results and are no values of the table."""
         return [
             f"{key}={value}"
             for key, values in typed.items()
@@ -138,7 +138,7 @@ def table_jobs(
     typed: Axes,
     compose: Callable[[Sequence[str]], DictConfig],
 ) -> list[list[str]]:
-    """The jobs of a table; prints their number and the differences from the paper.
+    """The jobs of a table; prints their number and the differences from the preset.
 
     Args:
         whole: the sweep in the preset.

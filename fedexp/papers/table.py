@@ -13,14 +13,15 @@ _OPTIONAL = ("gap", "gain, paper", "gain, ours", "n")
 
 
 def paper_tables(verdicts: Sequence[Verdict]) -> list[Table]:
-    """One table for each experiment, table of the paper and metric.
+    """One table for each experiment and column of a published table.
 
-    Notes below a table name the runs' differences from the paper's protocol."""
+    Notes below a table name the runs' differences from the paper's protocol.
+    """
     return [_table(members) for members in by_column(verdicts)]
 
 
 def by_column(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
-    """Group the verdicts by experiment, table, metric and cell."""
+    """Group the verdicts by experiment and column of the published table (``Cell.column``)."""
     groups: dict[tuple[str, ...], list[Verdict]] = {}
     for verdict in verdicts:
         key = (verdict.cell.experiment, *verdict.cell.column)
@@ -45,7 +46,7 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def method_names(verdicts: Sequence[Verdict]) -> list[str]:
-    """The name of each row's method; if rows share it, their differing overrides are added."""
+    """The name of each row's method; rows of one method also get their differing overrides."""
     rows: dict[str, list[Cell]] = {}
     for each in verdicts:
         rows.setdefault(each.cell.method, []).append(each.cell)

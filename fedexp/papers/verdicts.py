@@ -69,17 +69,17 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
     Verdicts on a gain:
 
     * "same sign and size": our gain is between half and twice the published gain, or our 95 %
-      interval contains the published gain;
+      interval contains the published gain, or neither the paper nor we have a gain;
     * "same sign": only the size differs;
     * "not reproduced": our gain has the opposite sign, or we have a gain and the paper has none;
-    * "no difference shown": our interval contains zero;
+    * "no difference shown": our interval contains zero, but the paper has a gain;
     * "one seed, not tested" or "two seeds, not tested": the first three verdicts need three seeds.
 
     Other verdicts:
 
     * "baseline": the cell is the baseline itself;
-    * "no such statistic in the paper": we count rounds on smoothed curves, but the
-      paper on raw curves;
+    * "no such statistic in the paper": we count rounds on smoothed curves, but the paper counts
+      them on raw curves;
     * "in 1 of 3 seeds": the other seeds have no value, so a gain would mislead;
     * "diverged", "target not reached", "not finished", "not measured", "too few rounds to smooth",
       "not run": the cell has no value for this reason;
@@ -152,6 +152,6 @@ def _compare(gain: Interval, published: float, cell: Cell) -> str:
 
 
 def _baseline(cell: Cell, cells: Sequence[Cell]) -> Cell:
-    """The cell of the first method whose command line is most like the command line of ``cell``."""
+    """The first method's cell whose overrides are most like the overrides of ``cell``."""
     first = [each for each in cells if each.method == cells[0].method]
     return min(first, key=lambda each: len(set(each.differs) ^ set(cell.differs)))

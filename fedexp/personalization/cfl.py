@@ -31,18 +31,19 @@ class CFL(ClusterModels):
     the authors' code.
 
     The paper assumes that all clients take part. Here only the clients of the cohort decide about a
-    division. A client that was absent at a division gets the model from before the division when it
-    next takes part. At the division the server stored the updates of the clients that were present.
-    It now finds the stored update that is most similar to the absent client's update, and the
-    absent client joins the child of that update. The paper treats new clients in this way. In this
-    round the absent client's update is not averaged. A client that missed several divisions needs
+    division, and the server stores their updates at the division. When a client that was absent at
+    the division next takes part, it gets the model from before the division. The server then finds
+    the stored update that is most similar to the client's update, and the client joins the child of
+    the stored update. (The paper treats new clients in this way.) In the round in which an absent
+    client joins a child, its update is not averaged. A client that missed several divisions needs
     one round for each division.
 
     A client's personal model is the current model of its cluster.
 
     Args:
         eps1: a cluster may be divided only if the norm of its mean update is below this number.
-        eps2: a cluster may be divided only if the norm of a client's update exceeds this number.
+        eps2: a cluster may be divided only if the largest norm of its clients' updates exceeds this
+            number.
         gamma: gamma_max of the paper. A cluster is divided only if gamma < sqrt((1 - alpha) / 2),
             where alpha is the largest cosine of two updates in different children. 0 removes this
             condition.
@@ -80,7 +81,7 @@ class CFL(ClusterModels):
         return PartMessage(message.round, weights | own, message.extras)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Store the updates for ``correct``, which also gets the model from before training."""
+        """Store the updates for ``correct``, which also gets the global weights before training."""
         self._updates = sorted(updates, key=lambda update: update.client)
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:

@@ -59,7 +59,7 @@ class ClusterTree:
     def divide(
         self, number: int, start: Tensors, clients: Tensor, steps: Tensor, groups: Tensor
     ) -> Node:
-        """Divide a cluster and move the present clients to its two children.
+        """Divide a cluster and move the present clients to its two children; return the cluster.
 
         Args:
             number: the number of the cluster.

@@ -15,8 +15,8 @@ def feature_statistics(features: Tensor, labels: Tensor, num_classes: int) -> tu
     """Compute the statistics h and V of a client's features, for ``collaboration_weights``.
 
     The features of the client's n samples are z. p_c is the share of class c, mu_c is the mean
-    feature of class c, and mean_c means the average over the samples of class c. The statistic h
-    has a row h_c = p_c mu_c for each class.
+    feature of class c, and mean_c is the average over the samples of class c. The statistic h has a
+    row h_c = p_c mu_c for each class.
     V = (sum_c p_c mean_c ||z||^2 - sum_c p_c^2 ||mu_c||^2) / n is the variance of h as an estimate
     from n samples.
 

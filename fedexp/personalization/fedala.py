@@ -38,7 +38,7 @@ class FedALA(Personalization):
     Args:
         top: p, the number of layers with a W, counted from the output. A layer is a module that
             directly contains parameters.
-        percent: s, the share of the client's training samples that W is learned on.
+        percent: s, the percentage of the client's training samples that W is learned on.
         rate: the step size for W.
         batch_size: largest number of samples in one step for W.
         window: number of most recent epochs whose losses show whether the loss has settled.
@@ -64,7 +64,7 @@ class FedALA(Personalization):
         self.window, self.tolerance, self.max_epochs = window, tolerance, max_epochs
 
     def create(self, network: Network, loss: Loss) -> None:
-        """Find the parameters of the top layers."""
+        """Find the parameters of the top layers. Raises InputError if ``top`` is too large."""
         layers = [
             [f"{name}.{key}" for key, value in own if value.requires_grad]
             for name, layer in network.layers()

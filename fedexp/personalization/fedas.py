@@ -28,8 +28,8 @@ class FedAS(FedPer):
     class means (``distance_from_means``). Then body and head are trained together. In its first
     round a client has no previous features and does not align the body.
 
-    The method's other half is ``aggregator=fisher_weighted``. Learning rate, epochs and batch size
-    of the alignment are the released code's values. The released code also aligns a client's first
+    The method's other half is ``aggregator=fisher_weighted``. By default the alignment has learning
+    rate, epochs and batch size of the released code. The released code also aligns a client's first
     body, with the features of the initial model. In the released code all clients of a cohort align
     the same body one after another; here each client aligns the body that the server sent.
 

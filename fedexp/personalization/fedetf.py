@@ -17,8 +17,8 @@ class FedETF(Personalization):
     """The clients together train all weights except the classifier V (Li et al., ICCV 2023).
 
     All clients have the same V; V is never sent. Before a personal evaluation a client tunes the
-    global model. It first trains all weights except V. Then it trains V alone and the projection
-    alone, and repeats this ``cycles`` times.
+    global model. It first trains all weights except V. Then ``cycles`` cycles follow; each of them
+    trains V alone, then the projection alone.
 
     V is tuned by SGD without momentum and weight decay, as in the released code. All phases have
     the learning rate of local training; the released code uses 0.1 for V and 0.05 for the

@@ -41,7 +41,8 @@ class FedPAC(FedRep):
     buffers are copied from the client's own head.
 
     Args:
-        head_epochs: epochs of training the head. The body is trained for ``local.epochs``.
+        head_epochs: epochs of training the head, even if ``local.steps`` is set. The body is
+            trained for ``local.epochs`` or ``local.steps``.
         global_model: whether a global model is evaluated; see ``FedPer``.
     """
 
@@ -51,7 +52,7 @@ class FedPAC(FedRep):
         super().__init__(head_epochs, global_model)
 
     def create(self, network: Network, loss: Loss) -> None:
-        """Store the number of classes and the names of the head's derived buffers."""
+        """Store the number of classes, and the names of the head's buffers that are never sent."""
         self._num_classes = network.num_classes
         self._derived = {f"head.{name}" for name in network.head.derived}
 

@@ -26,8 +26,8 @@ class FedROD(Personalization):
 
     The shared head, called generic, computes the generic logits. The linear head h_k is private to
     client k. The loss of h_k is the cross-entropy of the personal logits. In this loss the features
-    z and the generic logits are detached. So the backbone and the generic head are trained only by
-    the loss of the method's loss socket. In the paper that loss is the balanced softmax.
+    z and the generic logits are detached. So only the part in the loss socket trains the backbone
+    and the generic head. In the paper this part is the balanced softmax.
 
     Args:
         private_head: h_k. "linear" has a bias and starts from zero. "copy" has no bias and starts
@@ -90,7 +90,7 @@ class FedROD(Personalization):
         return name.startswith(_HYPERNETWORK) or not name.startswith("personalization.")
 
     def phases(self, epochs: float) -> Sequence[Phase]:
-        """``second_phase=none``: one phase. Otherwise the generic model, then the private head."""
+        """One phase if ``second_phase`` is ``none``; else first the generic model, then h_k."""
         if self.second_phase == "none":
             return (Phase(epochs),)
         generic = ("backbone.", "head.")

@@ -11,15 +11,15 @@ class Finetune(Personalization):
     """A personal model is a global model after some epochs on the client's data.
 
     The tuning does not change the shared model. Tuning is like local training in the next round,
-    with the same loss, optimizer, learning rate and batches. Only the regularizer is left out,
-    because it would pull the personal model to the global model.
+    with the same loss, optimizer, learning rate and batches. But it uses the plain gradient, and no
+    regularizer, which would pull the personal model to the global model.
 
     Args:
         epochs: epochs of tuning the whole model.
         start: the model to tune. "present" is the global model of the evaluated round. "best" is
             the global model of the round with the highest ``validation/accuracy``, or
             ``global/accuracy`` if there are no validation samples. The best model is tuned only
-            after the last round (Fan et al., NeurIPS 2023, for methods with a global model).
+            after the last round, as by Fan et al., NeurIPS 2023, for methods with a global model.
     """
 
     def __init__(self, epochs: Epochs, start: Literal["present", "best"]) -> None:

@@ -77,9 +77,9 @@ class IFCA(ClusterModels):
                 self._further[number - 1] = self.average(members, self._further[number - 1])
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """The next global weights: those of model 0.
+        """The next global weights: the weights of model 0.
 
-        The weights that all models have in common are the aggregator's average.
+        Weights that are the same in all k models come from the aggregator's result.
         """
         first = self._first or current
         return {n: first[n] if self.clustered(n) else weight for n, weight in merged.items()}

@@ -45,7 +45,7 @@ class OwnModel(Personalization):
         )
 
     def shared(self, name: str) -> bool:
-        """Whether the weight is shared: all weights are, except those of the own model."""
+        """Whether the weight is shared: all weights are, except the personalization's weights."""
         return not name.startswith("personalization.")
 
     def start_from(self, client: Client, weights: Tensors) -> None:

@@ -25,7 +25,7 @@ class PrivateNorm(Personalization):
             2020).
 
     Raises:
-        InputError: the model has no BatchNorm layer.
+        InputError: the model has no BatchNorm layer, or no running statistics.
     """
 
     has_global = False
@@ -35,7 +35,7 @@ class PrivateNorm(Personalization):
         self.keeps = keeps
 
     def create(self, network: Network, loss: Loss) -> None:
-        """Find the private weights: those of BatchNorm layers, or only their running statistics."""
+        """Find the private weights: BatchNorm layers, or only their running statistics."""
         norms = {name: norm for name, norm in network.layers() if isinstance(norm, _NormBase)}
         self._private = frozenset(
             f"{layer}.{name}"

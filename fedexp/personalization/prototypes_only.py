@@ -54,7 +54,7 @@ class PrototypesOnly(Personalization):
         self.register_buffer("holds", no_class, persistent=self._keeps_received)
 
     def create(self, network: Network, loss: Loss) -> None:
-        """Store a method of the loss, which returns the buffers of the loss."""
+        """Store the method of the loss that returns a buffer of the loss by its name."""
         # Do not store the loss itself: its weights would become weights of this module.
         self._buffer_of_loss = loss.get_buffer
 
@@ -77,7 +77,7 @@ class PrototypesOnly(Personalization):
         return self.prototypes
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
-        """Logits [B, C]: minus the distance from the class's prototype, or -inf if it has none."""
+        """Logits [B, C]: minus the distance from the class's prototype, or -inf without one."""
         # Matrix products would be faster, but their rounding may reorder close prototypes.
         exact = "donot_use_mm_for_euclid_dist"
         distances = torch.cdist(z, self.prototypes, compute_mode=exact)

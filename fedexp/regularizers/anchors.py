@@ -61,7 +61,7 @@ class Anchors(nn.Module):
 
 @dataclass(frozen=True)
 class Population:
-    """The number of clients with data, and of their samples. Clients without data take no part.
+    """The numbers of clients with data and of their samples. Clients without data take no part.
 
     Attributes:
         clients: N, the number of clients that have data.

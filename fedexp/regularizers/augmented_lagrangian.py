@@ -84,9 +84,9 @@ class AugmentedLagrangian(Dynamic):
         return replace(message, extras=message.extras | prefixed("initial", self.initial))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set the global model and the drift y_k / rho, where y_k is the client's dual variable.
+        """Set the buffers of the received model w^t and of the drift y_k / rho.
 
-        With ``start=local`` also load the client's stored model.
+        y_k is the client's dual variable. With ``start=local`` also load the client's stored model.
         """
         super().begin(client, message, memory)
         if self.keeps_model:

@@ -200,7 +200,10 @@ class ControlVariates(Regularizer):
 
 
 def _choose(estimate: str, optimizer: torch.optim.Optimizer) -> str:
-    """Choose ``steps`` or ``gradient``. If the optimizer is not SGD, log the choice."""
+    """Choose ``steps`` or ``gradient``.
+
+    If the optimizer is not SGD, log the choice of ``auto``, or a warning about ``steps``.
+    """
     if estimate == "gradient":
         return "gradient"
     if isinstance(optimizer, torch.optim.SGD):

@@ -81,7 +81,7 @@ class Curvature(Regularizer):
         """
         strength = with_prefix("fisher", message.extras)
         weighted = with_prefix("weighted", message.extras)
-        strength = {name: a.clamp(min=0) for name, a in strength.items()}  # rounding may be < 0
+        strength = {name: a.clamp(min=0) for name, a in strength.items()}  # rounding may give < 0
         self.strength.fill(strength)
         # Where A is 0, the penalty ignores m. The quotient would be 0 / 0, so m is set to 0.
         self.center.fill({n: (weighted[n] / a).where(a > 0, 0) for n, a in strength.items()})

@@ -1,4 +1,4 @@
-"""FedDC: clients store their drift apart from their local model, and correct their gradients."""
+"""FedDC: each client stores the sum of its steps, its drift, and corrects its gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedexp.regularizers.dynamic import Dynamic
 class CorrectedSteps(ControlVariates):
     """Updates g_k for ``estimate=corrected``: g_k <- g_k - g + the round's mean local step.
 
-    ``DriftCorrection`` explains g_k and g. Here, too, ``correction_scaling`` divides g.
+    ``DriftCorrection`` explains g_k and g. ``correction_scaling`` divides g in this update, too.
     """
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
@@ -42,7 +42,7 @@ class DriftCorrection(Dynamic):
     over its rounds: after training, d_k <- d_k + w_k - w^t. The server adds the mean drift to the
     mean of the cohort's models. g_k is the client's mean local step in its last round,
     (w^t - w_k) / (steps * learning rate), and g is the mean of g_k over the population. (The paper
-    uses -g_k * steps * learning rate in place of g_k, with the opposite sign.)
+    uses the step w_k - w^t, which is -steps * learning rate * g_k, in place of g_k.)
 
     The first term and the server work like FedDyn, and the second term works like SCAFFOLD. So the
     remarks on optimizers, aggregators and released tables in ``Dynamic`` and ``ControlVariates``

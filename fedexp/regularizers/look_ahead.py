@@ -64,7 +64,7 @@ class StepMatching:
             memory: memory of the client or the server. This method stores ``weights`` and the new
                 D~ in it.
             weights: w^t.
-            model: the global model.
+            model: the global model, as a function (parameters, inputs) -> logits.
             labels: labels of D~ [C * ipc].
             draw: a function that returns the initial D~.
             generator: the generator that draws the augmentation.
@@ -83,7 +83,7 @@ class StepMatching:
         return now, metrics
 
     def remember(self, memory: Memory, weights: Tensors) -> Tensors:
-        """Store the received model w^t in place of w^(t-m), the one m models earlier.
+        """Store the received model w^t in place of w^(t-m), which was received m models earlier.
 
         Returns w^(t-m), or nothing if it does not exist yet.
         """
@@ -111,9 +111,9 @@ class StepMatching:
         draw: Callable[[], Tensor],
         generator: Generator,
     ) -> dict[str, float]:
-        """Learn the synthetic dataset D~ and the step size.
+        """Learn the synthetic dataset D~ and the step size; return metrics.
 
-        Both are stored if they are finite. Returns metrics.
+        If D~ and the step size are finite, they are stored. Otherwise neither is stored.
         """
         begun = "synthetic" in memory
         images = memory["synthetic"] if begun else draw()

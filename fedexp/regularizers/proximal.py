@@ -30,7 +30,7 @@ class Proximal(Regularizer):
         self.mu = mu
 
     def setup(self, setting: Setting) -> None:
-        """Make a buffer for the initial value of each parameter, an anchor."""
+        """Make an anchor for each parameter: a buffer for the parameter's initial value."""
         self.anchors = Anchors(setting.parameter_shapes)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:

@@ -84,10 +84,10 @@ def real_images(
 
     Args:
         data: the client's data, with at least one image of the class.
-        label: the class.
+        label: the class of the images.
         count: number of images.
         seed: seed of the run.
-        round: the round. In each round other images are drawn.
+        round: number of the round. The random draw differs between rounds.
         replacement: whether to draw with replacement. If false, the images are the first ``count``
             of a random permutation of the class's images. If the class has fewer than ``count``
             images, the permutation is repeated.

@@ -217,7 +217,7 @@ class Trajectory(Regularizer):
         return self._metrics
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """A figure of the server's synthetic dataset, or else of the first among the clients'."""
+        """A figure of the server's D~, or else of the D~ of the first client that has one."""
         candidates = chain([self._memory], (memories[client] for client in sorted(memories)))
         sets = (memory["synthetic"] for memory in candidates if "synthetic" in memory)
         images = next(sets, None)

@@ -29,11 +29,11 @@ NOTE = (
 def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
     """The table of the config keys that differ between methods but are not in the labels.
 
-    Methods are compared within one setting: their labels differ only in a method's groups
-    (``algorithm``, ``head`` ...). If methods have heads or aggregators of different Python classes,
-    the table shows the names of these parts and leaves out their keys. The table leaves out names
-    of losses, regularizers, gradients, personalizations and samplers, because they make up the
-    method.
+    Methods are compared within one setting: the labels of the compared runs differ only in a
+    method's groups (``algorithm``, ``head`` ...). If the parts in a socket have different Python
+    classes, the table leaves out the keys of these parts. For heads and aggregators it then shows
+    the names of the parts instead. It never shows names of losses, regularizers, gradients,
+    personalizations and samplers, because they make up the method.
 
     Returns:
         A row for each key, a column for each method; None if nothing else differs.
@@ -56,7 +56,10 @@ def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
 
 
 def _keys(rows: Mapping[Label, Mapping[str, Any]], varied: Iterable[str]) -> Iterable[str]:
-    """The config keys with different values in ``rows``, without keys of labels and of methods."""
+    """Yield the keys that the table shows: their values differ between the configs ``rows``.
+
+    The labels' keys, ``varied``, are left out, and so are names of a method's parts.
+    """
     every = list(rows.values())
     of_other_kinds = [name for name in _SOCKETS if _differ(every, f"{name}._target_")]
     for key in dict.fromkeys(key for each in every for key in each):

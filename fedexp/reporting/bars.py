@@ -71,8 +71,8 @@ class Bars:
 def draw(axes: Axes, series: Sequence[Bars], height: float) -> str:
     """Draw the series as bars from 0, or as points if bars would look alike.
 
-    Points are drawn if all ends (mean ± deviation) are positive and differ by less than 30 % of the
-    smallest end. The axis of points begins near the smallest end.
+    Points are drawn for two or more bars whose ends (mean ± deviation) have one sign and differ by
+    less than 30 % of the end nearest to 0. The axis of points begins near the smallest end.
 
     Returns:
         Words to append to the name of the axis. For points, they say that the axis does not begin

@@ -38,9 +38,9 @@ def find_baselines(labels: Iterable[Label], baseline: Label) -> tuple[Baselines,
     """Find the baseline of each label among the labels with the pairs of ``baseline``.
 
     A label's baseline has the pairs of ``baseline``, and the label's values for all other keys. If
-    no label fits, the baseline may have null instead of the label's value for keys of methods, such
-    as ``regularizer.mu``, but not for keys of data, partition and clients. Then exactly one label
-    must fit.
+    there is no such label, the baseline may have null where the label has a value, for example for
+    ``regularizer.mu``, but not for keys of data, partition and clients. Then exactly one label must
+    fit.
 
     Args:
         labels: the labels of all runs.
@@ -67,8 +67,8 @@ def find_baselines(labels: Iterable[Label], baseline: Label) -> tuple[Baselines,
 def _fits(row: Label, label: Label, baseline: Label) -> bool:
     """Whether ``row`` may be the baseline of ``label``.
 
-    Each value of ``row`` must equal the label's value, or be null for a method's key. Keys of
-    ``baseline`` may have any value.
+    Each value of ``row`` must equal the label's value, or be null for a key outside data, partition
+    and clients. Keys of ``baseline`` may have any value.
     """
     named = dict(baseline)
     return all(

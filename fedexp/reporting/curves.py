@@ -64,10 +64,10 @@ def curve_figures(
 ) -> list[Callable[[], Figure]]:
     """Plot a metric over rounds, simulated time or bytes.
 
-    Each configuration has a line and the band mean ± deviation.
-    Up to ten configurations share one panel. If there are more, configurations whose labels differ
-    only in the first key share a panel, such as the methods of one partition. A panel has at most
-    ten lines, a figure at most twelve panels.
+    Each configuration has a line and the band mean ± deviation. Up to ten configurations share one
+    panel. If there are more, configurations whose labels differ only in the first key share a
+    panel, such as the methods of one partition. A panel has at most ten lines, a figure at most
+    twelve panels.
 
     Args:
         configurations: label -> its runs, one for each seed.

@@ -16,18 +16,18 @@ from fedexp.state.atomic import write_atomically
 
 FORMATS = ("md", "csv", "tex", "html", "pdf")
 DEFAULTS = ("md", "csv", "tex", "html")
-"""All formats except ``pdf``, because drawing PDF files takes as long as drawing PNG files."""
+"""All formats except ``pdf``, because drawing as PDF takes as long as drawing as PNG."""
 
 
 def write(
     report: Report, folder: Path, formats: Sequence[str] = DEFAULTS, every_figure: bool = False
 ) -> list[Path]:
-    """Create ``folder`` and write the report into it; returns the written files.
+    """Create ``folder`` and write the report into it; returns the written files except pictures.
 
     ``report.md``, ``report.tex`` and ``report.html`` have all tables. ``<frame>.csv`` has the
-    numbers of a frame. ``figures/`` has the pictures as PNG and, if ``formats`` has ``pdf``, also
-    as PDF. If ``csv`` is the only format, there are no pictures. ``report.html`` needs no other
-    file.
+    numbers of a data frame of ``report.frames``. ``figures/`` has the pictures as PNG and, if
+    ``formats`` has ``pdf``, also as PDF. If ``csv`` is the only format, there are no pictures.
+    ``report.html`` needs no other file.
 
     Unless ``every_figure`` is true, extra pictures are not drawn, only named; see
     ``pictures.pictures``. ``report.problems`` gets a line for each picture that cannot be drawn.

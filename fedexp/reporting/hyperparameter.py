@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def varied_number(configurations: Mapping[Label, Sequence[Run]]) -> str | None:
     """The only varied key with numeric values, if it has at least three values; otherwise None.
 
-    The value may be null in some runs, because a key of one method is null for other methods.
+    A key of one method is null for other methods. Such a key, with numbers in some runs and null in
+    others, counts only if no varied key has numbers in all runs.
     """
     values: dict[str, set[object]] = {}
     for label, runs in configurations.items():

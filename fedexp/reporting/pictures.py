@@ -74,8 +74,8 @@ class Pictures(NamedTuple):
     Attributes:
         drawn: the pictures in order.
         left_out: the names of pictures that were not asked for.
-        problems: a line for each picture that cannot be drawn, and for each file of saved numbers
-            that a picture does not show.
+        problems: a line for each picture that cannot be drawn, and for each file of saved arrays
+            that is left out of its picture.
     """
 
     drawn: list[Picture]
@@ -87,7 +87,7 @@ def pictures(report: Report, every: bool = False, with_pdf: bool = False) -> Pic
     """Draw the pictures of a report.
 
     Args:
-        report: the runs.
+        report: the report whose runs are drawn.
         every: whether to draw all pictures. If false, pictures with ``Drawing.is_extra``, such as
             second pages, are left out, because drawing takes most of a report's time.
         with_pdf: whether to draw each picture as PDF, too.

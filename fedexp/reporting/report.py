@@ -54,7 +54,8 @@ class Report:
 
     Attributes:
         runs: the runs that could be read; no two runs have equal label and seed.
-        problems: one line for each run or file that is left out.
+        problems: one line for each run, comparison or picture that the report leaves out, and for
+            each target that no run reached.
         baseline: the keys and values that make a run a baseline, such as
             ``(("algorithm", "fedavg"),)``; empty without baseline.
         measures: targets, further metrics, and whether curves are smoothed.
@@ -94,8 +95,8 @@ class Report:
                 ``bytes``.
 
         Raises:
-            InputError: no run could be read; no run, or every run, is a baseline; no run measured
-                one of the metrics; or no run has the statistic.
+            InputError: no run could be read; no run, or every run, is a baseline; a metric of
+                ``metrics`` was measured in no run; or no run has the statistic.
         """
         if statistic not in STATISTICS:
             raise InputError(f"statistic={statistic}: is none of {', '.join(STATISTICS)}")
@@ -132,7 +133,8 @@ class Report:
         """Add a problem for each target that no run reached.
 
         Raises:
-            InputError: no run measured one of the metrics, or no run has the statistic.
+            InputError: a metric of ``measures.metrics`` was measured in no run, no run measured a
+                headline metric, or no run has the statistic.
         """
         metrics = self.measures.metrics
         measured = set(self.values["metric"]) if len(self.values) else set()
@@ -175,7 +177,7 @@ class Report:
     def directions(self) -> dict[str, str]:
         """Metric or pattern such as ``cost/*`` -> ``higher`` or ``lower``, whichever is better.
 
-        The runs say it; an entry in ``better`` replaces theirs.
+        The entries come from the runs' ``directions`` and from ``better``, which takes precedence.
         """
         return {
             name: each for run in self.runs for name, each in run.directions.items()
@@ -201,7 +203,7 @@ class Report:
 
     @cached_property
     def values(self) -> pd.DataFrame:
-        """A data frame, one row a run, metric and statistic; see ``statistics.per_run``."""
+        """A frame with a row for each run, metric and statistic; see ``statistics.per_run``."""
         return per_run(self.runs, self.labels, self.measures, self.baselines)
 
     @cached_property
@@ -282,7 +284,7 @@ class Report:
 
     @property
     def personal_metrics(self) -> Set[str]:
-        """The personal accuracies to show; if no run has one, all that were measured are shown."""
+        """The personal accuracies to show. If no run measured one of them, all others are shown."""
         return frozenset()
 
     @property

@@ -86,7 +86,7 @@ def results_table(
 
 
 def order_metrics(metrics: Sequence[str]) -> list[str]:
-    """Order metrics: accuracies, global before personal; then losses; then costs."""
+    """Order metrics: accuracies, global before personal; then others; then costs of targets."""
 
     def place(metric: str) -> tuple[bool, bool, bool]:
         cost = metric.startswith(COSTS_TO)

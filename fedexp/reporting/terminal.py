@@ -17,7 +17,7 @@ _ROWS = 40
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Print the columns that fit the terminal's width, and name the columns that do not fit."""
+    """Print at most 40 rows and the columns that fit the terminal; name the other columns."""
     kept = _fitting(table, console)
     cut = [name for number, name in enumerate(table.columns) if number not in kept]
     console.print(_draw(_with_columns(table, kept)))

@@ -55,7 +55,7 @@ def sections(report: Report) -> list[Section]:
 
 
 def grouping(report: Report) -> list[str]:
-    """W&B's names of the swept keys, such as ``config.choices.algorithm``."""
+    """W&B's names of the keys of the labels, such as ``config.choices.algorithm``."""
     groups = {key for run in report.runs for key in run.choices}
     return [f"config.choices.{k}" if k in groups else f"config.{k}" for k in report.keys]
 
@@ -67,7 +67,7 @@ def build(report: Report, entity: str, project: str) -> Any:
         A ``wandb_workspaces.reports.v2.Report``.
 
     Raises:
-        InputError: the package is missing.
+        InputError: ``wandb-workspaces`` is missing.
     """
     try:
         expr: Any = import_module("wandb_workspaces.expr")
@@ -79,7 +79,7 @@ def build(report: Report, entity: str, project: str) -> Any:
     *tables, _ = report.tables()
     blocks: list[Any] = [v2.MarkdownBlock(markdown(table)) for table in tables]
     for section in sections(report):
-        runs = v2.Runset(  # by default those of the page's project
+        runs = v2.Runset(  # without project: runs of the page's project
             name=text(tuple((key, "*") for key in report.keys)),
             filters=[expr.Metric("ID").isin([run.wandb_id for run in report.runs])],
             groupby=grouping(report),
@@ -105,7 +105,7 @@ def save(report: Report, entity: str, project: str) -> str:
     """Save the page in a W&B project; returns its address.
 
     Raises:
-        InputError: the package or a login is missing, or W&B cannot be reached.
+        InputError: ``wandb-workspaces`` or a login is missing, or W&B cannot be reached.
     """
     page = build(report, entity, project)
     try:

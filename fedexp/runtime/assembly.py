@@ -62,7 +62,7 @@ def assemble(
         tracker: gets the record of every round.
         client_folder: folder for client states and server tensors that exceed the RAM bound; None
             uses temporary folders.
-        population: where the clients are.
+        population: reaches the clients, in this program's processes or elsewhere.
     """
     _check_last_batches(plan, data)
     if fabric.device.type == "cpu":
@@ -110,7 +110,7 @@ def resident_module(plan: Plan) -> ClientModule:
 
 
 def _store(config: Config, folder: Path | None, name: str) -> TensorStore:
-    """Make a store for ``Setting.make_store``; its RAM bound is that of the client states."""
+    """Make a store for ``Setting.make_store``, with the RAM bound ``clients.ram_gib``."""
     return ServerTensors(config.clients.ram_gib * 2**30, folder / name if folder else None)
 
 

@@ -48,10 +48,10 @@ def execute(
 ) -> RunResult:
     """Run the experiment, or resume it, and write all results to ``folder``.
 
-    The run ends early, with the results so far, at ``limits.minutes``, SIGTERM, SIGUSR1 or SIGUSR2.
-    If the run has several processes, this function starts them, unless torchrun or SLURM has
-    started them. In that case each process calls this function. All processes then work in the
-    first process's ``folder`` and return the first process's result.
+    If the run saves checkpoints, it ends early, with the results so far, at ``limits.minutes``,
+    SIGTERM, SIGUSR1 or SIGUSR2. If the run has several processes, this function starts them.
+    However, if torchrun or SLURM has started the processes, each process calls this function. All
+    processes then work in the first process's ``folder`` and return the first process's result.
 
     Args:
         config: the checked config.
@@ -61,8 +61,8 @@ def execute(
         population: reaches the clients; only ``SIMULATED`` allows several processes.
 
     Raises:
-        InputError: the config is invalid, ``folder`` has another run, its disk is full, or a
-            process died.
+        InputError: the config is invalid, ``folder`` has another run, its disk is full, a process
+            died, or ``limits.idle_rounds`` is reached.
         Interrupted: Ctrl-C; the rounds so far are saved.
     """
     if launcher.must_spawn(config.engine):

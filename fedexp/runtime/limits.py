@@ -94,7 +94,7 @@ def reason_to_stop_sweep() -> str | None:
 
 
 def stop_sweep(reason: str) -> None:
-    """End every job of this process's sweep, if any, after its round.
+    """End the jobs of this process's sweep, if any, each after its current round.
 
     Does nothing if the sweep's process has ended: another sweep may be using the folder by now.
     """

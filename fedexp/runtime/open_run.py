@@ -144,7 +144,7 @@ def open_run(
 
 
 def _agree_on_folder(folder: Path, ranks: Ranks) -> Path:
-    """Return the first rank's folder; delete the empty folders that Hydra made for other ranks."""
+    """Return the first rank's folder; delete this rank's own if it has nothing but ``.hydra``."""
     shared = ranks.from_first(folder.resolve)
     if ranks.is_first:
         return folder
@@ -156,11 +156,13 @@ def _agree_on_folder(folder: Path, ranks: Ranks) -> Path:
 def _resume_point(
     config: Config, folder: Path, run: Identity | None, launch: Launch
 ) -> Checkpoint | None:
-    """The checkpoint to resume from, if any; logs how the run starts.
+    """Find the checkpoint to resume from, if any, and log how the run starts.
+
+    Also deletes what an earlier process left: folders of client states, and ``summary.json``.
 
     Raises:
-        InputError: the run is finished and has no checkpoint, or the checkpoint cannot be read or
-            belongs to another run.
+        InputError: the run is finished and has no checkpoint, or the checkpoint cannot be read,
+            belongs to another run, or has more rounds than ``rounds``.
     """
     if config.resume is None:
         return None

@@ -63,9 +63,9 @@ LOGGER = logging.getLogger(__name__)
 class Sockets:
     """The method: one part in each socket.
 
-    The hooks are called in this order. The regularizer follows the personalization, because the
-    regularizer's ``begin`` may compute gradients. For these, the personalization must first have
-    set the whole model to the client's weights.
+    The parts' hooks are called in the order of the fields. The regularizer follows the
+    personalization, because the regularizer's ``begin`` may compute gradients. Before that, the
+    personalization must have set the whole model to the client's weights.
     """
 
     head: Head
@@ -191,7 +191,7 @@ def _declarations(
     """The declarations of all components, in the order in which conflicts are reported.
 
     Args:
-        plan: the components.
+        plan: has the components.
         settings: the declarations of the config's settings.
         backbone: the backbone, if possible on PyTorch's meta device, where weights need no memory.
     """
@@ -225,7 +225,7 @@ def _system(config: Config) -> System:
 def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:
     """Make the personalization's parameters; check ``model.train`` and the measures.
 
-    ``traits``: the traits of all components.
+    ``traits`` has the traits of all components.
     """
     config, about, sockets = plan.config, plan.description, plan.sockets
     network = Network(backbone, sockets.head, plan.feature_dim, about.num_classes)

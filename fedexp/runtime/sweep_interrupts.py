@@ -45,7 +45,7 @@ def block_interrupts() -> None:
     third Ctrl-C also interrupts the parent. At a signal in STOPPING the parent stops the sweep.
     """
     if _MASKS:
-        resource_tracker.ensure_running()  # starting it later would unblock the signal
+        resource_tracker.ensure_running()  # a later start would unblock SIGINT and SIGTERM
         signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
         threading.Thread(target=_count_interrupts, daemon=True).start()
 
@@ -58,7 +58,7 @@ def end_interrupted_sweep(folder: Path) -> None:
 
 
 def _count_interrupts() -> None:
-    """Receive and count the signals that are blocked in the main thread."""
+    """Receive the blocked signals: count each Ctrl-C, stop the sweep at a signal in STOPPING."""
     while True:
         received = signal.sigwait(_BLOCKED)
         if received in STOPPING:
@@ -108,7 +108,7 @@ def record_interrupt() -> None:
 
 
 def was_interrupted() -> bool:
-    """Whether this worker starts no more jobs, as a job was interrupted or the parent has ended."""
+    """Whether this worker must not start a job: one was interrupted, or the parent has ended."""
     if in_worker():
         follow_parent()
     return _State.interrupted or parent_has_ended()

@@ -28,8 +28,8 @@ def train(
         The last trained round, and why training ended early (None if it ended as planned).
 
     Raises:
-        Interrupted: Ctrl-C; the rounds so far are saved.
-        InputError: ``limits.idle_rounds`` is reached; the rounds so far are saved.
+        Interrupted: Ctrl-C in a run with checkpoints; the rounds so far are saved.
+        InputError: ``limits.idle_rounds`` is reached; with checkpoints the rounds so far are saved.
     """
     saves, done = config.checkpoint.keep > 0, 0
     with closing(federation.store):
@@ -89,7 +89,7 @@ class _SaveOrStop:
 
         Raises:
             Interrupted: Ctrl-C.
-            InputError: ``limits.idle_rounds`` is reached; the round is saved.
+            InputError: ``limits.idle_rounds`` is reached; with checkpoints the round is saved.
         """
         idle = self._federation.server.idle_rounds
         is_idle = self._most_idle is not None and idle >= self._most_idle

@@ -146,7 +146,7 @@ class Sampler(Part):
         return {"sampler/times_chosen": bars}
 
     def _shown_of_many(self) -> Tensor | None:
-        """Choose the clients in the figure: some that were chosen at least once; None is all."""
+        """The clients to show in the figure, at most ``MOST_SHOWN`` chosen ones; None means all."""
         counted = self._setting.class_counts is not None
         if counted and len(self.times_chosen) <= ALL_CLIENTS:
             return None

@@ -32,8 +32,9 @@ class ClientClusters:
     These clients are called landmarks. Every other client joins the cluster whose landmarks have
     the smallest mean distance to the client. A client is called unknown until it has sent an
     update. The profiles of all unknown clients are equal. In a large population one point therefore
-    replaces all unknown clients, which does not change the result (``ward_beside_equals``). The
-    cost of a round then depends only on the known clients.
+    replaces all unknown clients, so that the cost of a round depends only on the known clients. The
+    clusters are the same, except that unknown clients never get into different clusters
+    (``ward_beside_equals``).
 
     Attributes:
         clusters: M, the largest number of clusters.
@@ -50,7 +51,9 @@ class ClientClusters:
     landmarks: int
 
     def check(self, clients: int) -> None:
-        """Warn if only a sample (landmarks) is clustered; InputError if it is too small.
+        """Warn if only a sample of the clients, the landmarks, is clustered.
+
+        Raises InputError if there are fewer landmarks than clusters.
 
         Args:
             clients: the number of clients with data.

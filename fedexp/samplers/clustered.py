@@ -22,7 +22,7 @@ def sampling_distributions(
     """Find K distributions over the clients; similar clients share a distribution (Algorithm 2).
 
     Client k has n_k samples, and all clients together have n samples. Client k gets K n_k units of
-    probability, and each distribution has room for n units. A client with n_k > n / K first fills
+    probability, and each distribution has room for n units. A client with n_k >= n / K first fills
     whole distributions alone. Ward's method then clusters the clients. Its tree is cut into the
     largest clusters whose remaining units sum to at most n. The largest of these clusters get one
     distribution each. The clients of the other clusters fill the remaining room: the largest
@@ -138,8 +138,8 @@ class Clustered(LastUpdates):
             ``right`` this is a right angle, so that in the first round no two clients are similar.
             With ``zero`` (released code) the angle is 0, so that an untrained client is similar to
             every client.
-        rounds_by_size: number of first rounds in which each draw is among all clients, with odds
-            proportional to n_k. HiCS-FL's copy of this sampler has 10 such rounds.
+        rounds_by_size: number of rounds at the start in which each draw is among all clients, with
+            odds proportional to n_k. HiCS-FL's copy of this sampler has 10 such rounds.
     """
 
     traits = frozenset({DRAWS_BY_SIZE, DRAWS_REPEATEDLY})

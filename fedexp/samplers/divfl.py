@@ -25,9 +25,9 @@ def facility_location(
 
     The cost of a set S of points is sum_i min_{j in S} d_ij. Each step adds the point that lowers
     the cost most. If the costs of several points agree to nine digits, the point with the lowest
-    number is added. Start from the cost when all distances have their largest value. The greedy
-    choice reduces this cost by at least 1 - 1/e of the largest reduction that k points can give
-    (Nemhauser et al., 1978).
+    number is added. Let c be the cost if every distance had the largest value. If each step
+    considers all points, the chosen points reduce c by at least 1 - 1/e of the largest reduction
+    that k points can give (Nemhauser et al., 1978).
 
     Args:
         distances: [N, N], d_ij from point i to point j.
@@ -77,7 +77,8 @@ class DivFL(LastUpdates):
             every client with data computes and uploads its gradient.
             With ``gradient`` (DivFL's released code) a client's vector is its gradient at the model
             that the client received last. In the first round every client with data uploads its
-            gradient. Later each client of the cohort uploads its gradient before its training.
+            gradient. Later each client of the cohort computes its gradient before its training, and
+            uploads it with its weights.
             With ``last_update`` a client's vector is its last update, initially zero. This costs no
             traffic. Clients that have not trained yet have equal vectors, so one of these clients
             represents all of them. After the first round a cohort therefore usually has one such
@@ -87,7 +88,7 @@ class DivFL(LastUpdates):
             training changes the global model.
         greedy: with ``plain`` (DivFL's released code) each step considers all clients. With
             ``stochastic`` (HiCS-FL's copy) each step considers max(K, N // 10) random clients,
-            where N is the number of clients with data.
+            where N is the number of clients that can be chosen.
     """
 
     def __init__(
@@ -105,10 +106,10 @@ class DivFL(LastUpdates):
         return torch.from_numpy(cdist(rows.numpy(), columns.numpy()))
 
     def candidates(self, round: int) -> list[int]:
-        """The clients to probe before the choice: all clients with data, or none.
+        """The clients to probe before the choice: all clients that can be chosen, or none.
 
-        With the signals ``ideal`` and ``all_updates`` all clients with data are probed in every
-        round. With the signal ``gradient`` they are probed until the sampler has their gradients.
+        With the signals ``ideal`` and ``all_updates`` all of them are probed in every round. With
+        the signal ``gradient`` they are probed only until the sampler has stored a gradient.
         """
         asks_all = self.signal in ("ideal", "all_updates")
         asks_all |= self.signal == "gradient" and not self.updates
@@ -157,12 +158,12 @@ class DivFL(LastUpdates):
             self._compare_answers()
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Compute the distances between this round's updates and the other clients' updates."""
+        """Store the vectors that arrived in this round, and compute their distances."""
         super().aggregate(updates)
         self._compare_answers()
 
     def _compare_answers(self) -> None:
-        """Compute the distances of the answers; delete vectors that no later round needs."""
+        """Compute the distances between the answers; delete vectors that no later round needs."""
         if self._answers:
             self.replace(self._answers)
             self._answers = {}

@@ -123,7 +123,7 @@ def draw_cohort(
 
     Args:
         entropies: [N] label entropies H.
-        clusters: [N] int64 labels 0 to M-1. Each cluster has a client.
+        clusters: [N] int64 labels 0 to M-1. Each cluster has at least one client.
         sizes: n_k [N], positive.
         gamma: preference for high entropy. With 0 all clusters have the same probability.
         cohort_size: K, at most N.

@@ -64,8 +64,8 @@ class HiCS(Sampler):
     In a large population ``warm_up_rounds`` should end the warm-up earlier. The clients that the
     warm-up did not select have equal signals, all zero, so these clients are in one cluster. They
     add only a few passes over N numbers to each round. The remaining time of a round grows with the
-    number n of other clients: with n^3 up to ``exact_up_to`` clients, then with n times
-    ``landmarks``.
+    number n of other clients: with n^3 up to ``exact_up_to`` clients (with n^2 if ``linkage_on`` is
+    ``condensed``), then with n times ``landmarks``.
 
     The server needs memory for N C numbers. With ``angle_on=head`` it needs N D numbers more, where
     D is the number of weights in the head.
@@ -177,7 +177,7 @@ class HiCS(Sampler):
     def select(self, round: int) -> list[int]:
         """In the warm-up choose the next clients in order; later draw clients by clusters.
 
-        The draw by clusters depends only on the clusters, the seed and the round.
+        The random draws depend on the seed and the round.
         """
         self._clusters_found = None
         if round <= self.warm_up_rounds:
@@ -256,7 +256,7 @@ class HiCS(Sampler):
     # The client's half.
 
     def measure(self, batch: Forward) -> Tensors:
-        """Compute from one batch what the client's signal needs; see ``samplers.signals``."""
+        """Compute the tensors for the client's signal from one batch; see ``samplers.signals``."""
         return self.source.measure(batch)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
@@ -301,7 +301,7 @@ class HiCS(Sampler):
         return entropies, by_mean_entropy(entropies, clusters)
 
     def _profiles(self, clients: np.ndarray | None = None) -> Profiles:
-        """Label entropies and updates of ``clients`` [n]; None: all that can be chosen."""
+        """Label entropies and updates of ``clients`` [n]; None means all that can be chosen."""
         clients = self.eligible if clients is None else clients
         signals = self.signals[clients]
         updates = self.head_updates[clients] if self.head_names else signals

@@ -33,7 +33,7 @@ def statistical_scores(
     A utility above the quantile ``clip`` of all utilities is replaced by this quantile. Then the
     utilities are scaled to the range from 0 to 1, as in the released code. Finally the bonus
     sqrt(0.1 ln R / L) is added, where R is the current round and L is the round in which the client
-    trained last. The bonus makes a client likely again that was not chosen for a long time.
+    trained last. The bonus is large for a client that was not chosen for a long time.
 
     Args:
         utilities: [n] statistical utilities of n clients that have trained; see ``Oort``.
@@ -53,7 +53,7 @@ def slow_penalty(seconds: np.ndarray, preferred: float, alpha: float) -> np.ndar
 
     Args:
         seconds: t [n], the seconds of each client's turn.
-        preferred: T, the preferred length of a round.
+        preferred: T, the preferred seconds of a turn.
         alpha: strength of the penalty.
     """
     penalty: np.ndarray = (preferred / np.maximum(seconds, preferred)) ** alpha
@@ -85,10 +85,11 @@ class Oort(Sampler):
     and the mean is over all samples of all steps of its last turn. The client sends this one
     number. A client's score is the scaled utility plus a bonus (``statistical_scores``). If the
     client's last turn took longer than T, the score is multiplied by a penalty (``slow_penalty``).
-    T is a quantile of the seconds of all clients with data. After every ``window`` rounds the
-    utilities of these rounds are summed. If the sum is smaller than the sum over the ``window``
-    rounds before, the quantile is raised. This rule is called the pacer. Clients that have not
-    trained are drawn with odds proportional to 1 / t, where t is the expected time of a turn.
+    T is a quantile of the seconds that the clients with data take for a turn. After every
+    ``window`` rounds the utilities of these rounds are summed. If the sum is smaller than the sum
+    over the ``window`` rounds before, the quantile is raised. This rule is called the pacer.
+    Clients that have not trained are drawn with odds proportional to 1 / t, where t is the expected
+    time of a turn.
 
     The algorithm is the paper's Alg. 1, written from memory and not compared with the paper. The
     scaled utilities, the bonus and the quantile in place of seconds follow the released code.
@@ -151,7 +152,7 @@ class Oort(Sampler):
     # The server's half.
 
     def select(self, round: int) -> list[int]:
-        """Draw clients that have not trained at random, and trained clients by their scores.
+        """Draw a part of the cohort by scores, and the rest among clients that have not trained.
 
         The draws depend on the seed and the round.
         """
@@ -203,8 +204,8 @@ class Oort(Sampler):
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Store the cohort's utilities, and let the pacer raise the preferred seconds T.
 
-        T rises if the utilities of the last ``window`` rounds sum to less than those of the
-        ``window`` rounds before.
+        T rises if the sum of the utilities over the last ``window`` rounds is smaller than the sum
+        over the ``window`` rounds before.
         """
         super().aggregate(updates)
         found = {each.client: each.extras["utility"].item() for each in updates}
@@ -218,13 +219,16 @@ class Oort(Sampler):
             self.quantile = min(1.0, self.quantile + self.pacer_step)
 
     def metrics(self) -> dict[str, float]:
-        """Epsilon, the share of new clients, and the preferred seconds T if T is finite."""
+        """The share epsilon of new clients; also the preferred seconds T, if T is finite."""
         preferred = self.preferred_seconds()
         found = {"sampler/exploration": self.epsilon(self._round)}
         return found if preferred == math.inf else found | {"sampler/preferred_s": preferred}
 
     def server_state(self) -> dict[str, Any]:
-        """What a checkpoint stores: also the clients' utilities and seconds, and the pacer."""
+        """What a checkpoint stores: the state of ``Sampler``, of the clients and of the pacer.
+
+        A client's state is its utility, the seconds of its turn, and the round of its last turn.
+        """
         return super().server_state() | {
             "seconds": torch.from_numpy(self.seconds.copy()),
             "utilities": torch.from_numpy(self.utilities.copy()),
@@ -251,13 +255,13 @@ class Oort(Sampler):
         return {"squares": squares.sum(), "samples": real.sum()}
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Send ``utility``, a float32: samples times the root mean square of the losses."""
+        """Send ``utility``, a float32: number of samples times root mean square of the losses."""
         found = client.measured(self)
         mean = found["squares"] / found["samples"]
         return {"utility": client.data.num_samples * mean.sqrt()}
 
     def _within_limit(self, clients: np.ndarray) -> np.ndarray:
-        """The clients that trained less than ``most_rounds`` times; all clients if too few did."""
+        """The clients that trained less than ``most_rounds`` times; if they are too few, all."""
         if self.most_rounds is None:
             return clients
         left = clients[self.times_chosen.numpy()[clients] < self.most_rounds]

@@ -27,8 +27,8 @@ class PowerOfChoice(Sampler):
     the cohort uniformly (``aggregator=uniform``).
 
     Args:
-        candidates: d, at least K. None means d = 2 K. If fewer than d clients have data, all
-            clients with data are candidates.
+        candidates: d, at least K. None means d = 2 K. If fewer than d clients can be chosen, all of
+            them are candidates.
     """
 
     takes_tokens = True

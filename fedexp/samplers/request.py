@@ -14,7 +14,8 @@ class Request:
         busy: numbers of clients that cannot be chosen.
         selection: 0 for the first selection in a round, 1 for the second, and so on. The sampler's
             random draws depend on this number.
-        waits: if no client is available, whether the simulated clock advances until a client is.
+        waits: whether the simulated clock may advance until a client is available, if there is none
+            now.
     """
 
     places: int | None = None

@@ -7,16 +7,16 @@ from fedexp.samplers.base import Sampler
 
 
 class RoundRobin(Sampler):
-    """Chooses clients in order of their numbers, K in each round, and again from the first.
+    """Chooses clients in the order of their numbers, K in each round; the first follows the last.
 
-    A client that is not available is skipped.
+    A client that is not available is skipped, and the next available client takes its place.
     """
 
     takes_tokens = True
     traits = frozenset({TAKES_STALE})
 
     def select(self, round: int) -> list[int]:
-        """Choose the next available clients, as many as the cohort size K."""
+        """Choose the next available clients, ``cohort_size`` of them."""
         clients = len(self.with_data)
         start = (round - 1) * self.most_chosen
         turns = np.arange(start, start + clients) % clients

@@ -50,7 +50,7 @@ class Signal:
 
 
 class WeightUpdate(Signal):
-    """The update (local minus global) of a bias [C], or its row means for a matrix [C, d]."""
+    """The update (local minus global) of a bias [C], or the row means [C] of a matrix's update."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -65,7 +65,7 @@ class VirtualBias(Signal):
     """The update that plain SGD would give a bias, even if the head has no bias."""
 
     def measure(self, batch: Forward) -> Tensors:
-        """Compute ``residual`` [C]: minus the gradient of the cross-entropy for a bias."""
+        """Compute ``residual`` [C]: minus the cross-entropy's gradient with respect to a bias."""
         shares = torch.softmax(batch.logits.float(), dim=1)
         return {"residual": batch.mean(F.one_hot(batch.targets, shares.shape[1]) - shares)}
 

@@ -1,4 +1,4 @@
-"""Ward's method for a population with many equal clients; one point represents all of these."""
+"""Ward's method for a population with many equal clients; one point represents all of them."""
 
 import numpy as np
 from scipy.cluster.hierarchy import DisjointSet, fcluster
@@ -17,12 +17,12 @@ def ward_beside_equals(
 ) -> np.ndarray:
     """Cluster m points and n equal points as ``ward`` does, without a matrix [m + n, m + n].
 
-    Any two equal points have the distance ``apart``. All equal points have the same distance
-    D >= ``apart`` from one of the m other points. By the Lance-Williams formula, a cluster with
-    distance >= ``apart`` from two equal points also has distance >= ``apart`` from the union of the
-    two. So Ward's tree joins all equal points before an equal point joins one of the m other
-    points. This function puts the equal points into the tree as one cluster of n points. The square
-    of the Ward distance between this cluster and one of the m other points is
+    Any two equal points have the distance ``apart``. Each of the m other points has one distance
+    D >= ``apart`` to all equal points. By the Lance-Williams formula, a cluster with distance
+    >= ``apart`` from two equal points also has distance >= ``apart`` from the union of the two. So
+    Ward's tree joins all equal points before an equal point joins one of the m other points. This
+    function puts the equal points into the tree as one cluster of n points. The square of the Ward
+    distance between this cluster and one of the m other points is
 
         2 n / (n + 1) * (D^2 - apart^2 (n - 1) / (2 n)).
 

@@ -1,4 +1,4 @@
-"""Removes files and folders of killed processes: a process's locks end with the process."""
+"""Removes files and folders that killed processes left: no living process has locked them."""
 
 import re
 import shutil
@@ -47,7 +47,8 @@ def remove_abandoned(paths: Iterable[Path]) -> None:
     """Remove each of these paths that no living process has locked.
 
     A writer locks its file itself, or the file ``LOCK`` in its folder; a folder without ``LOCK``
-    stays. A path also stays if it is younger than ``YOUNG`` seconds or cannot be removed.
+    stays. A path also stays if it is younger than ``YOUNG`` seconds, or if it cannot be locked or
+    removed.
     """
     for path in paths:
         with suppress(OSError):

@@ -10,7 +10,7 @@ A checkpoint is a folder, ``checkpoints/round_0010``:
   checkpoints share one file through hard links, if the disk allows them;
 * ``metrics.jsonl``: the metrics of the rounds so far;
 * ``identity.json``: a copy of the run's ``run.json``;
-* ``checkpoint.json``: the round and the digests (hashes) of these files.
+* ``checkpoint.json``: the round, the run's time, and the digests (hashes) of the other files.
 
 A checkpoint whose files do not fit their digests is renamed to ``round_0010.damaged``. A checkpoint
 that cannot be read is not changed: the disk may work again later.
@@ -144,7 +144,7 @@ class _FixedState(Mapping[str, Tensors]):
 
 
 def files_of(folder: Path) -> dict[str, str]:
-    """File name -> digest of the checkpoint in ``folder``; empty if it is missing or damaged."""
+    """File name -> digest, as ``checkpoint.json`` lists them; empty without a valid list."""
     try:
         return Manifest.model_validate_json((folder / MANIFEST).read_bytes()).files
     except (OSError, ValueError):

@@ -34,7 +34,7 @@ LOGGER = logging.getLogger(__name__)
 
 _UNFINISHED, _DAMAGED = ".tmp", ".damaged"
 _FLUSHED_AT_ONCE = 8
-"""Number of files that are flushed at a time, because a disk writes several files together."""
+"""Number of files that are flushed in parallel, which is faster than one after another."""
 
 
 class Checkpoints:
@@ -107,7 +107,7 @@ class Checkpoints:
         """The newest complete checkpoint; damaged ones are renamed, with a warning.
 
         Raises:
-            InputError: a checkpoint cannot be read; nothing is changed.
+            InputError: a checkpoint cannot be read; it is not changed.
         """
         try:
             self._clear()

@@ -15,10 +15,12 @@ class ClientState:
         memories: part -> the part's memory for this client; with ``local.keep_optimizer`` also the
             state of the client's optimizers.
         private: the weights that the client does not share; empty until the client has trained.
-        separate_model: the weights of the separate personal model, if the method trains one.
+        separate_model: the weights of the separate personal model, if the method trains one after
+            the shared model.
         personal_model: all weights of the personal model; empty if the model is not kept. If the
-            method trains a separate model, that is the personal model. Otherwise it is the latest
-            local model with the weights of ``Personalization.personal_weights``.
+            method trains a separate model, the separate model is the personal model. Otherwise the
+            personal model is the latest local model, in which the weights from
+            ``Personalization.personal_weights`` replace the local ones.
     """
 
     memories: dict[str, Memory] = field(default_factory=dict)

@@ -122,7 +122,7 @@ class ClientStore:
         return _Memories(self, part, dict.fromkeys(clients))
 
     def private(self, client: int) -> Tensors | None:
-        """This client's private weights; None if the client has not trained."""
+        """This client's private weights; None if there are none, as before its first training."""
         has_private = "private" in self._contents.get(client, ())
         return self._peek(client).private if has_private else None
 

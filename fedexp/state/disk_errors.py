@@ -15,7 +15,10 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 @contextmanager
 def disk_errors_in_one_line(folder: Path | None = None) -> Iterator[None]:
-    """In this block, raise InputError if the disk of the run's ``folder`` is full or fails."""
+    """In this block, raise InputError if a disk is full or fails.
+
+    The error names the run's ``folder``, or without it the file that could not be written.
+    """
     try:
         yield
     except OSError as error:

@@ -76,10 +76,9 @@ class Identity:
 
 
 def read(folder: Path) -> Identity | None:
-    """The folder's ``run.json``; None if it is absent, damaged, or of another program.
+    """Read the identity from the folder's ``run.json``, or else from a copy in a checkpoint.
 
-    If a checkpoint has a copy, the copy takes the place of an absent or damaged file. Raises
-    OSError if the file cannot be read.
+    Returns None if neither is a valid file of fedexp. Raises OSError if a file cannot be read.
     """
     if found := read_identity(folder):
         return found
@@ -128,7 +127,7 @@ def claim(
     headlines: Mapping[str, str] = MappingProxyType({}),
     directions: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Identity]:
-    """Lock ``folder`` for this process while the block runs; yields the folder's ``run.json``.
+    """Lock ``folder`` while the block runs, write its ``run.json``, and yield the identity in it.
 
     Raises:
         InputError: ``check`` fails, or another process is using the folder.
@@ -211,10 +210,11 @@ def objective(summary: Mapping[str, Any], metric: str) -> float:
 
 
 def find_unfinished(root: Path, config: Config) -> Path | None:
-    """The folder of the newest run of this config with rounds left, two levels below ``root``.
+    """Find the newest run of this config with rounds left; None if there is none.
 
-    Runs that another process uses are skipped, and so are finished runs without a checkpoint. A
-    ``run.json`` that cannot be read or is not fedexp's is skipped with a warning.
+    The runs' folders are two levels below ``root``. Runs that another process uses are skipped, and
+    so are finished runs without a checkpoint. A ``run.json`` that cannot be read or is not fedexp's
+    is skipped with a warning.
     """
     values = config.model_dump(mode="json")
     for path in sorted(root.glob(f"*/*/{FILE_NAME}"), reverse=True):

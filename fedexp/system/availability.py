@@ -1,4 +1,4 @@
-"""Which clients are available at a time: all of them, a random part, or by day and night."""
+"""Which clients are available at a given time: all, a random part, or each at its time of day."""
 
 from typing import Annotated, ClassVar
 
@@ -16,7 +16,7 @@ MARGIN = 1e-6
 
 
 class Availability:
-    """Decides which clients can be chosen at a time; in this base class (``always``) all can be.
+    """Decides which clients can be chosen at a given time; this base class (``always``) allows all.
 
     A client that becomes unavailable during its turn still finishes the turn: only the start of a
     round counts.
@@ -71,9 +71,9 @@ class Bernoulli(Availability):
 
 
 class Diurnal(Availability):
-    """Each client is available at the start of each period (such as a day), for a share ``duty``.
+    """Each client is available in the first part of each period, such as a day.
 
-    The periods of each client begin at another time, which is drawn uniformly once. So the clients
+    For each client, the time at which its periods begin is drawn once, uniformly. So the clients
     behave as if they lived in all time zones.
 
     Args:
@@ -96,7 +96,7 @@ class Diurnal(Availability):
         return present
 
     def next_arrival(self, now: float, clients: np.ndarray) -> float:
-        """The time at which the next period of one of the clients begins."""
+        """The earliest time at which a new period of one of the clients begins."""
         left = 1 - self._share_of_period(now)[clients].max()
         return now + float(left) * self.period + MARGIN
 

@@ -44,7 +44,7 @@ class Table(DeviceSource):
         check_positive(self.place, self.columns, (*_SPEEDS, "download", "upload"))
 
     def check(self, num_clients: int) -> None:
-        """Raise InputError if the rows are numbered and a client has no row, or several."""
+        """With a column ``client``, raise InputError if a client has no row or several rows."""
         if "client" not in self.columns:
             return
         rows = np.sort(self.columns["client"])

@@ -20,7 +20,8 @@ class Trace(Availability):
         file: path of the file.
 
     Raises:
-        InputError: the file cannot be read, or an interval ends before it begins.
+        InputError: the file cannot be read, a client's number is not whole, or an interval does
+            not end after its start.
     """
 
     is_always = False

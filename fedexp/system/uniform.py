@@ -12,7 +12,7 @@ from fedexp.system.speeds import in_samples, is_in_flops
 
 
 def _range(value: Any) -> float | list[float]:
-    """Check that ``value`` is a number of at least 0, or a range [smallest, largest] of them."""
+    """Check that ``value`` is a number of at least 0, or a range [smallest, largest] from 0 up."""
     bounds = value if isinstance(value, list) and len(value) == 2 else [value, value]
     numbers = [each for each in bounds if type(each) in (int, float) and 0 <= each < np.inf]
     if len(numbers) != 2 or numbers[0] > numbers[1]:

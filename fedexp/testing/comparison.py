@@ -25,7 +25,7 @@ def compare(
     Args:
         expected: name -> value.
         run: returns name -> value; an InputError of ``run`` is passed on.
-        rule: the text of the error.
+        rule: the broken rule, with which the text of the error begins.
         tolerance: largest difference, absolute for tensors and relative for numbers.
     """
     try:

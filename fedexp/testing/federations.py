@@ -32,7 +32,7 @@ TINY = (
     *("local.epochs=1", "local.batch_size=16", "data=digits", "data.subset=120", "model=mlp"),
     *("measure.personal.of=all", "measure.prototypes.every=1000", "tracking.wandb.mode=disabled"),
 )
-"""The overrides of the checks' tiny experiment; an override of the caller replaces the same key."""
+"""The overrides of the checks' tiny experiment, which a caller's overrides can replace."""
 
 
 def configure(overrides: Sequence[str], config_dir: str | Path | None) -> Config:

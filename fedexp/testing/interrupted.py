@@ -1,7 +1,7 @@
-"""Serial training with an interruption: after ``begin`` for one client comes another's ``begin``.
+"""Serial training in which another client begins between a client's ``begin`` and its training.
 
-Only then the first client trains. This imitates ``engine=vectorized``, which calls ``begin`` for
-all clients of a stack before any of them trains.
+This imitates ``engine=vectorized``, which calls ``begin`` for all clients of a stack before any of
+them trains.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class Interrupted(Serial):
 
 
 def other_client(engine: Engine, client: int) -> int:
-    """A client with data other than ``client``, if possible with another number of samples."""
+    """A different client that has data, if possible with a different number of samples."""
     sizes = engine.resources.data.sizes.tolist()
     others = [c for c, size in enumerate(sizes) if size and c != client]
     return next((c for c in others if sizes[c] != sizes[client]), others[0])

@@ -42,7 +42,7 @@ def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None
 
     Args:
         overrides: overrides as on the command line, in addition to ``TINY``. If they add no
-            measure, the measures of the tiny experiment are checked.
+            measure, the measures of the tiny experiment except ``training`` are checked.
         config_dir: a folder with your own config groups, as for ``--config-dir``.
 
     Raises:

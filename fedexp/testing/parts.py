@@ -124,7 +124,7 @@ def _train_interrupted(config: Config) -> Tensors:
 
 
 def _cohort(server: Federation, clients: Federation, message: Message) -> Sequence[int]:
-    """The cohort that the server's sampler chooses, after answers from clients if it asks."""
+    """The cohort that the server's sampler chooses; clients that it probes answer first."""
     sampler = server.sampler
     asked = sampler.candidates(message.round)
     sampler.observe({client: sent(a) for client, a in clients.engine.probe(asked, message)})

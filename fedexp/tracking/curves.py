@@ -19,8 +19,9 @@ _PANELS = {"accuracy": "higher", "loss": "lower"}
 class Curves(Tracker):
     """Draws ``figures/curves.png`` after the last round: accuracies and losses over the rounds.
 
-    Each headline of the run is a curve; a panel has at most ten. ``figures/curves.csv`` has the
-    numbers; if a round did not measure a metric, the cell is empty.
+    The curves are the headlines with ``accuracy`` or ``loss`` in the name that were measured at
+    least twice; a panel has at most ten. ``figures/curves.csv`` has the numbers; if a round did not
+    measure a metric, the cell is empty.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -65,7 +66,7 @@ class Curves(Tracker):
             )
 
     def _measured(self, word: str, better: str) -> Sequence[str]:
-        """The headlines named with ``word``, of direction ``better``, measured at least twice."""
+        """The headlines with this ``word`` and direction that were measured at least twice."""
         return [
             name
             for name, direction in self._headlines.items()

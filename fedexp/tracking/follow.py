@@ -38,13 +38,13 @@ def follow(
     run: Identity | None,
     past: Sequence[Record],
 ) -> Iterator[Tracker]:
-    """Start the trackers of a run for the ``with`` block; if the block fails, finish them.
+    """Start and yield the trackers of a run; if the ``with`` block fails, finish them.
 
     Args:
         config: the checked config.
         folder: the run's folder.
         launch: how the run was started.
-        run: the content of ``run.json``. It is None in all ranks except the first; these get a
+        run: the content of ``run.json`` in the first process; None in other processes, which get a
             tracker that does nothing.
         past: the earlier rounds of a resumed run.
     """

@@ -123,7 +123,7 @@ def final_table(summary: Mapping[str, Any]) -> Table:
 
 
 def _cell(value: float | None) -> str:
-    """The text of a cell: four digits for a measurement, all digits for a round, none for None."""
+    """The text of a cell: a measurement with four decimals, or a round; empty for None."""
     if value is None:
         return ""
     return str(value) if isinstance(value, int) else f"{value:.4f}"

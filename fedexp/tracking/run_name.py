@@ -9,7 +9,7 @@ from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
 from fedexp.tracking.tracker import RunInfo
 
 _LONGEST = 128  # W&B refuses longer names
-_SKEW = ("beta", "classes_per_client")  # their values are named after the partition
+_SKEW = ("beta", "classes_per_client")  # their values follow the partition's name
 _NAMED = ("algorithm", "data", "partition", "seed", *(f"partition.{key}" for key in _SKEW))
 _SILENT = (*RECORDS, *COSTS, "objective", "data.root", "hydra", "paper")
 
@@ -18,8 +18,8 @@ def run_name(run: RunInfo) -> str | None:
     """The name of a run, for example ``fednh-digits-dir0.3-s0-rho0.9``.
 
     After the seed (``s0``) come other settings from the command line or the sweep that can change
-    the results, such as ``head.rho=0.9``. If the choices of the run are unknown, it has no name:
-    None.
+    the results, such as ``head.rho=0.9``. The result is None if the choices of the run are
+    unknown.
     """
     if not run.choices:
         return None
@@ -29,7 +29,7 @@ def run_name(run: RunInfo) -> str | None:
 
 
 def columns(run: RunInfo) -> dict[str, str]:
-    """Column -> chosen option of each config group, so that dashboards can group runs by it.
+    """Column -> chosen option of a config group; dashboards can group runs by these columns.
 
     A column has the name of its group, such as ``algorithm``. If ``run.config`` uses this name as a
     key, ``_option`` is added: the column of the group ``data`` is ``data_option``.

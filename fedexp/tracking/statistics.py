@@ -59,8 +59,8 @@ def best_round(history: Sequence[Mapping[str, float]]) -> int | None:
     """The number (from 1) of the round with the largest ``validation/accuracy``.
 
     If that metric was not measured, because there is no global model, the largest
-    ``validation/personal_accuracy`` decides. If several rounds have the largest value, it is the
-    first of them. None if neither metric was measured.
+    ``validation/personal_accuracy`` decides. If several rounds have the largest value, the first
+    of them counts. None if neither metric was measured.
     """
     for name in _SELECTORS:
         measured = {n: row[name] for n, row in enumerate(history, start=1) if name in row}

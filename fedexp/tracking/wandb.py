@@ -144,7 +144,7 @@ def _start(run: RunInfo, settings: Wandb, mode: Literal["online", "offline"]) ->
         job_type=settings.job_type,
         name=settings.name or run_name(run),
         tags=[tag[:_TAG_LENGTH] for tag in settings.tags],
-        force=mode == "online",  # so that without a key W&B fails, not silently goes offline
+        force=mode == "online",  # without a key, W&B then fails and does not go offline
         reinit="finish_previous",
         settings=wandb.Settings(
             console="off",
@@ -238,7 +238,7 @@ def save_report(
 
 
 def _stop_service() -> None:
-    """End W&B's background process; after a failed online start the process still has the id."""
+    """End W&B's background process, which holds the run's id even after a failed online start."""
     import wandb
 
     wandb.teardown()

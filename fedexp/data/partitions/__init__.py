@@ -1,9 +1,11 @@
 """Partitions: which client gets which training samples.
 
 A partition is a pure function. It can take ``labels`` [n] (class of each sample), ``users`` [n]
-(user of each sample), ``num_clients`` N, ``seed``, and options. For each client, it returns the
-sorted int64 positions of the client's samples. Every sample goes to exactly one client, but
-``natural`` may leave out users. A client may be empty.
+(user of each sample), ``num_samples`` n, ``num_clients`` N, ``seed``, and options. For each client,
+it returns the sorted int64 positions of the client's samples. Every sample goes to exactly one
+client, but ``natural`` and ``flwr`` may leave out samples. A client may be empty.
+
+``long_tail`` is no partition; it removes samples before the partition.
 """
 
 from fedexp.data.partitions.dirichlet import dirichlet

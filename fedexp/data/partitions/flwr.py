@@ -120,7 +120,7 @@ def _captured() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def _report(node: Node, caught: list[warnings.WarningMessage]) -> None:
-    """Log each of the partitioner's warnings in one line.
+    """Log each ``UserWarning`` of the partitioner in one line.
 
     If warnings differ only in their numbers, the last of them is logged.
     """

@@ -24,13 +24,15 @@ def natural(
         seed: seed of the choice of users and of the cutting of a user's samples.
         take: the rule for more than N users. ``random`` takes N random users, ``first`` the first N
             in the order of the samples. ``group`` takes all users and deals them at random into
-            groups of equal size, one group per client.
+            N groups, one per client; group sizes differ by at most one user.
         split_users: the rule for fewer than N users. ``none`` raises an error. ``even`` cuts each
-            user's samples at random into parts of equal size, one part per client. Users get parts
-            in proportion to their samples, rounded by largest remainder, and at least one each.
+            user's samples at random into parts, one part per client; the sizes of a user's parts
+            differ by at most one sample. A user's number of parts is in proportion to the number of
+            its samples, rounded by largest remainder, and at least one.
 
     Raises:
-        InputError: the dataset has no user ids, or fewer users than clients.
+        InputError: the dataset has no user ids, or it has fewer users than clients and
+            ``split_users`` is ``none``.
     """
     if users is None:
         raise InputError(

@@ -20,7 +20,7 @@ def nid2(
     FedSC's NID2 has 5 biased clients with C/5 classes each and 1 client with all classes. Here N
     can be any number above 1: the N - 1 biased clients have disjoint classes, and their numbers of
     classes differ by at most one. If there are more biased clients than classes, each has one
-    class.
+    class, and some classes have several biased clients.
 
     Args:
         labels: [n] class of each sample.
@@ -29,8 +29,8 @@ def nid2(
         sharing: the rule for the samples of a class. ``even`` gives equally many samples to all
             clients with the class, so the last client is the largest. ``equal_sizes`` gives 1/N of
             each class to the last client, and the rest to the biased clients with the class. All
-            clients then have n/N samples if the biased clients have equally many classes
-            (FedDisco's NID2, which FedSC adopts).
+            clients then have n/N samples if all classes have the same size and the biased clients
+            have equally many classes (FedDisco's NID2, which FedSC adopts).
 
     Raises:
         InputError: there are fewer than two clients.

@@ -57,7 +57,7 @@ def shards(
 def _even_holders(
     num_clients: int, num_classes: int, classes_per_client: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Choose the classes of each client in turn: those with the fewest holders so far.
+    """Give each client in turn the classes that have the fewest holders so far.
 
     Ties are broken at random. Returns [N, C] bool: whether a client (of N) holds a class (of C).
     """

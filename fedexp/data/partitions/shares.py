@@ -33,9 +33,9 @@ def dirichlet_counts(
         num_clients: N.
         beta: concentration.
         balance: if true, a client that already has n/N samples gets no samples of later classes.
-            Shares are drawn for the other clients only. Their distribution is the same as if shares
-            were drawn for all clients and then renormalised. Until all n samples are dealt, some
-            client has fewer than n/N samples.
+            Shares are drawn for the other clients only. The distribution of the shares is the same
+            as if they were drawn for all clients and then renormalised. Some client can always
+            receive samples: until all n samples are dealt, some client has fewer than n/N.
         generator: draws the shares.
 
     Returns:

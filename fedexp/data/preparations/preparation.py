@@ -43,7 +43,7 @@ class Preparation:
 
     @abstractmethod
     def read(self, raw: Any) -> Tensor:
-        """Read a user's data as the raw tensor [n, *shape]. Raises InputError on a misfit."""
+        """Read a user's data as a raw tensor [n, *shape]. Raises InputError if they do not fit."""
 
     @abstractmethod
     def prepare(self, raw: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ def as_tensor(raw: Any, form: str) -> Tensor:
 
 
 def check_shape(raw: Tensor, shape: tuple[int, ...], form: str) -> Tensor:
-    """Return ``raw`` if its shape is [n, *shape]; otherwise raise InputError with the ``form``."""
+    """Return ``raw`` if it is [n, *shape] with n > 0; else raise InputError with the ``form``."""
     if raw.shape[1:] != shape or not len(raw):
         raise InputError(f"predict: takes {form}; these are {list(raw.shape)}")
     return raw

@@ -122,7 +122,7 @@ class Rows(Preparation):
         return np.where(present, found, -1)
 
     def _report(self, absent: pd.DataFrame) -> None:
-        """Log columns with missing values; if ``missing`` is ``refuse``, raise an InputError."""
+        """Log which columns lack values, or raise an InputError if ``missing`` is ``refuse``."""
         where = ", ".join(
             f"{name} ({absent[name].sum()}, first in row {absent[name].idxmax()})"
             for name in absent

@@ -50,7 +50,7 @@ def weighted_accuracy(
             FedNH's PM(V), the weight is 1 for classes that the client holds, else 0.
 
     Returns:
-        [K] fractions in [0, 1], float64; NaN if all classes with a weight have no test samples.
+        [K] fractions in [0, 1], float64; NaN if no class with a weight above 0 has test samples.
     """
     weights = weights.double()
     found: Tensor = (weights * correct_per_class).sum(dim=1) / (weights * total_per_class).sum(
@@ -60,7 +60,7 @@ def weighted_accuracy(
 
 
 def class_weights(kind: str, class_counts: Tensor) -> Tensor:
-    """The weight [K, C] of each of C classes in an accuracy ``kind`` of each of K clients.
+    """The weights [K, C] of C classes in K clients' accuracies of this ``kind``.
 
     ``class_counts`` [K, C] has the clients' numbers of training samples of each class.
     """
@@ -176,8 +176,8 @@ def standard_errors(
     clients is therefore treated as one estimate from one stratified sample. N_c is the number of
     test samples of class c, and a_k(c) is the weight of class c in the accuracy of client k. A
     sample of class c gets a value from each client k: a_k(c) N_c / sum_c' a_k(c') N_c' if model k
-    classifies the sample correctly, else 0. The mean of these values over clients is the sample's
-    contribution to the estimate.
+    classifies the sample correctly, else 0. The sample's value is the mean of these values over
+    clients. The estimate is the sum over classes of the mean value of the class's samples.
 
     Args:
         correct: [K, s] bool: whether each model classified each of the s samples in

@@ -47,7 +47,7 @@ class Overlap:
         self._model_bytes = sum(weight.nbytes for weight in weights)
         threads = partial(torch.set_num_threads, torch.get_num_threads())
         self._thread = ThreadPoolExecutor(1, "evaluation", initializer=threads)
-        self._scoring.scorer.stack_size()  # before the thread, since it sets global warning filters
+        self._scoring.scorer.stack_size()  # not in the thread: this sets global warning filters
 
     def keeps_models(self, store: ClientStore) -> bool:
         """Whether the store's personal models can be scored later.

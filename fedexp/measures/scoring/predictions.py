@@ -149,7 +149,7 @@ def score_rows(
 
 
 def outputs_of_head(head: Head, z: Tensor, score_head: bool) -> dict[str, Tensor]:
-    """Name -> tensors of the head that are scored, besides the features z [n, d].
+    """Name -> tensor of the head that ``score_rows`` needs besides the features z [n, d].
 
     ``head_feature`` [n, d] is the normalised z, if the head normalises. ``classifier`` [C, d] has
     the head's prototypes, if the head has prototypes. ``logits`` [n, C] are the head's logits

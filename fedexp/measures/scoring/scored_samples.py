@@ -29,17 +29,17 @@ class ScoredSamples:
         metrics: kinds of metrics, ``measure.personal.kinds``.
         size: number of samples in a random subset of the test split, ``measure.personal.samples``,
             on which all models are scored; None: the whole test split.
-        own: whether a model is scored on its client's own test split only, because each client's
-            images are changed in another way. Then ``metrics`` has no kind of ``NEED_ALL``.
+        own: whether a model is scored on its client's own test split only, because images are
+            changed differently at each client. Then ``metrics`` has no kind of ``NEED_ALL``.
 
     Attributes:
-        metrics, size: the arguments.
+        metrics, size, own: the arguments of the same names.
         labels: [n] class of each sample in the test split.
         totals: [C] number of samples of each class in the test split.
         is_estimate: whether only a subset of the test split is scored.
         share: [s] sorted positions of the s samples in this subset; without ``size``, of all
-            samples. The subset is stratified and has at least two samples of each class. It is the
-            same for all methods with the same seed.
+            samples. The subset is stratified and has at least two samples of each class, or
+            the only one. It is the same for all methods with the same seed.
 
     Raises:
         InputError: ``size`` is too small or too large.
@@ -79,8 +79,8 @@ class ScoredSamples:
         """The number of correctly classified and of all test samples of each class.
 
         If only a subset of the test split was scored, the first number is an estimate. With
-        ``own``, it is the recall on the client's own test split times the second number, and the
-        second number is 0 for classes without a sample in that split.
+        ``own``, the first number is the recall on the client's own test split times the second
+        number, and the second number is 0 for classes without a sample in that split.
 
         Args:
             correct: [K, n] bool: whether each model classified each test sample correctly.

@@ -46,7 +46,7 @@ class Scorer:
 
     @torch.inference_mode()
     def score_personal(self, client: int, selection: Selection | None) -> Predictions:
-        """The predictions on selected test samples of the client's model in the resident module."""
+        """The resident module's predictions, with the client's model, on selected test samples."""
         test, module = self._resources.data.test, self._resources.module
         score_head = self._resources.personalization.class_vectors() is not None
         samples = test if selection is None else Subset(test, selection.index)

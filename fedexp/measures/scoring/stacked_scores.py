@@ -44,7 +44,7 @@ class StackedScores:
 
         The first use computes the number with the resident module. For a model with convolutions on
         a CPU the number is 1, because there a stack of conv2cifar models takes three times as long
-        as one model after another.
+        as the models one after another.
         """
         if self._size is None:
             module = self.resources.module.eval()
@@ -89,7 +89,7 @@ class StackedScores:
                 yield self._on_same.rows(stack.state, inputs)
 
     def _selected(self, stack: Stack, index: Tensor) -> Iterator[Outputs]:
-        """Like ``_whole``, but each model gets other samples; outputs are [K, B, ...].
+        """Like ``_whole``, but each model gets its own samples; outputs are [K, B, ...].
 
         ``index`` [K, n] has the positions of each model's samples in the test split.
         """
