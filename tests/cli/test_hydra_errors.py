@@ -32,7 +32,7 @@ MISTAKES = {
     "loss.neighbors=1": "Could not override 'loss.neighbors'. "
     "It is a key of loss=rpcl_cpdr, not of the chosen option.",
     "personalization.head_epochs=1": "Could not override 'personalization.head_epochs'. "
-    "It is a key of personalization=fedrep, not of the chosen option.",
+    "It is a key of personalization=fedpac, personalization=fedrep, not of the chosen option.",
     "fedavg": "fedavg: Error parsing override 'fedavg' missing EQUAL at '<EOF>' "
     "Write GROUP=OPTION or KEY=VALUE.",
     "algoritm=fedprox": "Could not override 'algoritm'. Did you mean algorithm?",

@@ -106,6 +106,16 @@ OF_EXTRAS = ("data=hf", "partition=flwr")
 BATCH_NORM = [f"{g}={n}" for g in ("algorithm", "personalization") for n in ("fedbn", "silobn")]
 """Options that need a network with BatchNorm."""
 
+PRESETS = {
+    "loss=mixture": "fedem",
+    "gradient=mixture": "apfl",
+    "personalization=apfl": "apfl",
+    "gradient=moreau": "pfedme",
+    "personalization=pfedme": "pfedme",
+    "personalization=fedetf": "fedetf",
+}
+"""Option -> the algorithm whose other options it needs."""
+
 ALWAYS = [
     each for each in options(*SMALL_GROUPS) + MEASURES + SETS_AT_HAND if each not in OF_EXTRAS
 ]
@@ -126,7 +136,9 @@ def test_every_option_runs_a_tiny_round(
         "partition=legacy_dirichlet": ["data=spiral", "data.subset=120", "partition.min_size=1"],
         "head=identity": ["model.feature_dim=10"],
         "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
+        "sampler=oort": ["system=phones"],
         **dict.fromkeys(MATCHING, FEW_STEPS),
+        **{option: [f"algorithm={name}"] for option, name in PRESETS.items()},
         **{key: [*images[:2], "model=resnet10", "model.norm=batch"] for key in BATCH_NORM},
         **natural_sets,
     }
