@@ -15,6 +15,7 @@ from fedexp.compatibility.traits import NOT_THE_MEAN
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
+from fedexp.errors import InputError
 from fedexp.regularizers.fisher import diagonal_fisher
 
 _NUMBERS = 2**25
@@ -38,7 +39,8 @@ class FisherWeighted(Average):
             follows the released code: for each (augmented) batch of the first local epoch it
             computes the gradient of the mean loss. In place of tr(F_k) the client then sends the
             sum of the squared norms of these gradients. This sum grows with the number of batches.
-            The sum is smaller if the samples of a batch have different gradients.
+            The sum is smaller if the samples of a batch have different gradients. The released
+            code leaves out an incomplete last batch; here all batches count.
         batch_size: samples in a batch, if ``gradients`` is ``batch``.
     """
 
@@ -60,10 +62,20 @@ class FisherWeighted(Average):
 
         The preparation may change the rounding of a layer's results. It comes before training, so
         that the rounding is the same in every round.
+
+        Raises:
+            InputError: a layer cannot be prepared.
         """
         for layer in client.backbone.modules() if self.gradients == "sample" else ():
             if prepare := getattr(layer, "prepare_for_vmap", None):
-                prepare()
+                try:
+                    prepare()
+                except InputError as error:
+                    raise InputError(
+                        "aggregator.gradients=sample: the gradients of single samples cannot be "
+                        "stacked for this model; use aggregator.gradients=batch, or for model=hf "
+                        "model.pad_token=null"
+                    ) from error
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """The trace tr(F_k) of the client's Fisher information, a scalar."""

@@ -33,7 +33,7 @@ def test_the_weights_by_hand() -> None:
     # n = (1/2, 1/4, 1/4), d / sum d = (0, 1/4, 3/4): n - d/2 + 0.1 = (0.6, 0.225, -0.025)
     found = disco_weights(numbers(20, 10, 10), numbers(0, 1, 3), ONE, 0.5, 0.1, relative=True)
     assert found.tolist() == pytest.approx([0.6 / 0.825, 0.225 / 0.825, 0])
-    # as printed: n - d/10 + 0.1 = (0.6, 0.25, 0.05)
+    # undivided: n - d/10 + 0.1 = (0.6, 0.25, 0.05)
     found = disco_weights(numbers(20, 10, 10), numbers(0, 1, 3), ONE, 0.1, 0.1, relative=False)
     assert found.tolist() == pytest.approx([0.6 / 0.9, 0.25 / 0.9, 0.05 / 0.9])
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedexp.aggregators.fisher_weighted import FisherWeighted
 from fedexp.core.messages import PartUpdate, Update
+from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.testing import check_part
 
@@ -181,6 +182,23 @@ def test_sequences_of_tokens(tmp_path: Path, gradients: str) -> None:
     )
     for round in (1, 2):
         assert 0 < made.run_round(round).metrics["train/loss"] < 100
+
+
+def test_a_padding_mask_needs_gradients_of_batches(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    write_play(tmp_path / "play.txt")
+    tiny = "hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 16"
+    options = [
+        *("data=text", f"data.path={tmp_path / 'play.txt'}", "partition=natural", *PLAY_OPTIONS),
+        *("model=hf", "model.name=bert", f"model.config={{{tiny}}}", "model.pad_token=0"),
+        *("clients.count=3", "clients.per_round=3", "local.epochs=1", "local.batch_size=32"),
+    ]
+    made = federate(*options, "aggregator=fisher_weighted")
+    reason = r"^aggregator\.gradients=sample: .*; use aggregator\.gradients=batch, .*pad_token=null"
+    with pytest.raises(InputError, match=reason):
+        made.run_round(1)
+    made = federate(*options, "aggregator=fisher_weighted", "aggregator.gradients=batch")
+    assert 0 < made.run_round(1).metrics["train/loss"] < 100
 
 
 @pytest.mark.slow
