@@ -37,15 +37,15 @@ class Agnostic(ReportsStartLoss, Average):
 
         lambda <- the nearest point of the simplex to lambda + lr g.
 
-    The simplex is the set of all vectors with entries >= 0 and sum 1. g is the paper's stochastic
-    gradient for a uniformly drawn cohort of K clients. g_k is (N / K) F_k for a client of the
-    cohort and 0 for any other client. If all clients take part in each round, g is the exact
-    gradient.
+    The simplex is the set of all vectors with entries >= 0 and sum 1. In g, g_k is (N / K) F_k for
+    a client of the cohort of K clients and 0 for any other client. If the cohort is drawn
+    uniformly, the expected value of g is the gradient of sum_k lambda_k F_k with respect to lambda.
+    If all clients take part in each round, g is this gradient.
 
-    Like later implementations, this class differs from the paper in three points. A client's step
-    is local training, not one gradient. The weights lambda_k of a cohort are divided by their sum.
-    The result is the last model, not the mean of the models of all rounds. If lambda_k is 0 for
-    every client of the cohort, the model does not change.
+    By our own choice, this class differs from the paper in three points. A client's step is local
+    training, not one gradient. The weights lambda_k of a cohort are divided by their sum. The
+    result is the last model, not the mean of the models of all rounds. If lambda_k is 0 for every
+    client of the cohort, the model does not change.
 
     Metric: ``aggregator/largest_weight``, the largest lambda_k after the round.
 

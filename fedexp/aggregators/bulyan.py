@@ -26,6 +26,9 @@ class Bulyan(Coordinatewise):
     the smaller is chosen first. All updates have the same weight; a client that was drawn twice
     counts twice. With f = 0 the result is the mean.
 
+    Later code of the authors has another rule: it selects K - 2f - 2 times, and each selection is
+    the mean of several updates (multi-Krum).
+
     The rule needs K >= 4f + 3. If clients drop out and too few updates arrive for f, f becomes the
     largest number that satisfies this condition.
 

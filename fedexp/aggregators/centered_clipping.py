@@ -23,7 +23,9 @@ class CenteredClipping(GlobalStep):
     does not take part in every round has no up-to-date momentum.
 
     Args:
-        radius: tau, the largest norm of s_k - v after clipping.
+        radius: tau, the largest norm of s_k - v after clipping. The released experiments have 100,
+            but for momenta of gradients. A step contains the learning rate and several gradients,
+            so a good radius for steps is another one.
         iterations: how often v moves in a round.
     """
 

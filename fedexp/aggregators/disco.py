@@ -64,9 +64,12 @@ class Disco(Gathered):
     weights over the cohort (FedDisco; Ye et al., ICML 2023). n_k is the client's share of the
     cohort's samples. d_k is the ``discrepancy`` of the client's class distribution from the target
     distribution. The client computes d_k itself: it sends one number to the server, and no class
-    counts. If the ReLU is 0 for all clients, they are weighted by their number of samples. Float
-    buffers are averaged with p_k, too. Integer buffers are copied from the client with the most
-    samples. If several clients have the most, the client with the lowest number is chosen.
+    counts. If the ReLU is 0 for all clients, they are weighted by their number of samples. This is
+    our choice: the released code then stops with an error. Float buffers are averaged with p_k,
+    too. Integer buffers are copied from the client with the most samples. If several clients have
+    the most, the client with the lowest number is chosen.
+
+    The formula of p_k and ``kl`` agree with the released code; the paper's text was not compared.
 
     Metric: ``aggregator/left_out``, the share of the cohort's clients with p_k = 0.
 
@@ -77,9 +80,8 @@ class Disco(Gathered):
             and sends it to the clients.
         a: the factor of the discrepancy d_k. With a larger a, the size counts less.
         b: a constant that is added to each client's weight before the ReLU.
-        relative: whether the d_k of a cohort are divided by their sum. The authors' code does this
-            with ``kl``, and the authors' a and b fit this scale. If false, d_k is used as in the
-            paper's formula.
+        relative: whether the d_k of a cohort are divided by their sum. The released code does this
+            with ``kl``, but not with ``l2``. Its a = 0.5 and b = 0.1 fit the divided distances.
     """
 
     takes_tokens = False

@@ -29,9 +29,10 @@ class FLTrust(GlobalStep):
     parameters and float buffers do not change.
 
     Approximations: when the server trains, BatchNorm uses the global statistics and dropout is not
-    active. The root dataset is drawn from the clients' training data before any attack; the clients
-    train on these samples, too. Rounds without any update do not count in the schedule of the
-    server's learning rate.
+    active. The server takes ``epochs`` passes over its few samples, so a client with more samples
+    takes more steps, and usually its step is longer than g_0. The root dataset is drawn from the
+    clients' training data before any attack; the clients train on these samples, too. Rounds
+    without any update do not count in the schedule of the server's learning rate.
 
     Metric: ``aggregator/trusted``, the share of clients with a positive score.
 

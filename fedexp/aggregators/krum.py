@@ -25,7 +25,8 @@ class Krum(Gathered):
     Args:
         byzantine: f / K, the assumed share of Byzantine clients; f is rounded down.
         keep: m, the number of updates to average. With m = 1 the rule is Krum, with a larger m it
-            is multi-Krum. If None, m = K - f.
+            is multi-Krum. If None, m = K - f, which is our choice. Later code of two of the
+            authors has m = K - f - 2.
     """
 
     def __init__(

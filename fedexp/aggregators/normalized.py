@@ -51,11 +51,14 @@ class Normalized(ServerStep):
     Args:
         weighting: with ``samples``, as in the paper, p_i is proportional to the number of samples
             n_i. With ``uniform`` all p_i are equal.
-        effective: with ``steps``, as in the paper, tau_eff is the mean of tau_i. With ``norms`` it
-            is the mean of ||a_i||_1, as in the released code with momentum. The server then moves
-            as far as in FedAvg.
+        effective: with ``steps``, as in the paper and in the released code without momentum,
+            tau_eff is the mean of tau_i. With ``norms`` it is the mean of ||a_i||_1, as in the
+            released code with momentum and without the penalty of ``mu``. The server then moves as
+            far as in FedAvg.
         mu: the strength of the penalty (mu/2) ||w - w^t||^2 that ``regularizer=proximal`` adds to
-            the local objective; 0 without this penalty. It is used only for ||a_i||_1.
+            the local objective; 0 without this penalty. It is used only for ||a_i||_1. If momentum
+            and this penalty are combined, the released code computes another ||a_i||_1, which is
+            not the sum of the gradients' weights.
     """
 
     forbids = MappingProxyType(

@@ -21,9 +21,13 @@ class CompressingServer(Server):
     In round t, clients train from a model h^t that all of them can compute. w^t are the server's
     weights and C is the compressor: h^1 = w^1, and h^t = h^(t-1) + C(w^t - h^(t-1)). A client's
     trained weights w_k count as w^t + (w_k - h^t). So the server's weights keep the part of w^t
-    that clients do not have yet. This is error feedback: w^t - h^t is the memory. With FedAvg it is
-    the server's side of DoubleSqueeze (Tang et al., ICML 2019). Without error feedback the server
-    continues from h^t in place of w^t.
+    that clients do not have yet. This is error feedback: w^t - h^t is the memory. Without error
+    feedback the server continues from h^t in place of w^t.
+
+    With FedAvg and error feedback this is the server's side of DoubleSqueeze (Tang et al., ICML
+    2019): the server compresses the mean of the clients' steps plus its memory, and what is not
+    sent is its next memory. This rule was compared with the released code of 1-bit Adam, a later
+    method with the same first author, and not with the paper's text.
 
     A client downloads the encoded differences of all rounds since its last download. If h^t is
     smaller, or this is the client's first download, the client downloads h^t instead. A tensor that

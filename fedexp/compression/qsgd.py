@@ -23,7 +23,8 @@ class QSGD(Compressor):
     result C(x) is x, and the mean of ||x - C(x)||^2 is at most min(d / s^2, sqrt(d) / s) ||x||^2.
     Here x has the d entries of one bucket, which share the norm ||x||. Codes have a fixed width
     here, in place of the paper's Elias code. There is no error feedback: the errors can be larger
-    than x, and would grow from round to round.
+    than x, and would grow from round to round. The paper's text was not at hand for a comparison;
+    the rounding agrees with an implementation by the authors of Top-k.
 
     Args:
         bits: number of bits for an entry: its sign and its level l, from 0 to

@@ -13,7 +13,8 @@ class SignSGD(Compressor):
 
     The scaled sign is the compressor of EF-signSGD (Karimireddy et al., ICML 2019), after signSGD
     (Bernstein et al., ICML 2018). A tensor of d entries has the error
-    ||x - C(x)||^2 = ||x||^2 - ||x||_1^2 / d. The sign of 0 counts as positive.
+    ||x - C(x)||^2 = ||x||^2 - ||x||_1^2 / d. The sign of 0 counts as positive; in the released code
+    of EF-signSGD it is 0, which one bit cannot say.
 
     Args:
         error_feedback: see ``Compressor``.

@@ -19,7 +19,8 @@ class TopK(Compressor):
 
     All other entries of a tensor x count as zero. The result C(x) satisfies
     ||x - C(x)||^2 <= (1 - k/d) ||x||^2 if x has d entries. Each entry is sent as its value and its
-    index; an index takes ceil(log2 d) bits.
+    index; an index takes ceil(log2 d) bits. The paper's x is the whole gradient; here each tensor
+    is compressed by itself.
 
     Args:
         share: k / d, for a tensor of d entries. k is rounded, and at least 1.

@@ -87,9 +87,9 @@ def min_max(steps: Tensor, updates: int, attackers: int, direction: Direction = 
     mean and std are those of the known steps. The direction p is -mean / ||mean|| (``unit``), -std
     (``std``) or -sign(mean) (``sign``). gamma is the largest number for which the distance of
     mean + gamma p to every known step is at most the largest distance between two known steps. The
-    authors search gamma by halving. Here each known step gives a quadratic equation for gamma,
-    whose larger root is the bound for this step. gamma is the smallest bound. If p is zero, the
-    result is the mean.
+    authors search gamma from a starting value by steps that they halve, so their gamma stays below
+    twice this value. Here each known step gives a quadratic equation for gamma, whose larger root
+    is the bound for this step. gamma is the smallest bound. If p is zero, the result is the mean.
     """
     mean = steps.mean(dim=0)
     p: Tensor = {

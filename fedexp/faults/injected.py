@@ -49,7 +49,9 @@ class Injected(Faults):
     * ``label_flip`` changes only the training data: labels and class counts.
     * ``backdoor`` trains on some images with a trigger and its target class
       (``fedexp.faults.backdoor``). With ``factor`` above 1 it also scales the step, which is model
-      replacement (Bagdasaryan et al., AISTATS 2020).
+      replacement (Bagdasaryan et al., AISTATS 2020). In the released code the attacker attacks only
+      in chosen rounds, has a learning rate and a number of epochs of its own, and scales buffers,
+      too.
     * In ``little_is_enough``, ``inner_product`` and ``min_max`` all attackers of a cohort send the
       same step, computed from the steps that they know (``fedexp.faults.collusion``). These updates
       stay in memory until the cohort is complete.

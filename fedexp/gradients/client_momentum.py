@@ -23,22 +23,25 @@ Share = Annotated[float, Field(gt=0, le=1)]
 class ClientMomentum(LocalGradient):
     """Local steps along a mixture of the gradient and the last round's mean direction (FedCM).
 
-    The method is from Xu et al., 2021, arXiv 2106.10874, Alg. 2. A local step is w <- w - eta v
-    with v = alpha g + (1 - alpha) Delta. eta is the learning rate, g is the gradient, and Delta is
-    the mean direction of the last round. After the round the server computes the next
+    The method is from Xu et al., 2021, arXiv 2106.10874. The equations agree with implementations
+    by other authors; neither the paper's text nor code of its authors was compared.
+
+    A local step is w <- w - eta v with v = alpha g + (1 - alpha) Delta. eta is the learning rate, g
+    is the gradient, and Delta is the mean direction of the last round. After the round the server
+    computes the next
 
         Delta <- (w^t - mean_cohort w_k) / (eta K),
 
     where w^t is the global model that the round started from, w_k is the trained model of client k,
     and K is the number of local steps. So Delta is the mean of all v in the cohort. In the first
     round Delta is 0, so steps are short. The next global model is the aggregator's result. With
-    ``aggregator=uniform`` this is the paper's w^t - eta_g Delta with eta_g = eta K.
+    ``aggregator=uniform`` this is w^t - eta_g Delta with eta_g = eta K.
 
-    In the paper all clients take the same number of steps. If the numbers differ, the mean of eta K
-    over the cohort is used, and each v has the same weight in Delta. If the local optimizer has
-    momentum, the result of ``unit_distance`` replaces K, as in SCAFFOLD. Weight decay of the
-    optimizer is added to v, and ``local.grad_clip`` clips v. The steps of private parameters use g
-    instead of v.
+    The equations assume that all clients take the same number of steps. If the numbers differ, the
+    mean of eta K over the cohort is used, and each v has the same weight in Delta. If the local
+    optimizer has momentum, the result of ``unit_distance`` replaces K, as in SCAFFOLD. Weight decay
+    of the optimizer is added to v, and ``local.grad_clip`` clips v. The steps of private parameters
+    use g instead of v.
 
     Each client sends the number eta K besides its weights. From the second round the server sends
     Delta besides the weights, so a client downloads twice the size of the model.
@@ -112,6 +115,9 @@ class ClientMomentum(LocalGradient):
 
 class SharpnessAwareMomentum(ClientMomentum):
     """FedCM with FedSAM's gradient in place of the plain one (MoFedSAM; Qu et al., ICML 2022).
+
+    The equations agree with implementations by other authors; neither the paper's text nor code of
+    its authors was compared.
 
     Args:
         alpha: weight of FedSAM's gradient in a step; the paper calls it beta.

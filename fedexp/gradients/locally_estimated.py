@@ -16,7 +16,14 @@ class LocallyEstimated(SharpnessAware):
     global model that the client received in its previous turn. The server moved from w_old to w^t
     to lower the global loss, so the loss increases along d. In a client's first round d is 0, and
     the gradient is computed at w. A step costs two gradients: this one, and the gradient at w for
-    the logged loss. ``rho`` is the norm of the step from w along d.
+    the logged loss. The paper's step costs one gradient. ``rho`` is the norm of the step from w
+    along d.
+
+    The definition of d agrees with the paper's abstract; the rest of the paper was not compared.
+    The released code differs. It uses the server's last step for all clients, so w_old is the
+    global model of the previous round, even if the client did not receive that model. And it moves
+    all elements of the i-th parameter tensor by the same number, which it takes from the i-th
+    element of the step as one long vector. We take this indexing for a mistake.
     """
 
     def setup(self, setting: Setting) -> None:

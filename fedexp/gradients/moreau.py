@@ -29,9 +29,10 @@ class Moreau(LocalGradient):
 
     Args:
         lam: strength of the proximal term. eta lam must be below 2.
-        steps: number of gradient steps for theta. The paper instead takes steps until theta is
-            accurate enough.
-        rate: step size of the gradient steps for theta.
+        steps: number of gradient steps for theta, as in the authors' code. The paper's algorithm
+            instead takes steps until theta is accurate enough.
+        rate: step size of the gradient steps for theta. The authors' code also adds a weight decay
+            of 0.001 to these steps; this part has none, like the paper's objective.
         start: where theta starts in each local step. With "previous" (authors' code) theta starts
             from the theta of the last local step, and in the first step from the global model. With
             "shared" theta starts from w. The paper does not name the start.

@@ -17,6 +17,9 @@ class SharpnessAware(LocalGradient):
     step costs two gradients. The norm ||g|| is over all trained parameters. Only the forward pass
     at w updates BatchNorm's running statistics.
 
+    Apart from BatchNorm, this agrees with implementations by other authors. Neither the paper's
+    text nor code of its authors was compared.
+
     Args:
         rho: norm of the step from w to the weights w + rho g / ||g||.
     """

@@ -135,7 +135,8 @@ class RestrictedSoftmax(Adjusted):
 class LogitAdjustment(Adjusted):
     """Adds tau log p_c to the logit of class c (Menon et al., ICLR 2021, Eq. 10).
 
-    The prior p_c is the share of class c among the client's training samples.
+    The prior p_c is the share of class c among the client's training samples. In the paper there is
+    one training set for all, and its shares are the prior.
 
     Args:
         tau: the weight of log p_c. With 1 the unadjusted logits learn to predict as if all classes

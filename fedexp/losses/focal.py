@@ -11,7 +11,9 @@ from fedexp.core.sockets import Loss
 class Focal(Loss):
     """The focal loss -(1 - p)^gamma log p, mean over the batch (Lin et al., ICCV 2017, Eq. 4).
 
-    p is the softmax probability of the label.
+    p is the softmax probability of the label. In the paper p is the probability of a detector with
+    two classes, and the authors also weight these classes by a constant alpha. Here there is no
+    alpha.
 
     Args:
         gamma: with 0 the loss is cross-entropy; larger values give well-fitted samples less weight.

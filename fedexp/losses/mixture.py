@@ -20,7 +20,8 @@ class ResponsibilityWeighted(Loss):
     components; ``heads.mixture.Mixture`` explains both. q_im depends on the received components and
     on the value of pi_k before this round, so local steps do not change q_im. Each step computes
     q_im for the inputs of its batch, which may be augmented. This costs a forward pass of the
-    received model.
+    received model. The released code instead computes q_im once, before local training; without
+    augmentation this is the same.
 
     The components have no parameter in common. So an optimizer that treats each parameter
     separately, such as SGD or Adam, trains each component as if it were alone. But

@@ -48,7 +48,9 @@ class Pooled(nn.Module):
         return self._pool(self.network(input_ids=inputs, attention_mask=real.long()), real)
 
     def prepare_for_vmap(self) -> None:
-        """Use an attention that ``torch.func.vmap`` supports; ``engine=vectorized`` calls this.
+        """Use an attention that ``torch.func.vmap`` supports.
+
+        ``engine=vectorized`` and ``aggregator=fisher_weighted`` call this.
 
         Raises:
             InputError: ``pad_token`` is set; vmap does not support the mask of the padding.

@@ -26,6 +26,12 @@ class APFL(OwnModel):
     received global model. ``local.grad_clip`` clips by the norm of the gradients of w and v
     together.
 
+    The released code differs in these points. It mixes the outputs of v and w, not their weights,
+    and it computes the gradient for v after the step of w. It adapts alpha after the first step of
+    a round. In the formula for alpha it replaces grad f by alpha g_v + (1 - alpha) g_w, where g_v
+    and g_w are the gradients of the mixture's loss with respect to v and w, and it adds 0.02 alpha
+    to the scalar product.
+
     Args:
         alpha: the initial share of v.
         adaptive: whether each client adapts alpha at the start of its rounds by Eq. 10:

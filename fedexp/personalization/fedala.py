@@ -35,6 +35,11 @@ class FedALA(Personalization):
     W is learned on samples that are drawn anew in each round and are not augmented. Buffers come
     from the global model.
 
+    In the released code all clients mix in every round, whether they are drawn or not, and a client
+    is scored with the mixture, before local training. Here only drawn clients mix, and a client is
+    scored with its last local model. To see whether the loss has settled, the released code looks
+    at the loss of each epoch's last batch; here it is the mean loss of the epoch.
+
     Args:
         top: p, the number of layers with a W, counted from the output. A layer is a module that
             directly contains parameters.

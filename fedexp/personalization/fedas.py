@@ -32,6 +32,8 @@ class FedAS(FedPer):
     rate, epochs and batch size of the released code. The released code also aligns a client's first
     body, with the features of the initial model. In the released code all clients of a cohort align
     the same body one after another; here each client aligns the body that the server sent.
+    The released code takes the samples in a fixed order and leaves out an incomplete last batch;
+    here the order is random, and all samples count.
 
     In the alignment the model is in eval mode, and the data are not augmented. The alignment
     happens before local training, and with every ``engine`` one client at a time.

@@ -29,13 +29,17 @@ class IFCA(ClusterModels):
     I) is not implemented. The models start from different random weights; model 0 has the initial
     weights of FedAvg.
 
-    A client's personal model is the server's current model with the smallest loss on its data.
+    A client's personal model is the server's current model with the smallest loss on its training
+    data. The released code chooses it in this way for FEMNIST; for MNIST and CIFAR-10 it compares
+    the losses on the test data.
 
     Args:
         clusters: k, the number of models.
         common: beginnings of weight names, such as ``backbone.``. Weights with such names are the
-            same in all k models and are averaged over all clients (weight sharing, Section 6).
-        weighting: see ``ClusterModels``; the paper's average is ``uniform``.
+            same in all k models and are averaged over all clients (the paper's weight sharing).
+            The released code for FEMNIST takes these weights from FedAvg and does not train them.
+        weighting: see ``ClusterModels``. The paper's average is ``uniform``, and so is that of the
+            released code for MNIST and CIFAR-10. The released code for FEMNIST uses ``samples``.
     """
 
     chosen: Tensor

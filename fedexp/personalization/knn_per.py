@@ -26,13 +26,15 @@ class KNNPer(Personalization):
     global model of the evaluated round. d_i is the distance of sample i from an input. The kNN
     prediction of class y is proportional to a sum of exp(-d_i). The sum is over the samples i with
     y_i = y among the k nearest samples. Only the global model is trained, as in FedAvg. The paper
-    chooses the share for each client on validation data; here all clients have the same share.
+    chooses the share for each client on validation data; here all clients have the same share. With
+    its default settings the released code mixes the kNN prediction with the logits of the global
+    model, not with their softmax.
 
     Args:
         share: lambda, the weight of the kNN prediction.
         neighbours: k. A client with fewer samples uses all its samples.
         distance: d_i. "euclidean" is ||z - z_i|| / scale, the paper's distance. "gaussian" is
-            ||z - z_i||^2 / (feature_dim * scale), as in the authors' code.
+            ||z - z_i||^2 / (feature_dim * scale), as in the released code.
         scale: divides the distance; see ``distance``.
     """
 

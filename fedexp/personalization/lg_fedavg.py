@@ -10,8 +10,13 @@ class LGFedAvg(Personalization):
     """The body (backbone) is private; body and head train together (Liang et al., 2020, Alg. 1).
 
     The clients' bodies map inputs to local features; the shared head classifies these features. The
-    bodies start from the same initial weights. The paper first trains by FedAvg for a while; to do
-    this, load FedAvg's weights by ``model.start_from``.
+    bodies start from the same initial weights. The released code starts from a model that FedAvg
+    has trained; to do this, load FedAvg's weights by ``model.start_from``.
+
+    The released code averages the shared layers with equal weights; ``aggregator=uniform`` does
+    this. It shares other layers than the head alone. On MNIST it shares the last three of five
+    linear layers. On CIFAR-10 it shares the two convolutional layers, and the linear layers stay
+    with the clients.
     """
 
     has_global = False

@@ -19,6 +19,11 @@ class PFedMe(OwnModel):
     theta minimizes the client's loss plus a pull to the shared model. ``gradient=moreau`` computes
     theta in every local step. As in the paper, local steps are plain SGD with the learning rate of
     the local optimizer, without momentum, weight decay and clipping.
+
+    In the authors' code all clients train in every round, and the server averages the models of the
+    cohort. Here only the cohort trains, so theta of another client is from an earlier round. In the
+    authors' code the client's local w overwrites theta before the personal model is scored, so the
+    personal accuracy is that of the local w. Here it is that of theta.
     """
 
     needs = MappingProxyType(

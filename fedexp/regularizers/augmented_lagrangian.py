@@ -21,9 +21,12 @@ from fedexp.regularizers.dynamic import Dynamic
 class AugmentedLagrangian(Dynamic):
     """The penalty <y_k, w - w^t> + (rho/2) ||w - w^t||^2 on trained shared parameters (FedADMM).
 
-    The method is from Gong, Li and Freris, ICDE 2022; ``start`` and ``eta`` were not compared with
-    the paper's text. w^t is the global model. Client k stores its latest model w_k and its dual
-    variable y_k, which is 0 at first. The client trains a new w_k and updates
+    The method is from Gong, Li and Freris, ICDE 2022. With ``start=reset`` the penalty, the dual
+    variables, the updates and the server's step agree with the released code. The paper's text was
+    not compared, so it is open which ``start`` and which ``eta`` the paper itself has.
+
+    w^t is the global model. Client k stores its latest model w_k and its dual variable y_k, which
+    is 0 at first. The client trains a new w_k and updates
 
         y_k <- y_k + rho (w_k - w^t).
 

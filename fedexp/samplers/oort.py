@@ -31,9 +31,10 @@ def statistical_scores(
     """Compute the part of the clients' scores that does not depend on their devices, [n].
 
     A utility above the quantile ``clip`` of all utilities is replaced by this quantile. Then the
-    utilities are scaled to the range from 0 to 1, as in the released code. Finally the bonus
-    sqrt(0.1 ln R / L) is added, where R is the current round and L is the round in which the client
-    trained last. The bonus is large for a client that was not chosen for a long time.
+    clipped utilities are scaled to the range from 0 to 1. The released code divides by the range of
+    the utilities before clipping, so that one outlier makes all other values small. Finally the
+    bonus sqrt(0.1 ln R / L) is added, where R is the current round and L is the round in which the
+    client trained last. The bonus is large for a client that was not chosen for a long time.
 
     Args:
         utilities: [n] statistical utilities of n clients that have trained; see ``Oort``.
@@ -91,8 +92,21 @@ class Oort(Sampler):
     Clients that have not trained are drawn with odds proportional to 1 / t, where t is the expected
     time of a turn.
 
-    The algorithm is the paper's Alg. 1, written from memory and not compared with the paper. The
-    scaled utilities, the bonus and the quantile in place of seconds follow the released code.
+    The paper's text was not at hand. Implementations by other authors cite its Alg. 1 for the
+    utility, the bonus, the penalty, the pacer, the cut and the draw by speed; this class agrees
+    with them. Two rules follow the released code: utilities are scaled, and T is a quantile and not
+    a number of seconds. The released code has the same bonus and penalty. It differs in these
+    rules:
+
+    * Its cut is relative to the score at place ``count`` + 1.
+    * Its pacer compares mean utilities of the clients that were drawn by scores. It raises the
+      quantile if the sums of these means over two windows differ by at most a tenth of the earlier
+      sum. It lowers the quantile if they differ by at least five times the earlier sum.
+    * It draws new clients with odds proportional to their numbers of samples, times the penalty.
+      It draws them from the clients with the largest odds, five times as many as it needs.
+    * Its n_k is at most the number of samples that a turn computes. In place of the mean over all
+      steps it has a moving average over the batches of the first epoch.
+    * It multiplies epsilon by its factor before the first round, too.
 
     Args:
         exploration: epsilon in the first round.
@@ -106,7 +120,8 @@ class Oort(Sampler):
         cut: limits the draw by scores to clients with high scores, see ``draw_above_cut``.
         clip: the quantile at which utilities are clipped.
         most_rounds: a client that trained this often is left out, as long as enough others remain.
-            None means no limit.
+            None means no limit. The released code leaves out clients that trained more often than
+            its limit, and at most 30 % of all clients.
     """
 
     takes_tokens = True

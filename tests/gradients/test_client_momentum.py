@@ -1,4 +1,4 @@
-"""FedCM and MoFedSAM in training, against a plain loop of the papers' algorithms."""
+"""FedCM and MoFedSAM in training, against a plain loop of their equations."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def perturbed(loop: PlainLoop, y: Tensors, batch: Batch) -> Tensors:
 
 
 def plain_loop(loop: PlainLoop, rounds: int, sharp: bool, momentum: float = 0.0) -> Tensors:
-    """Xu et al., Alg. 2; Delta is the mean of all v, weighted by their share in the models."""
+    """Delta is the mean of all v, weighted by their share in the models."""
     x = loop.start
     delta = {name: torch.zeros_like(value) for name, value in x.items()}
     for round, cohort in loop.cohorts(rounds):

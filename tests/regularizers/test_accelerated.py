@@ -1,4 +1,4 @@
-"""FedACG on parabolas, against the paper's algorithm in NumPy."""
+"""FedACG on parabolas, against the released code's algorithm in NumPy."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""FedADMM on parabolas, against the paper's algorithm in NumPy, and by its messages."""
+"""FedADMM on parabolas, against its equations in NumPy, and by its messages."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ OPTIONS = ("algorithm=fedadmm", f"regularizer.rho={RHO}")
 
 
 def admm(scene: Parabolas, rounds: int, eta: Any, start: str) -> tuple[np.ndarray, ...]:
-    """Gong et al., Alg. 1: (theta, w, y)."""
+    """(theta, w, y). With ``reset`` it is the released code; the other starts keep w."""
     theta, y = np.zeros(2), np.zeros((CLIENTS, 2))
     w = np.zeros((CLIENTS, 2))  # the initial model
     for cohort in scene.cohorts(rounds):
