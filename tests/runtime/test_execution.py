@@ -137,6 +137,7 @@ def test_every_option_runs_a_tiny_round(
         "head=identity": ["model.feature_dim=10"],
         "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
         "sampler=oort": ["system=phones"],
+        "+measure=backdoor": ["faults=byzantine", "faults.attack=backdoor"],
         **dict.fromkeys(MATCHING, FEW_STEPS),
         **{option: [f"algorithm={name}"] for option, name in PRESETS.items()},
         **{key: [*images[:2], "model=resnet10", "model.norm=batch"] for key in BATCH_NORM},
