@@ -93,7 +93,7 @@ def _to_json(value: Any, tensors: dict[int, tuple[int, Tensor]]) -> Any:
         place, _ = tensors.setdefault(id(value), (len(tensors), value))
         return ["tensor", place]
     if isinstance(value, np.ndarray):
-        return ["array", _to_json(torch.from_numpy(value), tensors)]
+        return ["array", _to_json(torch.from_numpy(value.copy()), tensors)]
     if isinstance(value, bytes):
         return ["bytes", _to_json(_from_bytes(value), tensors)]
     if isinstance(value, Path):
@@ -166,7 +166,7 @@ def _dtype(name: str) -> torch.dtype:
 
 def _raw(tensor: Tensor) -> Tensor:
     """The numbers of a CPU tensor as bytes."""
-    return tensor.reshape(-1).view(torch.uint8)
+    return tensor.reshape(-1).contiguous().view(torch.uint8)
 
 
 def _from_bytes(content: bytes) -> Tensor:

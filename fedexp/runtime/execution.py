@@ -1,5 +1,6 @@
 """One run, from its checked config to its results."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def _run(
             write_summary(run.folder, summary)
         run.recorder.finish(summary)
     result = _result(run, ranks, summary, model, stopped)
-    return result, federation.server.broadcast(last)
+    return result, replace(federation.server.broadcast(last), readdress=None)
 
 
 def _save_chosen(federation: Federation, folder: Path) -> None:

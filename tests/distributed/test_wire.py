@@ -77,10 +77,20 @@ def test_tensors_arrive_to_the_bit_with_their_memory_layout(name: str) -> None:
     assert torch.equal(arrived.reshape(-1).view(view), value.reshape(-1).view(view))
 
 
-@pytest.mark.parametrize("value", [torch.randn(1, 4).expand(3, 4), torch.randn(6, 6)[::2, 1::3]])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(torch.randn(1, 4).expand(3, 4), torch.randn(6, 6)[::2, 1::3], torch.randn(9)[::3]),
+        *(torch.randn(5, 4)[:, 1], torch.tensor(0.5).expand(2, 3)),
+    ],
+)
 def test_parts_of_larger_tensors_arrive_without_the_rest(value: Tensor) -> None:
     assert torch.equal(sent(value), value)
     assert len(encode(value)) < 200
+
+
+def test_a_reversed_numpy_array_arrives() -> None:
+    assert sent(np.arange(4)[::-1]).tolist() == [3, 2, 1, 0]
 
 
 def test_a_gradient_stays_behind() -> None:
