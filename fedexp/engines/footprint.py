@@ -20,10 +20,18 @@ _COPIES = 4
 
 
 def clients_that_fit(resources: Resources, client: int, message: Message) -> int:
-    """Number of clients that fit into memory, at least 1; measured with ``client``'s batch."""
+    """Number of clients that fit into memory, at least 1.
+
+    It is measured with a batch of ``client`` whose samples are repeated up to the size of the
+    largest batch of all clients. So the number does not depend on the client, and a resumed run
+    finds the same number.
+    """
     module = resources.load_global(message)
     module.begin_turn(resources.data.clients[client], message)
-    batch = next(iter(module.data.local_batches(message.round, resources.local.batch_size)))
+    batch_size = resources.local.batch_size
+    inputs, targets = next(iter(module.data.local_batches(message.round, batch_size)))
+    rows = torch.arange(min(batch_size, int(resources.data.sizes.max())), device=targets.device)
+    batch = inputs[rows % len(targets)], targets[rows % len(targets)]
     # All clients share the fixed tensors, which therefore do not count.
     state = sum(each.numel() * each.element_size() for _, each in module.tensor_index.everything())
     per_client = _COPIES * state + _saved_bytes(module, batch)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from lightning import Callback, LightningModule
 from lightning import Trainer as LightningTrainer
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch import Generator
 from torch.utils.data import DataLoader
 
@@ -69,6 +70,7 @@ class Trainer(Serial):
         with _without_messages():
             trainer = self._trainer(phase, steps, epochs=-(-steps // len(batches)))
             trainer.fit(self.resources.module, loader)
+        self.resources.module.to(self.resources.fabric.device)  # a Trainer leaves it on the CPU
 
     def _trainer(self, phase: Phase, steps: int, epochs: int) -> LightningTrainer:
         fabric, local = self.resources.fabric, self.resources.local
@@ -91,8 +93,8 @@ class Trainer(Serial):
         try:
             with _without_messages():
                 return LightningTrainer(**ours, **self._options)
-        except TypeError as error:
-            raise InputError(f"engine.options: {error}") from error
+        except (TypeError, ValueError, MisconfigurationException) as error:
+            raise InputError(f"engine.options: {error}".partition("\n")[0]) from error
 
 
 class _KeptOptimizer(Callback):

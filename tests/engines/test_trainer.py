@@ -71,12 +71,24 @@ def test_callbacks_and_options_reach_the_trainer() -> None:
     assert federation.module.steps == 2  # one in each epoch
 
 
+def test_the_module_returns_to_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each fit, a Trainer moves the module to the CPU; on a GPU it would stay there."""
+    federation = federate(*SMALL, "engine=trainer")
+    moves: list[object] = []
+    monkeypatch.setattr(type(federation.module), "cpu", lambda module: moves.append("cpu"))
+    monkeypatch.setattr(type(federation.module), "to", lambda module, *place: moves.extend(place))
+    list(federation.engine.train([0], federation.server.broadcast(1)))
+    assert moves[-2:] == ["cpu", federation.engine.resources.fabric.device]
+
+
 @pytest.mark.parametrize(
     ("override", "line"),
     [
         ("+engine.options.devices=2", r"engine\.options\.devices: fedexp sets"),
         ("+engine.options.max_steps=2", r"engine\.options\.max_steps: fedexp sets"),
         ("+engine.options.nonsense=2", r"engine\.options: .*nonsense"),
+        ("+engine.options.strategy=nope", r"engine\.options: .*invalid strategy name"),
+        ("+engine.options.gradient_clip_algorithm=nope", r"engine\.options: .*is invalid"),
         (
             "engine.callbacks=[{_target_:no.such.Callback}]",
             r"engine\.callbacks\._target_=no\.such.*cannot be imported",

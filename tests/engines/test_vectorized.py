@@ -8,6 +8,8 @@ from federations import compose, federate
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
+from fedexp.engines import footprint
+from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.vectorized import Vectorized
 from fedexp.errors import InputError
 from fedexp.federation import Federation
@@ -149,6 +151,18 @@ def test_as_many_as_fit() -> None:
     assert isinstance(engine, Vectorized)
     assert engine._clients_per_chunk is not None
     assert engine._clients_per_chunk > 100  # an MLP's stack of a hundred is far below a GiB
+
+
+def test_as_many_fit_whichever_client_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed run begins with other clients, but sums must be in the order of the whole run."""
+    monkeypatch.setattr(footprint, "_CPU_BYTES", 2**24)
+    federation = federate(*RAGGED, "engine=vectorized", "local.batch_size=1000")
+    resources, message = federation.engine.resources, federation.server.broadcast(1)
+    clients = [client for client in resources.data.clients if client.num_samples]
+    assert len({client.num_samples for client in clients}) > 1
+    fit = {clients_that_fit(resources, client.client, message) for client in clients}
+    assert len(fit) == 1
+    assert fit != {1}
 
 
 def test_batchnorm_is_refused_in_one_line() -> None:
