@@ -148,8 +148,8 @@ class Injected(Faults):
         if factor in (0, 1) or update.client not in self.byzantine_clients:
             return update
         attacked = {
-            name: before + factor * (update.weights[name] - before)
-            for name, before in message.weights.items()
+            name: message.weights[name] + factor * (trained - message.weights[name])
+            for name, trained in update.weights.items()
             if name in self.parameters
         }
         return replace(update, weights=update.weights | attacked)

@@ -231,3 +231,11 @@ def test_raise_stops_the_run_and_names_the_client() -> None:
 def test_wrong_values_are_one_line(override: str, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         federate("faults=unreliable", override)
+
+
+def test_attacks_leave_received_private_weights_alone() -> None:
+    """FedPAC sends each client a head, which is private and not in the update."""
+    attack = ["faults=byzantine", "faults.byzantine=1", "clients.per_round=6"]
+    federation = federate(*SMALL, "algorithm=fedpac", *attack)
+    for round in (1, 2):
+        assert federation.run_round(round).metrics["faults/byzantine"] == 6
