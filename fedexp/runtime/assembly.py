@@ -1,5 +1,6 @@
 """Builds a federation from a checked plan and its data."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -257,16 +258,28 @@ def _turn_seconds(
     plan: Plan, data: FederatedData, module: ClientModule, clients: np.ndarray
 ) -> np.ndarray:
     """Expected seconds [n] of the turns of ``clients`` [n]; see ``Setting.turn_seconds``."""
-    local, sizes = plan.config.local, data.sizes.numpy()[clients]
-    if local.steps is not None:
-        samples = local.steps * np.minimum(local.batch_size, sizes)
-    else:
-        samples = np.mean(local.epochs) * sizes
+    samples = _expected_samples(plan, data.sizes.numpy()[clients])
     shared = plan.sockets.personalization.shared
     weights = {n: w for n, w in module.weights.items() if module.is_sent(n) and shared(n)}
     nbytes = np.full(len(clients), count_bytes(weights))
     assert plan.system.devices is not None
     return plan.system.devices.seconds(clients, samples, nbytes, nbytes)
+
+
+def _expected_samples(plan: Plan, sizes: np.ndarray) -> np.ndarray:
+    """Expected samples [n] of all phases of a turn, for n clients with ``sizes`` [n] samples."""
+    local, phases = plan.config.local, plan.sockets.personalization.phases
+    if local.steps is None:
+        epochs: float = sum(phase.epochs for phase in phases(float(np.mean(local.epochs))))
+        return epochs * sizes
+    batches = np.ceil(sizes / local.batch_size).astype(np.int64).clip(1)
+    in_epoch, places = np.unique(batches, return_inverse=True)
+    steps = [
+        sum(max(1, math.floor(phase.epochs * count + 0.5)) for phase in phases(local.steps / count))
+        for count in in_epoch.tolist()
+    ]
+    expected: np.ndarray = np.array(steps)[places] * np.minimum(local.batch_size, sizes)
+    return expected
 
 
 def _drawn_model(plan: Plan, number: int) -> Tensors:
@@ -292,11 +305,11 @@ def _global_head(head: Head, round: int) -> Functional:
 
 def _check_last_batches(plan: Plan, data: FederatedData) -> None:
     """Raise InputError if some batch has one sample and the model has BatchNorm that needs more."""
-    size = plan.config.local.batch_size
-    single = np.flatnonzero(data.sizes.numpy() % size == 1).tolist()
+    size, sizes = plan.config.local.batch_size, data.sizes.numpy()
+    single = np.flatnonzero((sizes > 0) & ((sizes - 1) % size == 0)).tolist()
     if plan.sockets.personalization.tuning():
         held_out = data.held_out_clients.values()
-        single += [each.client for each in held_out if each.num_samples % size == 1]
+        single += [each.client for each in held_out if (each.num_samples - 1) % size == 0]
     if single and not trains_on_one(plan.backbone, plan.description.input_shape):
         raise InputError(
             f"local.batch_size={size}: the last batch of client {single[0]} would hold one sample, "
