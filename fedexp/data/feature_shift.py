@@ -151,6 +151,6 @@ def _each(
     """A copy of the split in which ``change`` has transformed each client's ``owned`` images."""
     inputs = split.inputs.clone()
     for index, shift in zip(owned, shifts, strict=True):
-        for part in torch.split(torch.from_numpy(index), 1000):
+        for part in torch.split(torch.from_numpy(index), 1000) if len(index) else ():
             inputs[part] = change(shift, inputs[part])
     return replace(split, inputs=inputs)

@@ -299,8 +299,11 @@ class HuggingFace(Source):
         """The inputs of each split, except images."""
         name = self._columns[0]
         if self._kind == "tokens":
-            length = self.sequence_length or len(self._sequences[0][0])
-            found = [padded(ids, length, self._vocabulary - 1) for ids in self._sequences]
+            lengths = [self.sequence_length or len(part[0]) for part in self._sequences]
+            found = [
+                padded(ids, length, self._vocabulary - 1)
+                for ids, length in zip(self._sequences, lengths, strict=True)
+            ]
         elif self._kind == "array":
             found = self._of_each(
                 f"data.input={name}", lambda place, part: inputs.array(place, part, name)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedexp.data.federated import FederatedData
+from fedexp.state.atomic import atomic_path
 
 _BLOCK = 10_000
 """Number of clients that are written at a time, to bound the memory."""
@@ -22,7 +23,10 @@ def write_partition(path: Path, data: FederatedData) -> None:
             the class names.
         data: the data of all clients.
     """
-    with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
         writer = csv.writer(file)
         writer.writerow(["client", *data.description.classes])
         blocks = (torch.split(each, _BLOCK) for each in (data.counted, data.counted_classes))

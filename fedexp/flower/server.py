@@ -79,8 +79,8 @@ def _patience(run_config: Mapping[str, Any]) -> Patience:
     if type(least) is not int or least < 1:
         raise InputError(f"min-clients={least}: should be a whole number of at least 1")
     for name, value in zip(names[1:], minutes, strict=True):
-        if not value > 0:
-            raise InputError(f"{name}={value}: should be above 0")
+        if type(value) not in (int, float) or not value > 0:
+            raise InputError(f"{name}={value}: should be a number above 0")
     return Patience(least, *map(float, minutes))
 
 

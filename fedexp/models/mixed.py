@@ -52,13 +52,18 @@ class Mixed(nn.Module):
         self.shares = dict(shares)
         self.register_buffer("group", torch.zeros((), dtype=torch.int64))
 
+    @property
+    def variants(self) -> list[nn.Module]:
+        """The backbones of all groups."""
+        return list(self.groups.values())
+
     def begin_client(self, client: int) -> None:
         """Select the backbone of the client's group. Called before the client's training."""
         self.group.fill_(group_of(client, tuple(self.shares.values())))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute the features z [B, d] with the backbone of the current client."""
-        z: Tensor = list(self.groups.values())[int(self.group)](inputs)
+        z: Tensor = self.variants[int(self.group)](inputs)
         return z
 
 

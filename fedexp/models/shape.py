@@ -90,10 +90,17 @@ def trains_on_one(build: Callable[..., nn.Module], input_shape: tuple[int, ...])
     """Whether the backbone can train on a batch of one sample.
 
     If BatchNorm gets a 1x1 feature map, the backbone cannot: one sample then gives one value for
-    each channel, and one value has no variance.
+    each channel, and one value has no variance. If clients have different backbones
+    (``fedexp.models.mixed``), all of them are tried.
     """
+
+    def train(network: nn.Module, inputs: Tensor) -> None:
+        _set_mode(network, train=True)
+        for each in getattr(network, "variants", [network]):
+            each(inputs)
+
     try:
-        _trial(build, input_shape, batch=1, train=True)
+        _apply(build, input_shape, train, batch=1)
     except ValueError:
         return False
     return True
@@ -134,22 +141,22 @@ def outline(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> nn
     return _apply(build, input_shape, lambda network, inputs: network)
 
 
-def _trial(
-    build: Callable[..., nn.Module],
-    input_shape: tuple[int, ...],
-    batch: int = 2,
-    train: bool = False,
-) -> Tensor:
-    """Compute a backbone's features of a batch of zeros; in training mode if ``train`` is true."""
+def _trial(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> Tensor:
+    """Compute a backbone's features of two inputs of zeros in eval mode."""
 
     def features(network: nn.Module, inputs: Tensor) -> Tensor:
-        network.train(train)
-        for layer in fixed_layers(network).values():
-            layer.train(False)
+        _set_mode(network, train=False)
         z: Tensor = network(inputs)
         return z
 
-    return _apply(build, input_shape, features, batch)
+    return _apply(build, input_shape, features)
+
+
+def _set_mode(network: nn.Module, train: bool) -> None:
+    """Set train or eval mode; layers with fixed buffers are always in eval mode."""
+    network.train(train)
+    for layer in fixed_layers(network).values():
+        layer.train(False)
 
 
 def _apply(

@@ -54,11 +54,13 @@ def _rows(place: str, path: Path) -> list[list[str]]:
     """The heading and at least one row, as lists of cells without surrounding spaces."""
     try:
         text = path.expanduser().read_text(encoding="utf-8-sig")
+        lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not in UTF-8"
         raise InputError(f"{place}: cannot be read ({reason})") from error
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
+    except csv.Error as error:
+        raise InputError(f"{place}: cannot be read ({error})") from error
     if len(rows) < 2:
         raise InputError(f"{place}: needs a line of column names and at least one row")
     return rows

@@ -49,7 +49,7 @@ class Table(DeviceSource):
             return
         rows = np.sort(self.columns["client"])
         expected = np.arange(num_clients)
-        if len(rows) < num_clients or (rows[:num_clients] != expected).any():
+        if not np.array_equal(rows[rows < num_clients], expected):
             found = set(rows.tolist())
             missing = next((client for client in expected.tolist() if client not in found), None)
             reason = "two rows have the same client" if missing is None else f"lacks {missing}"

@@ -34,7 +34,7 @@ class Trace(Availability):
             raise InputError(
                 f"{self.place}: client is {found:g} in row {wrong[0] + 1}; should be a whole number"
             )
-        self.clients = columns["client"].astype(np.int64)
+        self.clients = columns["client"]
         self.starts, self.ends = columns["from"], columns["to"]
         self.period = float(self.ends.max())
         if (wrong := np.flatnonzero(self.ends <= self.starts)).size:
@@ -46,6 +46,7 @@ class Trace(Availability):
         self.clients, self.starts, self.ends = (
             values[known] for values in (self.clients, self.starts, self.ends)
         )
+        self.clients = self.clients.astype(np.int64)  # larger numbers may not fit
 
     def present(self, now: float) -> np.ndarray:
         """See ``Availability``."""

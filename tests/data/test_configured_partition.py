@@ -213,3 +213,22 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "partitions").write_text("a file where the folder should be")
     with pytest.raises(InputError, match=r"^data.cache: .*partitions.* cannot be written"):
         run(node("iid"), cache=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ("[labels] * (num_clients + 1)", "makes 6 parts; should be as many as clients.count=5"),
+        ("[labels] * num_clients", "gives a sample to several clients"),
+    ],
+)
+def test_what_is_no_partition_is_refused_in_one_line(
+    result: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"no_partition_{len(result)}"
+    source = f"def part(labels, num_clients, seed) -> list:\n    return {result}\n"
+    (tmp_path / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for cache in (None, tmp_path):
+        with pytest.raises(InputError, match=f"^partition._target_: {message}"):
+            run({"_target_": f"{name}.part"}, labels=np.arange(10), cache=cache)

@@ -125,6 +125,17 @@ def test_table_and_picture_show_the_counted_clients(tmp_path: Path) -> None:
     assert [each.get_text() for each in figure.axes[1].get_xticklabels()] == ["0", "10", "20", "30"]
 
 
+def test_a_table_is_whole_or_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, _ = population(31)
+    path = tmp_path / "partition.csv"
+    path.write_text("before")
+    monkeypatch.setattr(torch, "cat", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_partition(path, data)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_round_draws_its_cohort_once(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[int] = []
     draw = Synthetic.draw

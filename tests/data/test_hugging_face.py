@@ -124,6 +124,20 @@ def test_sequences_are_cut_and_padded_in_front(saved: Path) -> None:
         read(saved, input="ragged")
 
 
+@pytest.mark.parametrize("length", [2, 4])
+def test_sequences_of_two_splits_have_one_length(library: Any, tmp_path: Path, length: int) -> None:
+    lengths = {"train": 3, "test": length}
+    parts = {
+        name: library.Dataset.from_dict({"ids": [[1] * n, [2] * n], "label": [0, 1]})
+        for name, n in lengths.items()
+    }
+    library.DatasetDict(parts).save_to_disk(tmp_path / "two")
+    with pytest.raises(InputError, match=rf"^data\.input=ids: \(3,\) .* but \({length},\) "):
+        read(tmp_path / "two", input="ids")
+    inputs = read(tmp_path / "two", input="ids", sequence_length=4).test.inputs
+    assert inputs[0].tolist() == [3] * (4 - length) + [1] * length
+
+
 def test_targets_may_be_words_or_numbers(saved: Path) -> None:
     words, classes = read(saved, target="word"), read(saved)
     assert words.description.classes == classes.description.classes

@@ -185,6 +185,14 @@ def test_a_round_without_enough_nodes_ends_the_run_and_resume_goes_on(
     assert found.summary["weights_digest"] == whole
 
 
+@pytest.mark.parametrize("minutes", ["soon", True, 0, -1.0])
+def test_a_wait_that_is_no_time_is_refused_in_one_line(
+    grid: FakeGrid, tmp_path: Path, minutes: object
+) -> None:
+    with pytest.raises(InputError, match=f"^wait-minutes={minutes}: should be a number above 0"):
+        run(grid, tmp_path / "runs", **{"wait-minutes": minutes})
+
+
 class Killed(BaseException):
     """The server is killed at this moment."""
 

@@ -126,3 +126,12 @@ def test_a_group_takes_any_model() -> None:
     assert isinstance(backbone.groups["small"][0], nn.Flatten)  # type: ignore[index,union-attr]
     assert isinstance(backbone.groups["large"][0][0], nn.Conv2d)  # type: ignore[index,union-attr]
     assert planned.feature_dim == 64
+
+
+@pytest.mark.parametrize("group", ["small", "large"])
+def test_a_batch_of_one_sample_is_refused_if_any_group_has_batch_norm(group: str) -> None:
+    groups = ["model@model.groups.large.model=mlp", "model.groups.small.model.feature_dim=64"]
+    norm = [f"model.groups.{group}.model.batch_norm=true", "personalization=local"]
+    uneven = ["data.subset=66", "partition=iid", "local.batch_size=16"]  # clients 0 and 1 have 17
+    with pytest.raises(InputError, match=r"last batch of client 0 would hold one sample"):
+        federate(*SMALL, "model=mixed", *groups, *norm, *uneven)

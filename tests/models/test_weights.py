@@ -134,8 +134,12 @@ def test_other_files(tmp_path: Path) -> None:
         "of a state dict"
     )
     noise = tmp_path / "noise.pth"
-    noise.write_bytes(b"not a state dict")
-    assert "cannot be read (" in message("efficientnet_b0", weights=str(noise))
+    for content in (b"not a state dict", b"hello", b"the text", b"\x80\x04junk"):
+        noise.write_bytes(content)
+        assert "cannot be read (" in message("efficientnet_b0", weights=str(noise))
+    numbered = tmp_path / "numbered.pth"
+    torch.save({0: torch.zeros(1)}, numbered)
+    assert "is not a state dict" in message("efficientnet_b0", weights=str(numbered))
     wrapped = tmp_path / "wrapped.pth"
     torch.save({"state_dict": {}}, wrapped)
     assert "is not a state dict (names and tensors" in message(

@@ -73,6 +73,12 @@ def test_a_trace_lists_intervals_and_begins_again(tmp_path: Path) -> None:
         found.next_arrival(0.0, np.array([2, 3]))
 
 
+def test_a_trace_may_have_clients_of_any_number(tmp_path: Path) -> None:
+    found = trace(tmp_path, "1e30,0,9\n7,0,9\n2,0,9\n")
+    assert found.present(1).tolist() == [False, False, True, False]
+    assert found.next_arrival(1, np.array([2])) == pytest.approx(9)
+
+
 def check_nobody_away_is_chosen(*overrides: str) -> None:
     federation = federate(*SMALL, *overrides)
     system, sampler = federation.system, federation.sampler

@@ -109,6 +109,7 @@ HEADING = "samples_per_second,download,upload,latency\n"
         (HEADING + "1,0,1,1\n", "download is 0 in row 1; should be above 0"),
         ("speed," + HEADING + "1,1,1,1,1\n", "unknown column 'speed'; there are download,"),
         ("upload," + HEADING + "1,1,1,1,1\n", "two columns are named upload"),
+        (HEADING + "0" * 200_000 + ",1,1,1\n", "cannot be read \\(field larger than field limit"),
     ],
 )
 def test_a_wrong_table_is_refused_in_one_line(text: str, error: str, tmp_path: Path) -> None:
@@ -119,9 +120,17 @@ def test_a_wrong_table_is_refused_in_one_line(text: str, error: str, tmp_path: P
 
 
 def test_two_rows_of_one_client_are_refused(tmp_path: Path) -> None:
-    text = "client," + HEADING + "0,1,1,1,1\n0,1,1,1,1\n1,1,1,1,1\n"
-    with pytest.raises(InputError, match="two rows have the same client"):
-        Table(str(written(tmp_path, text))).check(2)
+    for text in ("0,1,1,1,1\n0,1,1,1,1\n1,1,1,1,1\n", "0,1,1,1,1\n1,1,1,1,1\n1,2,2,2,2\n"):
+        source = Table(str(written(tmp_path, "client," + HEADING + text)))
+        with pytest.raises(InputError, match="two rows have the same client"):
+            source.check(2)
+
+
+def test_rows_of_more_clients_are_not_used(tmp_path: Path) -> None:
+    text = "client," + HEADING + "2,9,9,9,9\n2,8,8,8,8\n0,1,1,1,1\n1,2,2,2,2\n"
+    source = Table(str(written(tmp_path, text)))
+    source.check(2)
+    assert source.draw(2, 0, no_flops).samples_per_second.tolist() == [1, 2]
 
 
 def test_a_missing_file_is_refused_in_one_line() -> None:
