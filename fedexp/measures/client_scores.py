@@ -86,6 +86,18 @@ class PersonalMeasure(Measure):
         """True after the last round and, unless ``last_only``, after every ``every`` rounds."""
         return every_nth(round, rounds, rounds if self.last_only else self.every)
 
+    def scores(self, after: AfterRound, tune: bool = True) -> dict[int, ClientScores]:
+        """The ``client_scores`` of the clients in ``of``; every process must call this function.
+
+        The store keeps the models of more clients if another measure needs them.
+        """
+        found = client_scores(after, self.samples, tune)
+        if self.remembers != "cohort":
+            return found
+        turns = after.exchange.turns
+        trained = {turn.client for turn in turns if turn.outcome in ("sent", "started")}
+        return {client: each for client, each in found.items() if client in trained}
+
 
 def client_scores(
     after: AfterRound, samples: ScoredSamples, tune: bool = True

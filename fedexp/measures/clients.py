@@ -10,7 +10,7 @@ from fedexp.core.part import Setting
 from fedexp.core.reducible import Contribution
 from fedexp.engines.resources import Resources
 from fedexp.measures.after_round import AfterRound
-from fedexp.measures.client_scores import PersonalMeasure, client_scores
+from fedexp.measures.client_scores import PersonalMeasure
 from fedexp.measures.exchange import Receipt, receipt
 from fedexp.measures.measure import Measured
 
@@ -62,7 +62,7 @@ class Clients(PersonalMeasure):
     def __call__(self, after: AfterRound) -> Measured:
         """The table ``clients``."""
         self._add_up()
-        scores = client_scores(after, self.samples)
+        scores = self.scores(after)
         numbers = sorted(self._totals.keys() | scores.keys())
         counts = [after.data.clients[number].class_counts for number in numbers]
         totals = [asdict(self._totals.get(number, _Total())) for number in numbers]

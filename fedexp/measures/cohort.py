@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedexp.measures.after_round import AfterRound
-from fedexp.measures.client_scores import PersonalMeasure, client_scores
+from fedexp.measures.client_scores import PersonalMeasure
 from fedexp.measures.measure import Better, Measured, Outline
 
 
@@ -29,7 +29,7 @@ class Cohort(PersonalMeasure):
 
     def __call__(self, after: AfterRound) -> Measured:
         """The mean of each kind of accuracy that at least one client of the cohort has."""
-        scores = client_scores(after, self.samples)
+        scores = self.scores(after)
         trained = {each.client for each in after.exchange.receipts}
         of_cohort = [score.accuracies for client, score in scores.items() if client in trained]
         metrics: dict[str, float] = {}

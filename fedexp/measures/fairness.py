@@ -11,7 +11,7 @@ from pydantic import PositiveInt
 from fedexp.drawing.data_figure import DataFigure
 from fedexp.drawing.style import BAR, legend_above, open_frame, whole_numbers
 from fedexp.measures.after_round import AfterRound
-from fedexp.measures.client_scores import PersonalMeasure, client_scores
+from fedexp.measures.client_scores import PersonalMeasure
 from fedexp.measures.measure import Measured
 from fedexp.measures.scoring.accuracies import spread
 
@@ -53,7 +53,7 @@ class Fairness(PersonalMeasure):
 
     def __call__(self, after: AfterRound) -> Measured:
         """The metrics, after the last round also the figure; nothing if no client is scored."""
-        scores = client_scores(after, self.samples).values()
+        scores = self.scores(after).values()
         found = [each.accuracies[self.kind] for each in scores if self.kind in each.accuracies]
         if not found:
             return Measured()

@@ -67,7 +67,7 @@ class Features(Measure):
         return round == rounds
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The figure; nothing if there is no model or no sample to show."""
+        """The figure; nothing if there is no model with finite features, or no sample, to show."""
         shown = class_numbers(self.classes, after.data.description)
         index = _samples(after, shown)
         if not len(index):
@@ -79,12 +79,14 @@ class Features(Measure):
             (client, _of_client(after, client, weights, index))
             for client, weights in after.personal_models(self.clients)
         )
-        found = dict(after.ranks.gather_pairs(own))
-        if self.clients and not found:
+        trained = dict(after.ranks.gather_pairs(own))
+        if self.clients and not trained:
             LOGGER.warning("measure.features.clients: no such client has trained; nothing to draw")
+        found = {client: each for client, each in trained.items() if _is_finite(each)}
         models = list(found.values())
         if self.global_model:
-            models.insert(0, _features("global model", after.global_model(), after, index))
+            of_global = _features("global model", after.global_model(), after, index)
+            models = [each for each in (of_global,) if _is_finite(each)] + models
         if not (models and after.ranks.is_first):
             return Measured()
         data = after.data
@@ -101,6 +103,14 @@ def _samples(after: AfterRound, shown: list[int]) -> Tensor:
     shuffled = shuffled.to(test.labels.device)
     members = torch.isin(test.labels[shuffled], torch.tensor(shown, device=shuffled.device))
     return shuffled[members][:_MAPPED_SAMPLES]
+
+
+def _is_finite(model: ModelFeatures) -> bool:
+    """Whether all features are finite; if not, warn that the model is left out."""
+    is_finite = bool(model.z.isfinite().all())
+    if not is_finite:
+        LOGGER.warning("measure.features: %s: not finite, left out of the figure", model.title)
+    return is_finite
 
 
 def _of_client(after: AfterRound, client: int, weights: Tensors, index: Tensor) -> ModelFeatures:

@@ -33,6 +33,7 @@ class HeldOut(Measure):
     local model, so there are no tuned models if the method tunes the client's latest local model.
     Models that are tuned from the best global model are scored after the last round only. Without
     held-out clients nothing is measured. A kind of accuracy that the data cannot measure is absent.
+    With ``partition.shift``, only a client's own test images are used, as for personal models.
 
     Args:
         every: rounds between measurements; the last round is always measured.
@@ -65,6 +66,7 @@ class HeldOut(Measure):
                 "held_out/std": "lower",
             }
         self._has_kinds = {Need.CLASS_LABELS, Need.TEST_CLASSES} <= outline.given
+        self._own_images = outline.shifts
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Choose the test samples on which models are scored.
@@ -73,7 +75,7 @@ class HeldOut(Measure):
         """
         self.overlaps = not resources.personalization.tuning()
         if self._has_kinds and resources.data.held_out_clients:
-            self._samples = ScoredSamples(resources.data, self.kinds, None)
+            self._samples = ScoredSamples(resources.data, self.kinds, None, self._own_images)
 
     def due(self, round: int, rounds: int) -> bool:
         """True after every ``every`` rounds and after the last round."""

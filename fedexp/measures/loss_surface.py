@@ -89,7 +89,10 @@ class LossSurface(Measure):
             self._local = {client: self._local[client] for client in kept}
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The figure; nothing if the plane needs local models and the round has no updates."""
+        """The figure; nothing if the plane needs local models and the round has no updates.
+
+        If the square of a weight overflows, because training diverged, there is no figure, either.
+        """
         message = after.message
         local = dict(list(after.ranks.gather_pairs(self._local.items()))[:2])
         self._local = {}
@@ -99,6 +102,10 @@ class LossSurface(Measure):
         module = after.global_model()
         names = [name for name, _ in module.named_parameters() if name in message.weights]
         start = {name: message.weights[name] for name in names}
+        models_of = ({name: each[name] for name in names} for each in (start, *local.values()))
+        if not all(flatten(each).norm().isfinite() for each in models_of):
+            LOGGER.warning("measure.loss_surface: round %d: its weights are too large", after.round)
+            return Measured()
         draw = torch_generator(after.seed, "loss_surface", after.round)
         plane = plane_through(start, list(local.values()), draw)
         models = {"global model": (0.0, 0.0)}

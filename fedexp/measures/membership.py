@@ -37,7 +37,7 @@ from fedexp.state.client_store import ClientStore
 _ENOUGH_SHADOWS = 64
 """Smallest number of shadow models for a separate variance of each sample (Carlini et al.)."""
 
-_TRAINED_WITH = ("head", "loss", "personalization")
+_TRAINED_WITH = ("head", "loss", "personalization", "gradient")
 """The sockets whose parts a shadow model is trained with."""
 
 
@@ -48,11 +48,11 @@ class Membership(Measure):
     the confidences of the shadow models that were trained with a sample and of those that were
     trained without this sample. Each shadow model is trained on half of the attacked samples, as if
     it were the only client of a first round. It starts from the federation's initial weights, which
-    every client knows. It is trained with the clients' loss, personalization, optimizer and
-    augmentation, and with the extras of the last message, so that the same layers are trained as at
-    a client. No regularizer is used, because a regularizer pulls a client towards the server's
-    model. The attacked model was trained on more data, so shadow models only approximate it; more
-    ``samples`` improve the approximation.
+    every client knows. It is trained with the clients' loss, personalization, gradient, optimizer
+    and augmentation, and with the extras of the last message, so that the same layers are trained
+    as at a client. No regularizer is used, because a regularizer pulls a client towards the
+    server's model. The trained weights are not compressed. The attacked model was trained on more
+    data, so shadow models only approximate it; more ``samples`` improve the approximation.
 
     Args:
         attack: ``loss`` for the attack by the loss, or ``lira`` for both attacks.
@@ -111,6 +111,7 @@ class Membership(Measure):
             store=ClientStore("off", inf),
             local=federation.local.model_copy(update={"epochs": self.epochs, "steps": None}),
             faults=Faults(),
+            upload=None,
         )
         engine = Serial(resources)
         start = replace(after.message, round=1, weights=resources.initial)

@@ -7,7 +7,7 @@ import torch
 
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.angles import mean_over_clients
-from fedexp.measures.client_scores import PersonalMeasure, client_scores
+from fedexp.measures.client_scores import PersonalMeasure
 from fedexp.measures.measure import Better, Measured, Outline
 from fedexp.measures.scoring.accuracies import personal_metrics, standard_errors
 from fedexp.measures.scoring.accuracies import weighted_accuracy as weighted_accuracy
@@ -46,11 +46,11 @@ class Personal(PersonalMeasure):
         return Measured(metrics)
 
     def _metrics(self, after: AfterRound, tune: bool = True) -> dict[str, float]:
-        found = client_scores(after, self.samples, tune)
+        found = self.scores(after, tune)
         metrics = personal_metrics([each.accuracies for each in found.values()])
         metrics |= mean_over_clients([each.others for each in found.values()])
         if self.samples.is_estimate and found:
             correct = torch.stack([each.correct for each in found.values()])
-            counts = after.data.class_counts[list(found)]
+            counts = after.data.classes_of(torch.tensor(list(found)))
             metrics |= standard_errors(correct, self.samples, counts)
         return metrics

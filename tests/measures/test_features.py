@@ -64,3 +64,10 @@ def test_no_chosen_client_has_trained(caplog: pytest.LogCaptureFixture) -> None:
     federation = federate(*SMALL, "clients.per_round=1", "+measure=features", *clients)
     assert federation.measures["features"](after_round(federation, 3)).figures == {}
     assert "no such client has trained" in caplog.text
+
+
+def test_a_model_that_diverged_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    words = ["optimizer.lr=1e30", "local.steps=1", "rounds=1", "measure.features.projection=pca"]
+    figures = federate(*SMALL, "+measure=features", *words).run_round(1).figures
+    assert "features/global" not in figures
+    assert "global model: not finite, left out" in caplog.text

@@ -253,3 +253,19 @@ def test_some_clients_with_data_are_left() -> None:
 @pytest.mark.slow
 def test_the_contract_of_a_measure() -> None:
     check_measure("clients.held_out=0.25", *FINETUNE)
+
+
+def test_shifted_images_are_scored_at_their_own_client_only() -> None:
+    federation = federate(*SMALL, "partition.shift.kinds=[rotation]", "partition.shift.strength=1")
+    found, data, module = scores(federation), federation.data, federation.global_model(1)
+    accuracies = []
+    for client in data.held_out_clients.values():
+        inputs, labels = data.test.gather(client.test_index)
+        with torch.no_grad():
+            right = module(inputs).argmax(dim=1) == labels
+        shown = [c for c in labels.unique().tolist() if client.class_counts[c]]
+        sizes = {c: (data.test.labels == c).sum().item() for c in shown}
+        recalls = {c: right[labels == c].double().mean().item() for c in shown}
+        hits = sum(recalls[c] * sizes[c] for c in shown)
+        accuracies.append(hits / sum(sizes.values()))
+    assert found["held_out/accuracy_uniform"] == pytest.approx(np.mean(accuracies))

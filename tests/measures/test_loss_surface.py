@@ -166,3 +166,18 @@ def test_the_window_is_a_square_around_the_models() -> None:
     assert x == pytest.approx([2 - 3.4, 2, 2 + 3.4])
     assert y == pytest.approx([0.5 - 3.4, 0.5, 0.5 + 3.4])
     assert window([(0.0, 0.0)], 2, 9.0)[0].tolist() == [-9, 9]
+
+
+@pytest.mark.parametrize("plane", ["local", "random"])
+def test_weights_whose_squares_overflow_have_no_surface(
+    plane: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = [
+        "optimizer.lr=1e25",
+        "local.steps=1",
+        "rounds=1",
+        f"measure.loss_surface.plane={plane}",
+    ]
+    figures = federate(*MLP, *words).run_round(1).figures
+    assert "loss_surface" not in figures
+    assert "weights are too large" in caplog.text

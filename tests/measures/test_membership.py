@@ -299,3 +299,41 @@ def test_off_runs_no_attack(monkeypatch: pytest.MonkeyPatch) -> None:
     federation = federate(*OVERFITTED, "rounds=1", "local.epochs=1")
     metrics = federation.run_round(1).metrics
     assert not any(name.startswith("membership/") for name in metrics)
+
+
+def shadow_weights(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> list[dict[str, torch.Tensor]]:
+    """The weights of each shadow model of an attack after round 1."""
+    scored: list[dict[str, torch.Tensor]] = []
+
+    def confidences_of(module: ClientModule, pool: Samples, resources: object) -> np.ndarray:
+        scored.append({name: weight.clone() for name, weight in module.weights.items()})
+        return np.random.default_rng(len(scored)).normal(size=len(pool))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedexp.measures.membership._confidences", confidences_of)
+        attacked(federation, 1)
+    return scored[1:]
+
+
+def test_shadows_are_not_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [*OVERFITTED, *LIRA, "local.epochs=1", "measure.membership.epochs=1"]
+    compressed = federate(*words, "compression=topk", "compression.share=0.01")
+    compressed.run_round(1)
+    found, expected = (shadow_weights(each, monkeypatch) for each in (compressed, federate(*words)))
+    for own, others in zip(found, expected, strict=True):
+        assert all(torch.equal(own[name], weight) for name, weight in others.items())
+
+
+def test_shadows_do_not_depend_on_the_client_that_trained_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = [*OVERFITTED, *LIRA, "local.epochs=1", "measure.membership.epochs=1", "gradient=lesam"]
+    federation = federate(*words)
+    federation.run_round(1)
+    first = shadow_weights(federation, monkeypatch)
+    ascent = federation.module.gradient.ascent  # type: ignore[attr-defined]
+    ascent.fill({name: torch.ones_like(ascent[name]) for name in ascent})
+    for own, others in zip(shadow_weights(federation, monkeypatch), first, strict=True):
+        assert all(torch.equal(own[name], weight) for name, weight in others.items())
