@@ -53,16 +53,16 @@ def columns(**tensors: Tensor) -> dict[str, NDArray[Any]]:
 def save_numbers(path: Path, data: Arrays) -> None:
     """Write arrays [n] of one length as columns of a ``.csv`` file, any others as ``.npz`` file.
 
-    This ending replaces the ending of ``path``.
+    This ending is added to ``path``.
     """
     arrays: dict[str, Any] = {name: np.asarray(values) for name, values in data.items()}
     shapes = {array.shape for array in arrays.values()}
     if len(shapes) == 1 and all(len(shape) == 1 for shape in shapes):
         import pandas as pd  # slow to import; not every run has such columns
 
-        pd.DataFrame(arrays).to_csv(path.with_suffix(".csv"), index=False)
+        pd.DataFrame(arrays).to_csv(path.with_name(f"{path.name}.csv"), index=False)
     else:
-        np.savez_compressed(path.with_suffix(".npz"), allow_pickle=False, **arrays)
+        np.savez_compressed(path.with_name(f"{path.name}.npz"), allow_pickle=False, **arrays)
 
 
 def read_numbers(path: Path) -> dict[str, NDArray[Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
+from fedexp.errors import InputError
 from fedexp.leaderboard.figures import gains_map, ranks_by_budget
 from fedexp.leaderboard.page import METRICS, budgets_of, cells_of, page
 from fedexp.leaderboard.results import chosen
@@ -19,27 +20,35 @@ RESULTS, PAGE = "leaderboard.csv", "leaderboard.md"
 
 
 def write(results: pd.DataFrame, folder: Path) -> list[Path]:
-    """Write ``leaderboard.csv``, ``leaderboard.md`` and the pictures; return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write ``leaderboard.csv``, ``leaderboard.md`` and the pictures; return their paths.
+
+    Raises InputError if the folder cannot be written.
+    """
     drawn = pictures(results)
     names = [f"![{title}]({name}.png)" for name, title, _ in drawn]
     text = "\n\n".join(["# Leaderboard", page(results), *names])
     contents = {RESULTS: csv(results), PAGE: f"{text}\n".encode()}
     contents |= {f"{name}.png": _png(figure) for name, _, figure in drawn}
-    for name, content in contents.items():
-        write_atomically(folder / name, content)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            write_atomically(folder / name, content)
+    except OSError as error:
+        raise InputError(f"--to {folder}: cannot be written ({error.strerror})") from None
     return [folder / name for name in contents]
 
 
 def pictures(results: pd.DataFrame) -> list[tuple[str, str, Figure]]:
-    """(Name, title, figure) of each picture."""
+    """(Name, title, figure) of each picture; without a gain there is no picture of gains."""
     cells, found = cells_of(results), []
     for metric in METRICS:
         frames = {b: standings(chosen(results, b), metric) for b in budgets_of(results)}
         name = metric.replace(" ", "_")
-        gains = gains_map(frames[max(frames)], cells, metric)
-        found.append((f"gains_{name}", f"Gains over FedAvg, {metric}", gains))
-        if len(frames) > 1:
+        best = frames[max(frames)]
+        if best["gain"].notna().any():
+            gains = gains_map(best, cells, metric)
+            found.append((f"gains_{name}", f"Gains over FedAvg, {metric}", gains))
+        if len(frames) > 1 and not best.empty:
             ranks = ranks_by_budget(frames)
             found.append((f"ranks_{name}", f"Mean rank by the number of trials, {metric}", ranks))
     return found

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
 from fedexp.leaderboard.tuning import Setting, Tuning, choice
+from fedexp.reporting.labels import changes_results
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.statistics import BYTES, SECONDS
 
@@ -42,12 +43,12 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     Raises:
         InputError: a folder holds no sweep of a contest, or nothing has run.
     """
+    found = [(_tuning(sweep), *read_runs([sweep])) for sweep in sweeps]
+    every = [set(run.overrides) for _, runs, _ in found for run in runs]
+    shared = set.intersection(*every) if every else set()
     rows, problems = [], []
-    for sweep in sweeps:
-        tuning = _tuning(sweep)
-        runs, left_out = read_runs([sweep])
+    for tuning, runs, left_out in found:
         problems += left_out
-        shared = set.intersection(*(set(run.overrides) for run in runs)) if runs else set()
         rows += [_row(run, tuning, shared) for run in runs if run.finished]
         problems += [f"{run.place}: not finished" for run in runs if not run.finished]
     if not rows:
@@ -111,7 +112,8 @@ def _setting(run: Run, keys: Iterable[str]) -> Setting:
 def _other_options(run: Run, shared: Set[str]) -> list[str]:
     """The options of the method besides ``algorithm``, such as ``sampler=hics``."""
     typed = {override_key(each): each for each in run.overrides if each not in shared}
-    return [typed[key] for key in run.choices if key in typed and key not in _OWN_COLUMNS]
+    keys = (key for key in run.choices if key in typed and key not in _OWN_COLUMNS)
+    return [typed[key] for key in keys if changes_results(key)]
 
 
 def _recent(history: Sequence[Mapping[str, float]], metric: str) -> float:

@@ -56,10 +56,13 @@ def write(
         contents |= {
             f"{name}.csv": csv(frame) for name, frame in report.frames.items() if not frame.empty
         }
-    if drawn:
-        (folder / "figures").mkdir(exist_ok=True)
-    for name, content in contents.items():
-        write_atomically(folder / name, content)
+    try:
+        if drawn:
+            (folder / "figures").mkdir(exist_ok=True)
+        for name, content in contents.items():
+            write_atomically(folder / name, content)
+    except OSError as error:
+        raise InputError(f"--to {folder}: cannot be written ({error.strerror})") from None
     return [folder / name for name in contents if not name.startswith("figures/")]
 
 

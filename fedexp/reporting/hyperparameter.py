@@ -53,7 +53,7 @@ def hyperparameter_figure(
         key: the key with numeric values.
         metric: the name of the vertical axis.
         relative: whether to show gains: the metric minus its value at the smallest value of
-            ``key``. Runs in which ``key`` is null are then left out.
+            ``key``. Runs in which ``key`` is null, and lines without a value there, are left out.
 
     Returns:
         The figure; None if there are more than ten lines, or no line has two points.
@@ -66,10 +66,11 @@ def hyperparameter_figure(
     if not 1 <= len(groups) <= MOST_LINES or max(points) < 2:
         return None
     figure, (axes,) = panels(1, width=5.6, height=3.8)
+    smallest = rows[key].min()
     labels: list[Label] = [tuple(zip(others, map(str, group), strict=True)) for group in groups]
     for number, (name, group) in enumerate(zip(short_texts(labels), groups.values(), strict=True)):
         line, style = group.dropna(subset=[key]), line_style(number)
-        if len(line):
+        if len(line) and (not relative or line[key].iloc[0] == smallest):
             start = line["mean"].iloc[0] if relative else 0.0
             bars = line["std"].fillna(0) if line["std"].notna().any() and not relative else None
             axes.errorbar(
@@ -81,9 +82,8 @@ def hyperparameter_figure(
     if is_logarithmic(sorted(rows[key].dropna().unique())):
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")  # Matplotlib writes 10^2 as a formula
-    smallest = f"{rows[key].min():g}"
     if relative:
-        name_axes(axes, key, f"gain over {key}={smallest}", metric)
+        name_axes(axes, key, f"gain over {key}={smallest:g}", metric)
     else:
         name_axes(axes, key, metric)
     legend_below(figure, [axes])

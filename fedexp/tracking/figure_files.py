@@ -26,7 +26,7 @@ class FigureFiles(Tracker):
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._folder / f"{name.replace('/', '_')}_{record.round:04d}"
             with leaving_out(name, figure):
-                figure.savefig(path.with_suffix(".png"))
+                figure.savefig(path.with_name(f"{path.name}.png"))
                 if isinstance(figure, DataFigure):
                     save_numbers(path, figure.data)
 
@@ -36,5 +36,6 @@ def saved_figures(folder: Path) -> dict[int, dict[str, Path]]:
     found: dict[int, dict[str, Path]] = defaultdict(dict)
     for path in sorted((folder / _FOLDER).glob("*_*.png")):
         name, _, round = path.stem.rpartition("_")
-        found[int(round)][name.replace("_", "/", 1)] = path
+        if round.isdecimal():  # not a file of another program
+            found[int(round)][name.replace("_", "/", 1)] = path
     return found

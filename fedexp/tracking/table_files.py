@@ -3,9 +3,11 @@
 import csv
 import logging
 from collections.abc import Iterable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from fedexp.state.atomic import write_atomically
 from fedexp.state.run_folder import FILE_NAME
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
@@ -21,8 +23,9 @@ class TableFiles(Tracker):
 
     def __init__(self, run: RunInfo) -> None:
         self._folder, self._identity = run.folder, _content(run.folder)
+        last = run.rounds_done or -1  # without a finished round, round 0 is measured again, too
         for path in run.folder.glob("*.csv") if run.resumed else ():
-            _delete_rounds_after(run.rounds_done, path)
+            _delete_rounds_after(last, path)
 
     def log(self, record: Record) -> None:
         """Append this round's tables and logs to their files."""
@@ -30,9 +33,11 @@ class TableFiles(Tracker):
             return
         for name, table in {**record.tables, **record.logs}.items():
             path = self._folder / f"{name}.csv"
-            heading = [] if path.exists() else [["round", *table]]
+            is_new = not path.exists() or not path.stat().st_size  # a kill may leave an empty file
+            heading = [["round", *table]] if is_new else []
             rows = zip(*table.values(), strict=True)
-            _write(path, "a", [*heading, *([record.round, *row] for row in rows)])
+            with path.open("ab") as file:
+                file.write(_lines([*heading, *([record.round, *row] for row in rows)]))
 
 
 def _content(folder: Path) -> bytes:
@@ -43,11 +48,12 @@ def _content(folder: Path) -> bytes:
         return b""
 
 
-def _write(path: Path, mode: str, rows: Iterable[Iterable[Any]]) -> None:
+def _lines(rows: Iterable[Iterable[Any]]) -> bytes:
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([["" if cell != cell else cell for cell in row] for row in rows])
     # Escape invalid bytes: a class may be named after a folder whose name is not valid UTF-8.
-    with path.open(mode, newline="", encoding="utf-8", errors="backslashreplace") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([["" if cell != cell else cell for cell in row] for row in rows])
+    return text.getvalue().encode(errors="backslashreplace")
 
 
 def _delete_rounds_after(round: int, path: Path) -> None:
@@ -67,4 +73,4 @@ def _delete_rounds_after(round: int, path: Path) -> None:
         LOGGER.warning("%s is damaged (%s), now named %s", path, error, aside.name)
         return
     if kept is not None:
-        _write(path, "w", [heading, *kept])
+        write_atomically(path, _lines([heading, *kept]))

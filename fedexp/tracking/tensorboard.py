@@ -17,7 +17,7 @@ class TensorBoardTracker(Tracker):
     def __init__(self, run: RunInfo) -> None:
         from torch.utils.tensorboard import SummaryWriter  # slow to import
 
-        purge = run.rounds_done + 1 if run.rounds_done else None
+        purge = run.rounds_done + 1 if run.rounds_done else 0 if run.resumed else None
         self._writer = SummaryWriter(run.folder / "tensorboard", purge_step=purge)
 
     def log(self, record: Record) -> None:

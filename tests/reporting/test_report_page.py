@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from run_files import accuracies, write_run
 
+from fedexp.errors import InputError
+from fedexp.reporting.files import write
 from fedexp.reporting.html import html, leading_number
 from fedexp.reporting.report import Report
 
@@ -68,3 +70,16 @@ def test_numbers_come_first_and_empty_cells_last_in_both_directions(tmp_path: Pa
     up, down = json.loads(done.stdout)
     assert up == ["-1", "0.9 ± 0.1", "9", "10", "2 of 3", "diverged", ""]
     assert down == ["10", "9", "0.9 ± 0.1", "-1", "diverged", "2 of 3", ""]
+
+
+@pytest.mark.parametrize("blocked", ["figures", "report.md"])
+def test_a_report_that_cannot_be_written_is_one_line(blocked: str, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", history=accuracies(0.1, 0.5))
+    folder = tmp_path / "to"
+    folder.mkdir()
+    if blocked == "figures":
+        (folder / blocked).touch()
+    else:
+        (folder / blocked).mkdir()
+    with pytest.raises(InputError, match=r"^--to .*to: cannot be written"):
+        write(Report.read(tmp_path / "run"), folder)

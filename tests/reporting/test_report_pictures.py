@@ -1,3 +1,4 @@
+import math
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -257,3 +258,17 @@ def test_the_line_is_the_mean_of_each_tenth_of_the_clients() -> None:
     means = figure.axes[0].get_lines()[1]
     assert list(means.get_xdata()) == [2 * n + 0.5 for n in range(10)]
     assert list(means.get_ydata()) == [1.5] * 10
+
+
+def test_a_line_without_a_value_at_the_smallest_number_has_no_gain(tmp_path: Path) -> None:
+    for rho, value in ((1, 0.5), (2, 0.7), (3, 0.6)):
+        for name in ("fedavg", "fednh"):
+            own = math.nan if name == "fednh" and rho == 1 else value
+            overrides = [f"algorithm={name}", f"head.rho={rho}"]
+            write_run(tmp_path / f"{rho}_{name}", overrides, [{"global/accuracy": own}])
+    made = Report.read(tmp_path)
+    rows = made.results
+    rows = rows[(rows["metric"] == "global/accuracy") & (rows["statistic"] == "final")]
+    figure = hyperparameter_figure(rows, made.keys, "head.rho", "accuracy", relative=True)
+    assert figure is not None
+    assert figure.axes[0].get_legend_handles_labels()[1] == ["fedavg"]

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedexp.drawing.data_figure import DataFigure
-from fedexp.tracking.figure_files import FigureFiles
+from fedexp.tracking.figure_files import FigureFiles, saved_figures
 from fedexp.tracking.tracker import Record, RunInfo
 
 
@@ -35,3 +35,20 @@ def test_columns_are_beside_their_picture_as_a_table(tmp_path: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {"some_name_0004.png", "some_name_0004.csv"}
     content = (folder / "some_name_0004.csv").read_text(encoding="utf-8")
     assert content.splitlines() == ["client,entropy", "3,0.5", "7,1.25"]
+
+
+def test_a_dot_in_a_name_is_no_ending(tmp_path: Path) -> None:
+    tracker = FigureFiles(RunInfo(tmp_path))
+    for round in (1, 2):
+        figure = DataFigure({"norm": np.arange(3)})
+        tracker.log(Record(round, figures={"drift/conv1.weight": figure}))
+    names = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    stems = [f"drift_conv1.weight_{round:04d}" for round in (1, 2)]
+    assert names == [f"{stem}.{kind}" for stem in stems for kind in ("csv", "png")]
+    assert [*saved_figures(tmp_path)[2]] == ["drift/conv1.weight"]
+
+
+def test_pictures_of_other_programs_are_no_figures(tmp_path: Path) -> None:
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "my_plot.png").touch()
+    assert saved_figures(tmp_path) == {}

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from fedexp.tracking.table_files import TableFiles
 from fedexp.tracking.tracker import Record, RunInfo
 
@@ -41,3 +43,36 @@ def test_a_run_that_starts_afresh_in_its_folder_has_no_old_rows(tmp_path: Path) 
     log(TableFiles(RunInfo(tmp_path)), 1, 3)
     log(TableFiles(RunInfo(tmp_path, resumed=True)), 1)
     assert (tmp_path / "clients.csv").read_text() == "round,client,loss\n1,0,0.1\n1,3,\n"
+
+
+def test_a_run_that_starts_afresh_measures_round_0_once(tmp_path: Path) -> None:
+    start = Record(0, tables={"start": {"client": [5]}})
+    for resumed in (False, True):
+        TableFiles(RunInfo(tmp_path, resumed=resumed)).log(start)
+    assert (tmp_path / "start.csv").read_text() == "round,client\n0,5\n"
+    TableFiles(RunInfo(tmp_path, resumed=True, past=[Record(1)]))
+    assert (tmp_path / "start.csv").read_text() == "round,client\n0,5\n"
+
+
+def test_a_file_that_a_kill_left_empty_gets_its_heading(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").touch()
+    log(TableFiles(RunInfo(tmp_path, resumed=True)), 1)
+    assert (tmp_path / "edges.csv").read_text() == "round,to\n1,a b\n"
+
+
+def test_a_kill_while_rows_are_dropped_loses_no_earlier_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log(TableFiles(RunInfo(tmp_path)), 1, 3)
+    whole = (tmp_path / "clients.csv").read_bytes()
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr("os.replace", kill)
+    with pytest.raises(Killed):
+        TableFiles(RunInfo(tmp_path, resumed=True, past=[Record(1)]))
+    assert (tmp_path / "clients.csv").read_bytes() == whole

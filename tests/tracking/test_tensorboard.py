@@ -38,3 +38,14 @@ def test_a_resumed_run_does_not_show_rounds_after_its_checkpoint(tmp_path: Path)
     events.Reload()
     values = [(event.step, event.value) for event in events.Scalars("train/loss")]
     assert values == [(1, 1.0), (2, 0.5)]
+
+
+def test_a_run_that_starts_afresh_in_its_folder_shows_each_round_once(tmp_path: Path) -> None:
+    for resumed, loss in ((False, 1.0), (True, 0.5)):
+        tracker = TensorBoardTracker(RunInfo(tmp_path, resumed=resumed))
+        for each in (1, 2)[: 1 if resumed else 2]:
+            tracker.log(Record(each, {"train/loss": loss}))
+        tracker.finish(None)
+    events = event_accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, 0.5)]

@@ -1,0 +1,42 @@
+"""The results of a contest, read from run folders; nothing is trained."""
+
+from pathlib import Path
+
+import pytest
+from run_files import write_run
+
+from fedexp.errors import InputError
+from fedexp.leaderboard.files import write
+from fedexp.leaderboard.results import read_results
+
+SWEEP = "hydra: {sweeper: {tune: {seed: null, budgets: [], common: {}, own: {}}}}"
+
+
+def write_sweep(folder: Path, *methods: str) -> Path:
+    """A sweep with one run of each method."""
+    for number, method in enumerate(methods):
+        overrides = ["experiment=cells/digits_a", *method.split()]
+        write_run(folder / str(number), overrides, choices={"experiment": "cells/digits_a"})
+    (folder / "multirun.yaml").write_text(SWEEP)
+    return folder
+
+
+def test_a_sweep_of_one_option_keeps_its_name_beside_other_sweeps(tmp_path: Path) -> None:
+    whole = write_sweep(tmp_path / "1", "algorithm=fedavg", "algorithm=fednh")
+    later = write_sweep(tmp_path / "2", "algorithm=fednh sampler=hics tracking=quiet")
+    results, problems = read_results([whole, later])
+    assert list(results["method"]) == ["fedavg", "fednh", "fednh sampler=hics"]
+    assert problems == []
+
+
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    results, _ = read_results([write_sweep(tmp_path / "1", "algorithm=fedavg", "algorithm=fednh")])
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"^--to .*file: cannot be written"):
+        write(results, tmp_path / "file")
+
+
+def test_a_contest_without_fedavg_has_a_page_without_gains(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "1", "algorithm=fedprox", "algorithm=fednh")
+    written = write(read_results([sweep])[0], tmp_path / "to")
+    assert [path.name for path in written] == ["leaderboard.csv", "leaderboard.md"]
