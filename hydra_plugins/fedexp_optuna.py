@@ -23,7 +23,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.hydra_api import for_launchers, runs_one_by_one
-from fedexp.cli.sweeps import minutes
+from fedexp.cli.sweeps import minutes, save_sweep
 from fedexp.errors import InputError
 from fedexp.papers.sweep import CELLS
 from fedexp.runtime.limits import how_to_go_on, limited_sweep, reason_to_stop_sweep
@@ -72,7 +72,7 @@ class StudySweeper(Sweeper):
         study = self._study("minimize" if self._is_lower_better(objective) else "maximize")
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, folder / "multirun.yaml")
+        save_sweep(self.config, folder)
         with limited_sweep(folder, minutes(self.config)):
             try:
                 study.sweep(arguments)

@@ -17,7 +17,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.hydra_api import for_launchers, job_config, runs_one_by_one
-from fedexp.cli.sweeps import minutes
+from fedexp.cli.sweeps import minutes, save_sweep
 from fedexp.errors import InputError
 from fedexp.leaderboard.tuning import Tuning
 from fedexp.papers.sweep import (
@@ -82,7 +82,7 @@ class TableSweeper(Sweeper):
                 folder.rmdir()  # fails on purpose if the folder has files
             raise
         folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, folder / "multirun.yaml")
+        save_sweep(self.config, folder)
         with limited_sweep(folder, minutes(self.config)):
             if self._tuning is None:
                 return self._launch(jobs, folder)

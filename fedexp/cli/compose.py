@@ -18,7 +18,8 @@ def compose(overrides: Sequence[str], config_dir: str | Path | None = None) -> D
 
     Raises InputError for an unknown key or option.
     """
-    found = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
+    place = str(Path(config_dir).resolve()).replace("'", r"\'") if config_dir else ""
+    found = [f"hydra.searchpath=['file://{place}']"] if config_dir else []
     with one_line(overrides, Path(config_folder())), hydra_api.initialize(config_folder()):
         return hydra.compose("config", [*found, *overrides], return_hydra_config=True)
 

@@ -9,7 +9,7 @@ from traceback import walk_tb
 from types import FrameType, TracebackType
 
 _FULL = "FEDEXP_FULL_ERROR"
-_FEDEXP = str(Path(__file__).resolve().parents[1])
+_FEDEXP = str(Path(__file__).resolve().parents[1]) + os.sep
 _LIBRARIES = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "scripts")))
 """Beginnings of the file names of Python's library and of installed packages."""
 

@@ -56,21 +56,18 @@ def with_saved_overrides(overrides: Sequence[str]) -> list[str]:
     try:
         if not is_sweep and (folder / _SWEEP).is_file():
             raise InputError(f"resume={folder}: holds a sweep; resume it with -m resume={folder}")
-        saved: Any = OmegaConf.load(path)
+        saved: Any = OmegaConf.to_container(OmegaConf.load(path))  # ${...} stays as typed
         if is_sweep:
-            saved = [*saved.hydra.overrides.hydra, *saved.hydra.overrides.task]
+            of_sweep = saved["hydra"]["overrides"]
+            saved = [*of_sweep["hydra"], *of_sweep["task"]]
     except InputError:
         raise
-    except (OSError, ValueError, AttributeError, TypeError, YAMLError):
+    except (OSError, ValueError, LookupError, TypeError, OmegaConfBaseException, YAMLError):
         return list(overrides)  # a later check reports a folder without run
     typed = {"resume", "hydra.mode", "hydra.sweep.dir", *map(override_key, overrides)}
     kept = [str(each) for each in saved if override_key(str(each)) not in typed]
-    return [*(each for each in overrides if each.startswith("-")), *kept, *_without(overrides)]
-
-
-def _without(arguments: Sequence[str]) -> list[str]:
-    """The arguments without flags."""
-    return [each for each in arguments if not each.startswith("-")]
+    first = next(i for i, each in enumerate(overrides) if "=" in each and each[0] != "-")
+    return [*overrides[:first], *kept, *overrides[first:]]  # flags and their values stay together
 
 
 def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:

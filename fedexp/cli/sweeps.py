@@ -18,6 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from fedexp.state.atomic import write_atomically
+
 _SWEEPER = "hydra/sweeper"
 
 
@@ -52,6 +54,12 @@ def minutes(config: DictConfig) -> float | None:
 def is_multirun(arguments: Sequence[str]) -> bool:
     """Whether ``-m`` is among the arguments."""
     return any(map(_is_flag, arguments))
+
+
+def save_sweep(config: DictConfig, folder: Path) -> None:
+    """Write ``multirun.yaml``, from which the sweep is resumed; raises OSError."""
+    content = OmegaConf.to_yaml(config).encode()
+    write_atomically(folder / "multirun.yaml", content)  # a full disk must not damage the old file
 
 
 def sweep_name(folder: Path) -> str:
@@ -90,8 +98,13 @@ def _is_in_group(override: Override, folder: Path) -> bool:
 
 
 def _as_sweep(typed: str, override: Override) -> str:
-    swept = f"{override.key_or_group}=choice({typed.partition('=')[2]})"
-    return swept if _parse(swept) else typed
+    """The sweep over the typed value; ``typed`` itself if Hydra would give jobs another value."""
+    key = override.key_or_group
+    swept = f"{key}=choice({typed.partition('=')[2]})"
+    parsed = _parse(swept)
+    of_jobs = [_parse(f"{key}={each}") for each in parsed.sweep_string_iterator()] if parsed else []
+    same = any(each is not None and each.value() == override.value() for each in of_jobs)
+    return swept if same else typed  # Hydra drops the quotes of '3', which makes it a number
 
 
 def _parse(argument: str) -> Override | None:

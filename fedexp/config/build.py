@@ -101,7 +101,7 @@ def _public_name(kind: type) -> str:
 def locate(key: str, name: Any) -> Callable[..., Any]:
     """Import the class or function with this dotted name; errors name the config ``key``."""
     module, _, attribute = str(name).rpartition(".")
-    if not module:
+    if not module or module.startswith("."):
         raise InputError(f"{key}._target_={name}: must be written MODULE.NAME")
     try:
         found: Callable[..., Any] = getattr(import_module(module), attribute)

@@ -55,5 +55,5 @@ def _without_strays(group: str, node: Mapping[str, Any], typed: Iterable[str]) -
         known = argument_names(locate(group, node["_target_"])) | common_keys(group)
     except InputError:  # the later check of the whole config raises it again
         return dict(node)
-    kept = {key.removeprefix(f"{group}.").partition(".")[0] for key in typed}
+    kept = {key.split(".")[1] for key in typed if key.startswith(f"{group}.")}
     return {key: value for key, value in node.items() if key in known or key in kept}

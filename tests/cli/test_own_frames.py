@@ -34,6 +34,12 @@ def test_without_a_call_of_the_user_the_calls_of_fedexp_are_kept() -> None:
     assert [frame.f_code.co_name for frame, _ in shown] == ["run"]
 
 
+def test_a_file_beside_the_package_is_the_users() -> None:
+    beside = Path(own_frames.__file__).parents[2] / "fedexp_experiments" / "loss.py"
+    assert own_frames._whose(str(beside)) == "user"
+    assert own_frames._whose(own_frames.__file__) == "fedexp"
+
+
 def test_everything_can_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDEXP_FULL_ERROR", "1")
     error = ValueError()

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 from command_line import fedexp, fedexp_partition
+from omegaconf import OmegaConf
 
+from fedexp.cli.resume import with_saved_overrides
+from fedexp.cli.sweeps import save_sweep
 from fedexp.errors import InputError
 from fedexp.train import run
 
@@ -87,6 +90,28 @@ def test_resume_alone_takes_the_jobs_of_that_sweep(tmp_path: Path) -> None:
     assert without_m.stderr.strip() == (
         "fedexp: resume=sweep: holds a sweep; resume it with -m resume=sweep"
     )
+
+
+AS_TYPED = ["clients.count=4,5", "clients.per_round=${clients.count}"]
+
+
+def test_saved_references_to_other_keys_stay_references(tmp_path: Path) -> None:
+    (tmp_path / ".hydra").mkdir()
+    OmegaConf.save(AS_TYPED, tmp_path / ".hydra" / "overrides.yaml")
+    resume = f"resume={tmp_path}"
+    assert with_saved_overrides([resume]) == [*AS_TYPED, resume]
+    overrides = {"hydra": [], "task": AS_TYPED}
+    sweep = {"clients": {"count": 4}, "hydra": {"overrides": overrides}}
+    save_sweep(OmegaConf.create(sweep), tmp_path)
+    assert with_saved_overrides(["-m", resume]) == ["-m", *AS_TYPED, resume]
+
+
+def test_a_flag_keeps_its_value_before_the_saved_overrides(tmp_path: Path) -> None:
+    (tmp_path / ".hydra").mkdir()
+    OmegaConf.save(["loss=robust", "rounds=2"], tmp_path / ".hydra" / "overrides.yaml")
+    typed = ["rounds=3", f"resume={tmp_path}"]
+    for flags in (["--config-dir", "conf"], ["--config-dir=conf"], []):
+        assert with_saved_overrides([*flags, *typed]) == [*flags, "loss=robust", *typed]
 
 
 def test_resume_auto_says_where_it_looked(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """A sweep's values of group keys are checked in its jobs."""
 
+import errno
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from fedexp.cli.command import config_folder
-from fedexp.cli.sweeps import check_in_jobs, sweep_name
+from fedexp.cli.sweeps import check_in_jobs, save_sweep, sweep_name
 
 CONF = Path(config_folder())
 
@@ -78,3 +79,24 @@ def test_a_sweep_is_named_by_what_is_swept(
 
 def test_a_sweep_whose_file_is_lost_has_the_name_of_its_folder(tmp_path: Path) -> None:
     assert sweep_name(tmp_path) == tmp_path.name
+
+
+def test_a_quoted_number_stays_a_text_in_the_jobs() -> None:
+    typed = ["-m", "tracking.wandb.name='7'", "data.target='it\\'s'"]
+    assert changed(*typed) == typed
+
+
+def test_a_full_disk_keeps_the_file_from_which_a_sweep_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_sweep(OmegaConf.create({"seed": 1, "rounds": "${seed}"}), tmp_path)
+    before = (tmp_path / "multirun.yaml").read_text()
+    assert OmegaConf.load(tmp_path / "multirun.yaml").rounds == 1
+
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_sweep(OmegaConf.create({"seed": 2}), tmp_path)
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("multirun.yaml", before)]

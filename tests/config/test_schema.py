@@ -77,6 +77,8 @@ def test_a_module_that_may_be_in_the_current_folder(
 def test_a_node_without_target() -> None:
     with pytest.raises(InputError, match=r"loss\._target_=None: must be written MODULE\.NAME"):
         build("loss", {}, object)
+    with pytest.raises(InputError, match=r"loss\._target_=\.mine\.Loss: must be written MODULE"):
+        build("loss", {"_target_": ".mine.Loss"}, object)
 
 
 called: list[str] = []
