@@ -29,8 +29,8 @@ SMALL = [
     *["tracking.wandb.mode=disabled", "tracking.progress=false", "engine.threads=1", "seed=3"],
 ]
 FAST = {
-    "creff": ["head.inner_steps=2"],
-    "fedgen": ["loss.server_steps=5"],
+    "creff": ["head.match_steps=2"],
+    "fedgen": ["loss.steps=5"],
     "fedprox_synthetic": ["regularizer.outer_steps=2", "regularizer.ipc=2"],
     "fedptr": ["regularizer.outer_steps=2", "regularizer.inner_steps=2", "regularizer.ipc=2"],
     "fedptr_s": ["regularizer.outer_steps=2", "regularizer.inner_steps=2", "regularizer.ipc=2"],

@@ -91,7 +91,7 @@ def _train_apart(config: Config) -> Tensors:
     """Train with the server of one federation and the clients of another federation."""
     with federation_of(config) as far, federation_of(config) as clients:
         for round in range(1, _ROUNDS + 1):
-            message = sent(far.server.broadcast(round))
+            message = sent(far.server.send(round))
             cohort = _cohort(far, clients, message)
             for update in clients.engine.train(cohort, message):
                 far.server.add(sent(update))
@@ -103,7 +103,7 @@ def _train_among_others(config: Config) -> Tensors:
     """Before each client trains, train another client and discard the update of that client."""
     with federation_of(config) as federation:
         for round in range(1, _ROUNDS + 1):
-            message = federation.server.broadcast(round)
+            message = federation.server.send(round)
             updates: list[Update] = []
             for client, draws in Counter(_cohort(federation, federation, message)).items():
                 _train_in_vain(federation, client, message)

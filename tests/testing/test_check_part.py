@@ -12,6 +12,7 @@ from fedexp.testing import ContractError, check_part
         ["algorithm=fednh"],
         ["algorithm=scaffold"],
         ["loss=moon", "sampler=power_of_choice"],
+        ["compression@download=topk"],
     ],
     ids=" ".join,
 )
