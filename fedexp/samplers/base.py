@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedexp.compatibility.traits import OTHER_START
 from fedexp.core.client_protocol import Client
 from fedexp.core.description import Description
 from fedexp.core.messages import PartUpdate, Tensors
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 500
 """Largest number of clients in a figure of a large population."""
+
+COMPARES_STEPS = {
+    OTHER_START: "this sampler compares clients by how far their weights are from the global "
+    "weights, but this method may start clients from other weights, so the distance is not only "
+    "the client's own step; use sampler=random or sampler=weighted"
+}
+"""The value of ``discourages`` for samplers that take w_k - w^t for the client's local training."""
 
 
 class Sampler(Part):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedexp.compatibility.traits import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
 from fedexp.samplers.angles import angles_between
+from fedexp.samplers.base import COMPARES_STEPS
 from fedexp.samplers.clusters import LinkageOn, ward_tree
 from fedexp.samplers.last_updates import LastUpdates
 
@@ -143,6 +144,8 @@ class Clustered(LastUpdates):
     """
 
     traits = frozenset({DRAWS_BY_SIZE, DRAWS_REPEATEDLY})
+
+    discourages = COMPARES_STEPS
 
     def __init__(
         self,

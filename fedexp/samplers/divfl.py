@@ -15,6 +15,7 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory
 from fedexp.core.token_rows import scored_rows
+from fedexp.samplers.base import COMPARES_STEPS
 from fedexp.samplers.last_updates import LastUpdates
 
 
@@ -98,6 +99,7 @@ class DivFL(LastUpdates):
     ) -> None:
         self.signal, self.greedy = signal, greedy
         self.trains_candidates = signal == "all_updates"
+        self.discourages = COMPARES_STEPS if signal == "last_update" else {}
         self._answers: dict[int, Tensor] = {}
 
     def distance(self, rows: Tensor, columns: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import numpy_generator
 from fedexp.drawing.shown_clients import evenly_spaced
-from fedexp.samplers.base import MOST_SHOWN, Sampler
+from fedexp.samplers.base import COMPARES_STEPS, MOST_SHOWN, Sampler
 from fedexp.samplers.client_clusters import ClientClusters
 from fedexp.samplers.clusters import LinkageOn
 from fedexp.samplers.correlation import spearman
@@ -134,8 +134,10 @@ class HiCS(Sampler):
         self.scale = scale
         self.refresh, self.warm_up_order, self.angle_on = refresh, warm_up_order, angle_on
         self.most_warm_up_rounds = warm_up_rounds
-        if scale == "fixed" and signal in ("auto", "bias", "weight_rowmean"):
-            self.discourages = {SHORTENS_STEPS: _SHORTENED}
+        by_server = signal in ("auto", "bias", "weight_rowmean")
+        self.discourages = COMPARES_STEPS if by_server or angle_on == "head" else {}
+        if scale == "fixed" and by_server:
+            self.discourages = self.discourages | {SHORTENS_STEPS: _SHORTENED}
 
     def setup(self, setting: Setting) -> None:
         """Find the weights from which the clients' signals are computed; set all signals to zero.

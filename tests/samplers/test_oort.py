@@ -172,3 +172,16 @@ def test_the_contract_of_a_part() -> None:
 def test_without_devices_it_is_refused_in_one_line() -> None:
     with pytest.raises(InputError, match="sampler=oort: needs the seconds of simulated devices"):
         plan(compose("sampler=oort"))
+
+
+@pytest.mark.parametrize("local", ["local.epochs=2", "local.steps=3"])
+@pytest.mark.parametrize("method", ["none", "fedrep"])
+def test_expected_seconds_are_those_of_all_phases(method: str, local: str) -> None:
+    federation = federate(*SMALL, f"personalization={method}", local, "local.batch_size=32")
+    clients, devices = list(range(10)), federation.system.devices
+    samples = [federation.engine.schedule.samples(client, 1) for client in clients]
+    nbytes = [federation.server.broadcast(1).nbytes] * 10
+    assert devices is not None
+    assert isinstance(federation.sampler, Oort)
+    expected = devices.seconds(clients, samples, nbytes, nbytes)
+    assert federation.sampler.seconds == pytest.approx(expected)

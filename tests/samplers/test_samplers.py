@@ -4,10 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federations import federate
+from federations import compose, federate
 
 from fedexp.cli.command import config_folder
 from fedexp.core.part import Setting
+from fedexp.runtime.plan import plan
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.random import Random
 from fedexp.samplers.round_robin import RoundRobin
@@ -103,3 +104,21 @@ def test_weighting_by_size_twice_is_warned_of(
 ) -> None:
     federate(*overrides)
     assert ("use aggregator=uniform" in caplog.text) == warned
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warned"),
+    [
+        (["sampler=hics", "algorithm=fedamp"], True),
+        (["sampler=clustered", "algorithm=ifca"], True),
+        (["sampler=divfl", "algorithm=ifca"], True),
+        (["sampler=divfl_released", "algorithm=ifca"], False),  # it compares gradients
+        (["sampler=weighted", "algorithm=fedamp"], False),
+        (["sampler=hics", "algorithm=fedavg"], False),
+    ],
+)
+def test_steps_from_other_weights_are_warned_about(
+    overrides: list[str], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan(compose(*overrides))
+    assert ("may start clients from other weights" in caplog.text) == warned
