@@ -12,14 +12,18 @@ from federations import FEW_STEPS, MATCHING, compose, federate
 from hugging_face_sets import offline, write_saved
 from image_sets import IMAGE_SETS
 from natural_users import PLAY_OPTIONS, SMALL_LSTM, write_femnist, write_play, write_shakespeare
+from partner_options import NEED_BATCH_NORM, PARTNERS
 from tables import tabular_options, write_table
 from torchvision_files import NAMES, WRITE, Name, accept_any_checksum
 from wandb_log import history, run_files
 
 import fedexp
 from fedexp.cli.command import config_folder
+from fedexp.config.launch import Launch
+from fedexp.distributed.wire import decode, encode
 from fedexp.errors import InputError
 from fedexp.papers.published import checked_rows
+from fedexp.runtime.execution import _run_as_rank
 from fedexp.runtime.plan import plan
 from fedexp.state.saved_models import load_weights
 from fedexp.tracking.jsonl import read_metrics
@@ -103,19 +107,6 @@ def image_sets(image_set_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 OF_EXTRAS = ("data=hf", "partition=flwr")
 """Options that need a package that is not installed with fedexp; they have a test of their own."""
 
-BATCH_NORM = [f"{g}={n}" for g in ("algorithm", "personalization") for n in ("fedbn", "silobn")]
-"""Options that need a network with BatchNorm."""
-
-PRESETS = {
-    "loss=mixture": "fedem",
-    "gradient=mixture": "apfl",
-    "personalization=apfl": "apfl",
-    "gradient=moreau": "pfedme",
-    "personalization=pfedme": "pfedme",
-    "personalization=fedetf": "fedetf",
-}
-"""Option -> the algorithm whose other options it needs."""
-
 ALWAYS = [
     each for each in options(*SMALL_GROUPS) + MEASURES + SETS_AT_HAND if each not in OF_EXTRAS
 ]
@@ -128,19 +119,15 @@ def test_every_option_runs_a_tiny_round(
     override: str, tmp_path: Path, image_tree: Path, natural_sets: dict[str, list[str]]
 ) -> None:
     images = ["data=image_folder", f"data.root={image_tree}", r"data.user_pattern='(u\d)'"]
-    needs = {
+    needs = PARTNERS | {
         "data=image_folder": images,
         "partition=natural": images,
         "data=fc100": FEW_SHOT,
         "data=fed_isic": ["data.short_side=8", "data.image_size=8"],
         "partition=legacy_dirichlet": ["data=spiral", "data.subset=120", "partition.min_size=1"],
-        "head=identity": ["model.feature_dim=10"],
-        "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
-        "sampler=oort": ["system=phones"],
-        "+measure=backdoor": ["faults=byzantine", "faults.attack=backdoor"],
         **dict.fromkeys(MATCHING, FEW_STEPS),
-        **{option: [f"algorithm={name}"] for option, name in PRESETS.items()},
-        **{key: [*images[:2], "model=resnet10", "model.norm=batch"] for key in BATCH_NORM},
+        # digits would leave a last batch of one sample
+        **{each: [*images[:2], "model=resnet10", "model.norm=batch"] for each in NEED_BATCH_NORM},
         **natural_sets,
     }
     overrides = [override, *needs.get(override, [])]
@@ -226,6 +213,8 @@ def test_every_experiment_fits_and_runs_a_tiny_round(
     images += ["data.mean=null", "data.std=null", "measure.global.targets=[0.0001]"]
     if "spiral" in override:
         images = []
+    elif "leaderboard/digits" in override:
+        images = ["clients.count=10"]  # a client for each class
     elif "fc100" in override:
         images = [*smaller, *FEW_SHOT, "data.subset=60"]
     elif override in NATURAL:
@@ -245,6 +234,17 @@ def test_a_batch_too_small_for_batchnorm_is_found_before_training(image_tree: Pa
     federate(*single, "model=resnet10", "model.norm=batch")  # 4x4 maps: one sample is enough
     with pytest.raises(InputError, match=r"local\.batch_size=2: the last batch of client 0"):
         federate(*single, "model=torchvision")
+    with pytest.raises(InputError, match=r"local\.batch_size=1: the last batch of client 0"):
+        federate(*single, "local.batch_size=1", "model=torchvision")
+
+
+def test_what_a_rank_returns_can_be_sent_to_the_program_that_started_it(tmp_path: Path) -> None:
+    """FedAMP's message is a different one for each client, which a function makes."""
+    config = compose(*TINY, "algorithm=fedamp", "engine.device=cpu")
+    returned = _run_as_rank(config, tmp_path / "run", Launch([], {}))
+    *_, message = decode(encode(returned), torch.device("cpu"))
+    sent = returned[-1].weights
+    assert all(torch.equal(message.weights[name], weight) for name, weight in sent.items())
 
 
 def test_what_a_run_leaves_behind(tmp_path: Path) -> None:

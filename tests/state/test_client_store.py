@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from federations import compose, federate
+from partner_options import PARTNERS
 
 import fedexp
 from fedexp.cli.command import config_folder
@@ -505,7 +506,7 @@ def test_scaffold_cannot_tell_where_memory_lies(written: list[int]) -> None:
 @pytest.mark.parametrize("option", CLIENT_SIDE)
 def test_what_a_part_remembers_is_its_own(option: str) -> None:
     """A tensor of the resident module would change with the next client, and not on disk."""
-    federation = federate(*SMALL, option)
+    federation = federate(*SMALL, option, *PARTNERS.get(option, []))
     for round in (1, 2):
         list(federation.engine.train([0], federation.server.broadcast(round)))
     module = federation.module
