@@ -84,8 +84,17 @@ class Tuning:
         ]
 
     def one_trial_each(self, jobs: Iterable[Job]) -> list[Job]:
-        """One job of each experiment and method, with all tuned keys overridden, to check them."""
-        return [[*job, *self._grid(algorithm_of(job))[-1]] for job in _rows(jobs)]
+        """One job of each experiment and method, with all tuned keys overridden, for a check.
+
+        Raises InputError if a job fixes a key that is tuned.
+        """
+        found = []
+        for job in _rows(jobs):
+            tuned = self._grid(algorithm_of(job))[-1]
+            if fixed := {*map(override_key, job)} & {*map(override_key, tuned)}:
+                raise InputError(f"{min(fixed)}: is tuned by this contest; leave it out")
+            found.append([*job, *tuned])
+        return found
 
     def finals(self, jobs: Sequence[Job], scores: Sequence[float]) -> list[Job]:
         """The jobs with the chosen settings.

@@ -2,18 +2,18 @@
 
 import numpy as np
 
-from fedexp.compatibility.traits import TAKES_STALE
 from fedexp.samplers.base import Sampler
 
 
 class RoundRobin(Sampler):
     """Chooses clients in the order of their numbers, K in each round; the first follows the last.
 
-    A client that is not available is skipped, and the next available client takes its place.
+    A client that is not available is skipped, and the next available client takes its place. The
+    sampler counts on a cohort of K in each round, so ``coordination=buffered``, which fills only
+    some places, is refused.
     """
 
     takes_tokens = True
-    traits = frozenset({TAKES_STALE})
 
     def select(self, round: int) -> list[int]:
         """Choose the next available clients, ``cohort_size`` of them."""

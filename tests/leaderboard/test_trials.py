@@ -37,6 +37,14 @@ def test_trials_have_a_seed_of_their_own() -> None:
     assert trials[6] == ["experiment=a", "algorithm=fedprox", "regularizer.mu=1", "seed=100"]
 
 
+def test_a_key_that_is_tuned_cannot_be_fixed() -> None:
+    tuning = Tuning.read(NODE)
+    jobs = [["algorithm=fedavg", "regularizer.mu=2"]]
+    assert tuning.one_trial_each(jobs) == [[*jobs[0], "optimizer.lr=0.2"]]
+    with pytest.raises(InputError, match=r"^optimizer\.lr: is tuned by this contest"):
+        tuning.one_trial_each([["algorithm=fedavg", "optimizer.lr=0.4"]])
+
+
 def test_each_budget_takes_the_best_of_its_first_trials() -> None:
     assert [choice([0.5, 0.7, 0.7, 0.9], budget) for budget in (1, 2, 3, 4, 9)] == [0, 1, 1, 3, 3]
     assert choice([math.nan, 0.1], 2) == 1
