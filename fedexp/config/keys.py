@@ -42,7 +42,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """``key=old value`` for each key that changed although ``may_change`` forbids the change."""
+    """Each changed key for which ``may_change`` is false, with its old value: ``key=value``."""
     before, now = flatten(old), flatten(new)
     return [
         f"{key}={before.get(key, '(nothing)')}"

@@ -198,8 +198,9 @@ class Part:
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Server: merge the tensors that the cohort's clients sent for this part.
 
-        The extras of an update are the tensors from ``extract`` and, unless the part has
-        ``summed``, from ``report``. The weights of an update are empty.
+        The extras of an update are the tensors from ``extract`` and ``report``. If ``summed`` is
+        true, the tensors from ``report`` are left out, and ``correct`` gets their sums. The weights
+        of an update are empty.
         """
 
     def server_state(self) -> dict[str, Any]:
@@ -276,7 +277,7 @@ class Part:
         """Figures of the whole run, drawn after its last round.
 
         Args:
-            memories: client -> its memory for this part, if it has one.
+            memories: client -> the client's memory for this part; empty memories are left out.
             about: the dataset's class names and input shape.
         """
         return {}

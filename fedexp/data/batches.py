@@ -70,7 +70,7 @@ class LocalBatches(IterableDataset[Batch]):
         return inputs if self.augment is None else self.augment(inputs, self.draws)
 
     def chunks(self) -> Sequence[Tensor]:
-        """The positions [B] of the B samples of each batch, for each batch of the next epoch."""
+        """For each batch of the next epoch, the positions [B] of its B samples."""
         permutation = torch.randperm(len(self.index), generator=self.order)
         return torch.split(self.index[to_device(permutation, self.index.device)], self.batch_size)
 

@@ -41,12 +41,12 @@ from fedexp.state.client_state import ClientState
 class Vectorized(Engine):
     """Trains clients in stacks: one training step serves all clients of a stack.
 
-    The clients of a stack are sorted by their number of steps, the largest first, so the clients
-    that finish early are its last rows, and these are dropped. If two clients would need different
-    orders in different phases, they are put into different stacks. Each client has its own batches,
-    gradient norm and optimizer state. The weights equal the weights of ``engine=serial``, except
-    for rounding and the random numbers of layers such as dropout. The optimizer must be
-    elementwise, like SGD and Adam.
+    The clients of a stack are sorted by their number of steps, the largest first. So the clients
+    that finish early are the last rows of the stack, and later steps leave these rows out. One
+    order must fit all phases of training: two clients are put into different stacks if each of them
+    has more steps than the other in some phase. Each client has its own batches, gradient norm and
+    optimizer state. The weights equal the weights of ``engine=serial``, except for rounding and the
+    random numbers of layers such as dropout. The optimizer must be elementwise, like SGD and Adam.
 
     The constructor calls the method ``prepare_for_vmap()`` of every layer that has one.
 

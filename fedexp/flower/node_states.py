@@ -14,10 +14,10 @@ _NAME = "round_{:06d}.pt"
 class NodeStates:
     """Stores a client's state after each of its latest rounds.
 
-    With each request the server names the last round whose update it received; the client goes on
-    from its state after that round. So a repeated round starts from the same state, and a round
-    whose update got lost has no effect. States that a checkpoint of the server may still need are
-    kept.
+    Each request names the last round whose update the server received. The client goes on from its
+    own state after that round. So a repeated round starts from the same state, and a round whose
+    update got lost has no effect. An old state is deleted when no checkpoint of the server can need
+    it any more.
 
     Args:
         folder: the folder for the states of one client in one run.

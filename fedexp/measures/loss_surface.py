@@ -80,7 +80,7 @@ class LossSurface(Measure):
         self._local = {}
 
     def observe(self, update: Update) -> None:
-        """Keep the weights of the two accepted updates with the lowest client numbers."""
+        """Keep the update if its client number is one of the two lowest so far in this round."""
         if self.plane == "local":
             kept = sorted({*self._local, update.client})[:2]
             if update.client in kept:

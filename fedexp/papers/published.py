@@ -70,9 +70,9 @@ def published_by(run: Run) -> list[Published]:
 
 
 def merged_rows(runs: Sequence[Run]) -> list[Published]:
-    """The rows of the runs' ``paper:`` lists, without repeats and with the methods of all runs.
+    """Merge the runs' ``paper:`` lists: one row for each table, metric, statistic and overrides.
 
-    A row may have fewer methods in older runs.
+    A row has the values of the methods of all runs, because older runs may have fewer methods.
     """
     found: dict[tuple[str, ...], Published] = {}
     for row in (row for run in runs for row in published_by(run)):

@@ -50,7 +50,7 @@ class APFL(OwnModel):
         self.first_alpha, self.adaptive, self.batch_size = alpha, adaptive, batch_size
 
     def setup(self, setting: Setting) -> None:
-        """Make a persistent buffer for alpha, the share of the own model in the mixture.
+        """Make a persistent buffer for alpha, the share of the client's own model v in the mixture.
 
         ``gradient=mixture`` reads this buffer.
         """

@@ -1,6 +1,6 @@
-"""A table of settings that presets set differently for the compared methods.
+"""A table of config keys that differ between the compared methods without the user's choice.
 
-Such a setting, for example gradient clipping, differs although the runs' overrides do not vary it.
+For example, the presets ``algorithm=...`` of two methods may have different gradient clipping.
 """
 
 from __future__ import annotations

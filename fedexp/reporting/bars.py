@@ -99,7 +99,7 @@ def draw(axes: Axes, series: Sequence[Bars], height: float) -> str:
 
 
 def bar_axes(names: Sequence[str], height: float) -> tuple[Figure, Axes]:
-    """Make axes with room for a bar of ``height`` inches to the right of each name."""
+    """Make axes for horizontal bars, names on the left; each bar has ``height`` inches of space."""
     names = [legible(name, LONGEST_TEXT) for name in names]
     left, width, up = text_width(names, 9) + 0.25, 4.6, height * len(names) + 0.3
     figure = PlainFigure(figsize=(left + width + 0.2, up + 0.65))

@@ -36,16 +36,16 @@ class Replay:
         self._turns = read_turns(folder)
 
     def on(self, system: Mapping[str, Any], targets: Sequence[float]) -> list[dict[str, float]]:
-        """The metrics of the rounds with the simulated time of these devices.
+        """The run's metrics of each round, with ``clock/*`` of the devices of ``system``.
 
-        The metrics ``clock/*`` equal the metrics of a run with these devices, to the digit.
+        The new ``clock/*`` equal the metrics of a run that trains with these devices, to the digit.
 
         Args:
             system: the new ``system`` of the config.
             targets: accuracies of the global model, for ``clock/time_to/<target>``.
 
         Raises:
-            InputError: there are no devices, or they decide how the run trains.
+            InputError: ``system`` has no devices, or the devices decide how the run trains.
         """
         planned = plan(validate({**self._config, "system": dict(system)}))
         _check(planned, self._folder)

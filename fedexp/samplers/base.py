@@ -92,7 +92,7 @@ class Sampler(Part):
         self._selection = selection
 
     def generator(self, purpose: str, round: int) -> np.random.Generator:
-        """A random generator seeded by the run's seed, the purpose, the round and the selection."""
+        """A random generator for this purpose, round and selection of the round (``limit_to``)."""
         later = [self._selection] if self._selection else []
         return numpy_generator(self.seed, purpose, round, *later)
 

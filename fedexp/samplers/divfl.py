@@ -26,9 +26,9 @@ def facility_location(
 
     The cost of a set S of points is sum_i min_{j in S} d_ij. Each step adds the point that lowers
     the cost most. If the costs of several points agree to nine digits, the point with the lowest
-    number is added. Let c be the cost if every distance had the largest value. If each step
-    considers all points, the chosen points reduce c by at least 1 - 1/e of the largest reduction
-    that k points can give (Nemhauser et al., 1978).
+    number is added. Let c be N times the largest distance, and let the gain of a set be c minus its
+    cost. If each step considers all points, the gain of the chosen points is at least 1 - 1/e times
+    the largest gain of any k points (Nemhauser et al., 1978).
 
     Args:
         distances: [N, N], d_ij from point i to point j.
@@ -118,9 +118,10 @@ class DivFL(LastUpdates):
         return self.eligible.tolist() if asks_all else []
 
     def answer(self, client: Client) -> Tensors:
-        """Compute ``update``, [D] float32, by which the client is compared with others.
+        """Compute ``update``, the vector [D] float32 by which clients are compared.
 
-        The vector is the client's gradient, or with ``all_updates`` its change of the D weights.
+        With ``all_updates`` it is the change of the D shared parameters in the client's training.
+        Otherwise it is the client's gradient.
         """
         if self.signal != "all_updates":
             return {"update": self._gradient(client)}

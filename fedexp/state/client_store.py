@@ -19,8 +19,9 @@ class ClientStore:
 
     ``with store.open(client) as state`` gives the state for reading and changing. When the block
     ends, the least recently used states are written to disk until the remaining states fit into the
-    RAM bound. Opening a state reads it back from disk. Open states do not count towards the bound.
-    Other methods that read a state do not move it. An empty state takes no memory.
+    RAM bound. If an opened state is on disk, it is read back. Open states do not count towards the
+    bound. ``memory``, ``memories``, ``private``, ``model`` and ``states`` also read states, but
+    leave a state on disk where it is. An empty state takes no memory.
 
     A state must own its tensors: writing the state to disk ends any sharing of memory with the
     resident module or another state.

@@ -31,11 +31,11 @@ def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None
 
     The rules, in this order:
 
-    1. Two runs with the same seed have the same metrics, tables and figures, because every random
-       draw has a key (``core.randomness``). Metrics ``time/*`` may differ.
+    1. Two runs with the same seed have the same metrics, tables and figures; only metrics
+       ``time/*`` may differ. For this, give every random draw a key (``core.randomness``).
     2. Training gives bit-identical weights with and without the measure.
-    3. A run that is resumed after its first round has the same records as an uninterrupted run,
-       because ``state_dict`` has the state that later rounds need.
+    3. A run that is resumed after its first round has the same records as an uninterrupted run.
+       For this, return the state that later rounds need from ``state_dict``.
     4. If each of two processes observes half of the updates, a measure with a ``contribution``
        returns the same records as in one process, up to rounding.
     5. Each declared headline is measured in at least one round, and is always a finite number.
