@@ -194,10 +194,11 @@ def test_a_folder_that_may_not_be_read_is_named(
 
     if locked == "pets":
         (both / "train").rename(both / "cat")
-    monkeypatch.setattr(os, "scandir", refusing(os.scandir))
-    monkeypatch.setattr(os, "listdir", refusing(os.listdir))
-    with pytest.raises(InputError, match=rf"/{locked}: cannot be read \(Permission denied\)$"):
-        reader(both).describe()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", refusing(os.scandir))
+        patched.setattr(os, "listdir", refusing(os.listdir))
+        with pytest.raises(InputError, match=rf"/{locked}: cannot be read \(Permission denied\)$"):
+            reader(both).describe()
 
 
 @pytest.mark.parametrize(
