@@ -32,6 +32,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("limits", LIMITS, ids=" ".join)
 def test_with_limits_engines_processes_and_kills_give_the_same(
     limits: list[str], tmp_path: Path
