@@ -48,7 +48,8 @@ class Task:
     def train(self, model: nn.Module, client: int) -> None:
         """One client's turn, as a researcher would write it by hand."""
         index = self.clients[client]
-        sgd = torch.optim.SGD(model.parameters(), **self.sgd)
+        lr, momentum, decay = (self.sgd[name] for name in ("lr", "momentum", "weight_decay"))
+        sgd = torch.optim.SGD(model.parameters(), lr, momentum, weight_decay=decay)
         for _ in range(self.epochs):
             for chunk in index[torch.randperm(len(index))].split(self.batch_size):
                 sgd.zero_grad()
