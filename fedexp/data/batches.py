@@ -48,7 +48,7 @@ class LocalBatches(IterableDataset[Batch]):
 
     def steps_in(self, epochs: float) -> int:
         """The number of steps that is nearest to ``epochs`` epochs, at least one."""
-        return max(1, math.floor(epochs * len(self) + 0.5))
+        return nearest_steps(epochs, len(self))
 
     def samples_in(self, steps: int) -> int:
         """The number of samples in ``steps`` batches from the beginning of an epoch."""
@@ -73,6 +73,11 @@ class LocalBatches(IterableDataset[Batch]):
         """For each batch of the next epoch, the positions [B] of its B samples."""
         permutation = torch.randperm(len(self.index), generator=self.order)
         return torch.split(self.index[to_device(permutation, self.index.device)], self.batch_size)
+
+
+def nearest_steps(epochs: float, batches: int) -> int:
+    """The number of steps nearest to ``epochs`` epochs of ``batches`` batches, at least one."""
+    return max(1, math.floor(epochs * batches + 0.5))
 
 
 def joined(clients: Sequence[LocalBatches]) -> Sequence[LocalBatches]:

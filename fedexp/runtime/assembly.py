@@ -1,6 +1,5 @@
 """Builds a federation from a checked plan and its data."""
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -24,6 +23,7 @@ from fedexp.core.part import Setting, TensorStore
 from fedexp.core.randomness import seeded
 from fedexp.core.server import Server
 from fedexp.core.sockets import Head
+from fedexp.data.batches import nearest_steps
 from fedexp.data.federated import FederatedData
 from fedexp.data.server_samples import draw_samples
 from fedexp.distributed.placement import Placement
@@ -275,7 +275,7 @@ def _expected_samples(plan: Plan, sizes: np.ndarray) -> np.ndarray:
     batches = np.ceil(sizes / local.batch_size).astype(np.int64).clip(1)
     in_epoch, places = np.unique(batches, return_inverse=True)
     steps = [
-        sum(max(1, math.floor(phase.epochs * count + 0.5)) for phase in phases(local.steps / count))
+        sum(nearest_steps(phase.epochs, count) for phase in phases(local.steps / count))
         for count in in_epoch.tolist()
     ]
     expected: np.ndarray = np.array(steps)[places] * np.minimum(local.batch_size, sizes)
@@ -303,13 +303,19 @@ def _global_head(head: Head, round: int) -> Functional:
     return functional_head(head, Message(round, {}, {"head": head.broadcast(round)}))
 
 
+def _ends_with_one(samples: np.ndarray, batch_size: int) -> np.ndarray:
+    """Whether the last batch of an epoch of ``samples`` samples, not 0, holds one sample."""
+    found: np.ndarray = (samples > 0) & (samples % batch_size == 1 % batch_size)
+    return found
+
+
 def _check_last_batches(plan: Plan, data: FederatedData) -> None:
     """Raise InputError if some batch has one sample and the model has BatchNorm that needs more."""
-    size, sizes = plan.config.local.batch_size, data.sizes.numpy()
-    single = np.flatnonzero((sizes > 0) & ((sizes - 1) % size == 0)).tolist()
+    size = plan.config.local.batch_size
+    single = np.flatnonzero(_ends_with_one(data.sizes.numpy(), size)).tolist()
     if plan.sockets.personalization.tuning():
         held_out = data.held_out_clients.values()
-        single += [each.client for each in held_out if (each.num_samples - 1) % size == 0]
+        single += [n.client for n in held_out if _ends_with_one(np.array(n.num_samples), size)]
     if single and not trains_on_one(plan.backbone, plan.description.input_shape):
         raise InputError(
             f"local.batch_size={size}: the last batch of client {single[0]} would hold one sample, "
