@@ -33,6 +33,7 @@ from fedexp.data.partition_table import write_partition
 from fedexp.drawing.data_figure import pixels
 from fedexp.federation import Federation
 from fedexp.measures.partition import partition_picture
+from fedexp.runtime.training import restore
 from fedexp.state.checkpoints import Checkpoints
 from fedexp.state.run_folder import METRICS, PARTITION
 
@@ -113,7 +114,9 @@ def measure(method: str, clients: int, rounds: int) -> dict[str, Any]:
         del federation
         with clock.span("resume"):
             again = federate(method, clients, rounds, folder)
-            restore(again, checkpoints)
+            saved = checkpoints.latest()
+            assert saved is not None
+            restore(again, saved)
         again.run_round(rounds)
         same = all(torch.equal(final[n], again.server.weights[n]) for n in final)
     return {
@@ -125,19 +128,6 @@ def measure(method: str, clients: int, rounds: int) -> dict[str, Any]:
         "resumed_to_the_bit": same,
         **clock.medians(),
     }
-
-
-def restore(federation: Federation, checkpoints: Checkpoints) -> None:
-    saved = checkpoints.latest()
-    assert saved is not None
-    saved.restore(
-        federation.server,
-        federation.measures,
-        federation.coordination,
-        federation.store,
-        federation.module.device,
-        federation.placement.local_clients,
-    )
 
 
 def ratios(rows: list[dict[str, Any]]) -> dict[str, float]:

@@ -34,7 +34,7 @@ def train(
     saves, done = config.checkpoint.keep > 0, 0
     with closing(federation.store):
         if run.checkpoint:
-            _restore(federation, run.checkpoint)
+            restore(federation, run.checkpoint)
             clock.add(run.checkpoint.seconds)
             done = run.checkpoint.round
         announce = federation.ranks.is_first
@@ -44,7 +44,7 @@ def train(
     return last, save_or_stop.stopped
 
 
-def _restore(federation: Federation, checkpoint: Checkpoint) -> None:
+def restore(federation: Federation, checkpoint: Checkpoint) -> None:
     """Restore the checkpoint; every process restores its own clients."""
     checkpoint.restore(
         federation.server,
