@@ -8,13 +8,12 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedexp.errors import InputError
 from fedexp.leaderboard.figures import gains_map, ranks_by_budget
 from fedexp.leaderboard.page import METRICS, budgets_of, cells_of, page
 from fedexp.leaderboard.results import chosen
 from fedexp.leaderboard.standings import standings
 from fedexp.reporting.csv import csv
-from fedexp.state.atomic import write_atomically
+from fedexp.reporting.files import write_contents
 
 RESULTS, PAGE = "leaderboard.csv", "leaderboard.md"
 
@@ -29,12 +28,7 @@ def write(results: pd.DataFrame, folder: Path) -> list[Path]:
     text = "\n\n".join(["# Leaderboard", page(results), *names])
     contents = {RESULTS: csv(results), PAGE: f"{text}\n".encode()}
     contents |= {f"{name}.png": _png(figure) for name, _, figure in drawn}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            write_atomically(folder / name, content)
-    except OSError as error:
-        raise InputError(f"--to {folder}: cannot be written ({error.strerror})") from None
+    write_contents(contents, folder)
     return [folder / name for name in contents]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedexp.errors import InputError
@@ -56,14 +56,18 @@ def write(
         contents |= {
             f"{name}.csv": csv(frame) for name, frame in report.frames.items() if not frame.empty
         }
+    write_contents(contents, folder)
+    return [folder / name for name in contents if not name.startswith("figures/")]
+
+
+def write_contents(contents: Mapping[str, bytes], folder: Path) -> None:
+    """Write files, name in ``folder`` -> content. Raises InputError if one cannot be written."""
     try:
-        if drawn:
-            (folder / "figures").mkdir(exist_ok=True)
         for name, content in contents.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(folder / name, content)
     except OSError as error:
         raise InputError(f"--to {folder}: cannot be written ({error.strerror})") from None
-    return [folder / name for name in contents if not name.startswith("figures/")]
 
 
 def _latex(report: Report) -> str:
