@@ -86,7 +86,8 @@ class Features(Measure):
         models = list(found.values())
         if self.global_model:
             of_global = _features("global model", after.global_model(), after, index)
-            models = [each for each in (of_global,) if _is_finite(each)] + models
+            if _is_finite(of_global):
+                models.insert(0, of_global)
         if not (models and after.ranks.is_first):
             return Measured()
         data = after.data
