@@ -47,10 +47,11 @@ def page(results: pd.DataFrame) -> str:
     """All tables as Markdown, and the numbers of runs."""
     trials = int((results["trial"] > 0).sum())
     finals = len(results) - trials
+    tuned = f"trials: {trials}; runs with the chosen settings" if trials else "runs"
     hours = results["seconds"].sum() / 3600
     head = (
-        f"Cells: {len(cells_of(results))}; methods: {results['method'].nunique()}; trials: "
-        f"{trials}; runs with the chosen settings: {finals}; hours of training: {hours:.1f}.\n"
+        f"Cells: {len(cells_of(results))}; methods: {results['method'].nunique()}; {tuned}: "
+        f"{finals}; hours of training: {hours:.1f}.\n"
     )
     return "\n".join([head, *map(markdown, tables(results))])
 
@@ -63,8 +64,10 @@ def _accuracies(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table
     for method in [*ranks.index, *sorted(set(frame["method"]) - set(ranks.index))]:
         texts = [_accuracy(found.get((cell, method))) for cell in cells]
         rows.append([method, f"{ranks[method]:.1f}" if method in ranks else "", *texts])
-    notes = ["Mean ± standard deviation over seeds; after trials, with the best setting.", STAR]
-    notes.append("The interval is of the paired differences to fedavg, seed by seed.")
+    notes = ["One seed: no deviations and no intervals."]
+    if (frame["seeds"] > 1).any():
+        notes = ["Mean ± standard deviation over seeds; after trials, with the best setting.", STAR]
+        notes.append("The interval is of the paired differences to fedavg, seed by seed.")
     return Table(_title(metric), ["method", "mean rank", *cells], rows, notes=notes)
 
 

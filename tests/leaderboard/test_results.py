@@ -7,6 +7,7 @@ from run_files import write_run
 
 from fedexp.errors import InputError
 from fedexp.leaderboard.files import write
+from fedexp.leaderboard.page import page
 from fedexp.leaderboard.results import read_results
 
 SWEEP = "hydra: {sweeper: {tune: {seed: null, budgets: [], common: {}, own: {}}}}"
@@ -40,3 +41,11 @@ def test_a_contest_without_fedavg_has_a_page_without_gains(tmp_path: Path) -> No
     sweep = write_sweep(tmp_path / "1", "algorithm=fedprox", "algorithm=fednh")
     written = write(read_results([sweep])[0], tmp_path / "to")
     assert [path.name for path in written] == ["leaderboard.csv", "leaderboard.md"]
+
+
+def test_the_page_of_one_seed_has_no_deviations_and_no_intervals(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "1", "algorithm=fedavg", "algorithm=fednh")
+    text = page(read_results([sweep])[0])
+    assert text.startswith("Cells: 1; methods: 2; runs: 2; hours of training: ")
+    assert "One seed: no deviations and no intervals." in text
+    assert "±" not in text
