@@ -1,4 +1,4 @@
-"""Start of the ``fedexp`` command: prints a line before anything slow is imported."""
+"""Start of the ``fedexp`` command; in a terminal it prints a line before the slow imports."""
 
 import sys
 from importlib.metadata import version

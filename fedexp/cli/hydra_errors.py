@@ -24,11 +24,11 @@ _FURTHER_ADVICE = ("\nConfig search path", "\nSee https", "\nTo append to your c
 
 @contextmanager
 def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
-    """Turn Hydra's errors about ``overrides`` into InputErrors with Hydra's words in one line.
+    """Turn Hydra's errors about ``overrides`` into InputErrors of one line.
 
     Args:
         overrides: the overrides on the command line.
-        folder: the config tree, for suggesting the right spelling of a key.
+        folder: the config tree, for suggesting keys and options.
     """
     try:
         yield

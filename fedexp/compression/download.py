@@ -80,7 +80,7 @@ class CompressingServer(Server):
         return replace(message, weights=self._held, readdress=sized)
 
     def sent_to(self, clients: Collection[int]) -> None:
-        """Note that these clients have downloaded the message of the round."""
+        """Record that these clients have downloaded the message of the round."""
         self._downloaded = self._downloaded.clone()  # the message still uses the old tensor
         self._downloaded[list(clients)] = self._encoded_bytes
 

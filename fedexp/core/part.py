@@ -122,13 +122,14 @@ class Setting:
         return self.count_classes(clients)
 
     def all_class_counts(self, wanted: str) -> Tensor:
-        """``class_counts`` of all clients.
+        """The class counts [N, C] of all clients; unknown counts are asked of the clients.
 
         Args:
             wanted: the config key and value that needs the counts, for the error message.
 
         Raises:
-            InputError: the classes are not counted.
+            InputError: the clients are drawn on demand, so that their classes are not counted, or
+                a client does not answer.
         """
         if self.class_counts is None and self.count_all is not None:
             return self.count_all()

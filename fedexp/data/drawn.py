@@ -111,7 +111,7 @@ class DrawnData(FederatedData):
 
     @property
     def counted(self) -> Tensor:
-        """Numbers of the n clients with a test split and known class counts, [n] int64."""
+        """The n clients with a test split and known class counts: client numbers [n], ascending."""
         return torch.from_numpy(self._counted)
 
     @property

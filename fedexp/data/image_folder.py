@@ -43,8 +43,8 @@ class ImageFolder(Source):
             training images.
 
     Raises:
-        InputError: the constructor raises it if an argument is invalid, ``describe`` if there are
-            no such folders, ``load`` if an image is damaged or has another size.
+        InputError: the constructor raises it if an argument is invalid, ``describe`` and ``load``
+            if the folders, an image or the user in a path does not fit.
     """
 
     root: Path

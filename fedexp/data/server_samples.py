@@ -18,7 +18,7 @@ def draw_samples(data: FederatedData, purpose: str, count: int, balanced: bool) 
         purpose: a name for the draw, which depends on this name and on the run's seed.
         count: n, the number of samples; if there are fewer samples, all are drawn.
         balanced: whether the classes' numbers of drawn samples differ by at most one. If a class
-            has too few samples, all of them are drawn.
+            has too few samples, all of them are drawn, and more of the other classes.
 
     Returns:
         The inputs of the model [n, *input_shape], and the targets.

@@ -97,7 +97,7 @@ class PerClientOptimizer(StackedOptimizer):
     Args:
         stack: the clients.
         grad_clip: largest norm of each row's gradient; None: no clipping.
-        memories: for each row, the client's optimizer state from its last round.
+        memories: for each row, the kept optimizer state of its client; empty if there is none.
     """
 
     def __init__(self, stack: Stack, grad_clip: float | None, memories: Sequence[Memory]) -> None:

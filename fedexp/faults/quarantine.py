@@ -72,7 +72,7 @@ class Quarantine:
         return Contribution(items=list(zip(self.clients, self._reasons, strict=True)))
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[tuple[int, str]]]) -> None:
-        """Add the clients whose updates the other processes refused."""
+        """Add to ``clients`` the clients whose updates the other processes refused."""
         for client, reason in chain(*items):
             if client not in self.clients:
                 self._leave_out(client, reason)

@@ -46,7 +46,10 @@ class NodesEngine(Engine):
         self._oldest_checkpoint, self._forgets = oldest_checkpoint, forgets
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
-        """Yield the updates in the cohort's order; clients that do not answer are left out."""
+        """Yield the updates in the cohort's order.
+
+        A client is left out, with a warning, if it does not answer or its reply is refused.
+        """
         draws = Counter(cohort)
         purpose = f"round {message.round}"
         self.nodes.gather(list(draws), purpose)

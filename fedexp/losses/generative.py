@@ -33,7 +33,7 @@ def distillation(logits: Tensor, teacher_logits: Tensor) -> Tensor:
         teacher_logits: the teacher's logits [B, C].
 
     Returns:
-        The divergences [B]. An excluded class (logit -inf) has probability 0 and adds 0.
+        The divergences [B]. A class that both exclude (logit -inf) adds 0.
     """
     # The least finite number replaces -inf: -inf minus -inf would be NaN.
     student, teacher = (

@@ -53,7 +53,7 @@ class AfterRound:
 
     @property
     def is_last(self) -> bool:
-        """Whether this round is the last round of the run."""
+        """Whether this round is round T, the last planned round."""
         return self.round == self.rounds
 
     @property

@@ -33,7 +33,7 @@ class Times:
         return list(map(_name, self.targets))
 
     def after(self, time: RoundTime, accuracy: float | None) -> dict[str, float]:
-        """The metrics ``clock/*`` after a round.
+        """Record the targets that this round reached; return the metrics ``clock/*`` of times.
 
         Args:
             time: the simulated time of the round.

@@ -41,7 +41,7 @@ def reads_initial_weights() -> bool:
 def load_weights(network: nn.Module, weights: str, name: str, replaced: Sequence[str]) -> None:
     """Copy weights into ``network``, except into replaced layers.
 
-    If the network is on PyTorch's meta device, this only checks that the file exists and fits.
+    If the network is on PyTorch's meta device, the file is only checked, and downloaded if needed.
 
     Args:
         network: a torchvision network; its parameters and buffers have torchvision's names.

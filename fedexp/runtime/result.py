@@ -37,7 +37,7 @@ class RunResult:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """One row per round, as in ``metrics.jsonl``."""
+        """A row for each round and a column for each metric; NaN where it was not measured."""
         return as_frame(self.lines)
 
     @cached_property

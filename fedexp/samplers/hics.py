@@ -203,7 +203,10 @@ class HiCS(Sampler):
         return self.gamma_0 * max(0.0, 1 - round / self.rounds)
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """Compute the client's signal from its sent weights, and its head's update if needed."""
+        """Compute the client's signal [C] from its sent weights, if they contain the signal.
+
+        With ``angle_on=head``, the result also has the update of the head's weights as one vector.
+        """
         found = self.source.extract(weights, current)
         if self.head_names:
             found["head_update"] = flat_update(weights, current, self.head_names)
@@ -218,8 +221,10 @@ class HiCS(Sampler):
     def metrics(self) -> dict[str, float]:
         """The number of clusters, and a measure of how good the estimated entropies are.
 
-        ``sampler/entropy_spearman`` is the rank correlation between the estimated and the true
-        label entropies. A real server would not know the true entropies.
+        ``sampler/clusters`` is absent in rounds without clustering. ``sampler/entropy_spearman`` is
+        the rank correlation between the estimated and the true label entropies of the clients
+        chosen so far; it is absent if it is undefined. A real server would not know the true
+        entropies.
         """
         found = {}
         if self._clusters_found is not None:
