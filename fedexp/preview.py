@@ -11,7 +11,10 @@ from fedexp.config.composed import to_dict
 
 
 def main() -> None:
-    """The ``fedexp-partition`` command; it takes all overrides of ``fedexp``."""
+    """The ``fedexp-partition`` command, which shows each client's class counts and trains nothing.
+
+    It takes all overrides of ``fedexp``.
+    """
     run_command(job)
 
 

@@ -41,7 +41,7 @@ class Median(Coordinatewise):
     """The coordinate-wise median (Yin et al., Def. 1); for an even K the mean of the middle two."""
 
     def statistic(self, values: Tensor) -> Tensor:
-        """The median."""
+        """The median of sorted ``values``."""
         low, high = values[(len(values) - 1) // 2], values[len(values) // 2]
         return (low + high) / 2
 
@@ -59,7 +59,7 @@ class TrimmedMean(Coordinatewise):
         self.trim = trim
 
     def statistic(self, values: Tensor) -> Tensor:
-        """The mean of the values that remain after trimming."""
+        """The mean of sorted ``values`` without the smallest and the largest ones."""
         out = rounded_down(self.trim, len(values))
         kept = values[out : len(values) - out]
         return kept.mean(dim=0, dtype=torch.float64).to(values.dtype)

@@ -1,4 +1,4 @@
-"""The base of aggregators that compute the global step from the clients' whole step vectors."""
+"""The base of aggregators that compare whole steps of clients, not each coordinate by itself."""
 
 from collections.abc import Sequence
 

@@ -52,7 +52,7 @@ def minutes(config: DictConfig) -> float | None:
 
 
 def is_multirun(arguments: Sequence[str]) -> bool:
-    """Whether ``-m`` is among the arguments."""
+    """Whether ``-m`` or ``--multirun`` is among the arguments, abbreviated or not."""
     return any(map(_is_flag, arguments))
 
 

@@ -26,7 +26,10 @@ def is_below(key: str, groups: Iterable[str]) -> bool:
 
 
 def may_change(key: str) -> bool:
-    """Whether a resumed run may change this key: ``rounds``, or a key in RECORDS or COSTS."""
+    """Whether a resumed run may change this key.
+
+    It may change ``rounds``, and keys in or below RECORDS and COSTS.
+    """
     return is_below(key, ("rounds", *RECORDS, *COSTS))
 
 

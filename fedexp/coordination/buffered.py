@@ -37,7 +37,8 @@ class Buffered(Coordination):
     current model until K clients are in flight again. A client that is in flight, or has an update
     in the buffer, is not chosen. So a buffer has at most one update of each client. If too few
     other clients are left, fewer than K clients are in flight. If no client is in flight any more,
-    the server steps with fewer than M updates.
+    the server waits for one to become available. If that never happens, it steps with fewer than M
+    updates.
 
     A client that starts from the global weights w^tau sends its trained weights w_k. If they arrive
     when the global weights are w^t, they are replaced by w^t + s (w_k - w^tau). The weight s

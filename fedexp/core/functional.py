@@ -32,10 +32,11 @@ def functional(client: Client, message: Message) -> Functional:
 
 
 def functional_head(head: Head, message: Message) -> Functional:
-    """The head of ``message``'s global model as a function of weights and features z [B, d].
+    """The head as a function of weights and features z [B, d].
 
-    The head is in eval mode and in the state that ``receive`` sets. Weights have the names of
-    ``ClientModule.weights``; backbone weights are ignored. A call does not change ``head``.
+    The head is in eval mode and in the state that ``receive`` sets after this message. Weights have
+    the names of ``ClientModule.weights``; backbone weights are ignored, and absent weights are
+    those of ``head``. A call does not change ``head``.
     """
     derived = _received(head, message)
 

@@ -49,7 +49,11 @@ class AppendedBatches(LocalBatches):
         return [torch.cat(pair) for pair in zip(chunks, appended, strict=True)]
 
     def gather(self, index: Tensor) -> Batch:
-        """The batch of the B samples at the positions ``index`` [B]; appended samples come last."""
+        """The batch of the B samples at the positions ``index`` [B].
+
+        Appended sample j has the position ``len(samples) + j``. In the batch the appended samples
+        come last.
+        """
         is_appended = index >= len(self.samples)
         inputs, labels = super().gather(index[~is_appended])
         own = index[is_appended] - len(self.samples)

@@ -86,7 +86,13 @@ def tokens(key: str, part: Any, name: str, length: int | None) -> list[np.ndarra
 
 
 def array(key: str, part: Any, name: str) -> np.ndarray:
-    """Read uint8 arrays as images [n, channels, height, width], others as [n, ...] float32."""
+    """Read the column ``name`` of the dataset ``part`` as an array.
+
+    Other numbers than uint8 become [n, ...] float32. uint8 values are images: the result is uint8
+    [n, channels, height, width]. In the column the channels may come last, or be absent (grey).
+
+    Raises InputError if the values cannot be read so; the message begins with ``key``.
+    """
     values = dense(key, part, name)
     if values.dtype != np.uint8:
         return as_float32(key, values)

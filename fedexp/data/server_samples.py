@@ -1,4 +1,4 @@
-"""Samples that a server itself holds, such as the trusted root dataset of a robust aggregator."""
+"""Copies of clients' training samples for the server, such as FLTrust's trusted root dataset."""
 
 import numpy as np
 import torch

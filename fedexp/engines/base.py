@@ -65,10 +65,10 @@ class Engine:
         raise NotImplementedError
 
     def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
-        """Ask clients for the sampler: yield (client, the client's ``Sampler.answer``).
+        """Ask clients on behalf of the sampler: yield (client, the client's ``Sampler.answer``).
 
-        A client answers with the global model, or with a model that it trains for the answer alone
-        if the sampler has ``trains_candidates``.
+        A client computes the answer with the model that it receives. If the sampler has
+        ``trains_candidates``, the client first trains this model, only for the answer.
         """
         if not clients:
             return

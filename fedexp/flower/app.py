@@ -38,7 +38,7 @@ class App:
 
     @property
     def content(self) -> str:
-        """The content of ``FILE``."""
+        """The app as JSON text, for the file ``FILE``."""
         values = vars(self) | {"config": self.config.model_dump(mode="json")}
         kept = {name: values[name] for name in ("config", "own_data", "choices", "overrides")}
         return json.dumps(kept, indent=1, sort_keys=True) + "\n"

@@ -32,7 +32,16 @@ class NodeConfig:
 
 
 def node_config(values: Mapping[str, Any], own_data: bool) -> NodeConfig:
-    """Check the node's settings. Raises InputError."""
+    """Read the node's settings.
+
+    Args:
+        values: the values of ``--node-config``.
+        own_data: whether the node reads a dataset of its own. Then ``client`` is the number of its
+            client; otherwise ``partition-id`` is.
+
+    Raises:
+        InputError: the number is missing, or is no integer.
+    """
     key = "client" if own_data else "partition-id"
     client = values.get(key)
     if type(client) is not int:

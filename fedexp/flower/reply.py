@@ -49,7 +49,11 @@ def pack_introduction(app: str, about: Introduction) -> RecordDict:
 
 
 def read_introduction(content: RecordDict, app: str) -> Introduction:
-    """Inverse of ``pack_introduction``. Raises RefusedError."""
+    """Inverse of ``pack_introduction``; ``app`` is the server's ``App.version``.
+
+    Raises RefusedError if the node refused the request, runs another app, or does not say which
+    client it has.
+    """
     check_reply(content, app)
     head = content.config_records[HEAD]
     values = [head.get(name) for name in ("client", "samples", "dataset")]
@@ -126,7 +130,10 @@ def pack_tensors(app: str, tensors: Tensors) -> RecordDict:
 
 
 def read_tensors(content: RecordDict, app: str) -> Tensors:
-    """Inverse of ``pack_tensors``. Raises RefusedError."""
+    """Inverse of ``pack_tensors``; ``app`` is the server's ``App.version``.
+
+    Raises RefusedError if the node refused the request, runs another app or sent no tensors.
+    """
     check_reply(content, app)
     if "tensors" not in content.array_records:
         raise RefusedError("sent no tensors")

@@ -131,7 +131,10 @@ class AdaptedHead(Head):
             self.included.copy_(counts > 0)
 
     def adapted(self, logits: Tensor) -> Tensor:
-        """``logits`` [B, C] times the client's factors Phi_k(c); -inf for excluded classes."""
+        """``logits`` [B, C] times the client's factors Phi_k(c).
+
+        With ``missing=exclude``, the logits of classes that the client lacks become -inf.
+        """
         return torch.where(self.included, self.phi * logits, -torch.inf)
 
     def _adaptation(self, counts: Tensor) -> Tensor:

@@ -44,7 +44,10 @@ def mean_and_covariance(sums: Tensor, count: float) -> tuple[Tensor, Tensor]:
 
 
 def gaussian_features(mean: Tensor, covariance: Tensor, count: int, draw: Generator) -> Tensor:
-    """Draw features [count, d] from N(mean, covariance); the covariance may be singular."""
+    """Draw features [count, d] from N(mean, covariance), all float64.
+
+    The covariance may be singular. ``draw`` is a generator of the CPU.
+    """
     # The symmetric root is, unlike the eigenvectors, a continuous function of the covariance.
     values, vectors = torch.linalg.eigh(covariance)
     root = vectors * values.clamp(min=0).sqrt() @ vectors.T

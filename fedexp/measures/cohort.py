@@ -1,4 +1,4 @@
-"""The mean accuracy of the personal models of a round's cohort."""
+"""The mean accuracy of the personal models of the clients whose updates a round accepted."""
 
 from collections.abc import Mapping
 

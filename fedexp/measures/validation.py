@@ -14,7 +14,7 @@ class Validation(Measure):
     """``validation/accuracy`` and ``validation/loss`` of the global model.
 
     Both are measured on the samples that all clients together hold out (``data.validation``).
-    Without such samples nothing is measured.
+    Nothing is measured without such samples, or without a global model.
 
     Args:
         every: rounds between measurements; the last round is always measured.

@@ -37,7 +37,7 @@ class LevelSequential(nn.Sequential):
     """A Sequential that collects the levels of its modules, in order."""
 
     def forward_levels(self, inputs: Tensor) -> tuple[Tensor, Levels]:
-        """Compute the output of the last module and the levels of all modules."""
+        """Compute the output of the last module, and the levels of the modules that have levels."""
         output: Tensor = inputs
         levels: Levels = ()
         for module in self:

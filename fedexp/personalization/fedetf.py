@@ -1,4 +1,4 @@
-"""FedETF: the classifier is fixed in local training and is tuned for personal models."""
+"""FedETF: the classifier is fixed in local training; a personal model is tuned as a whole."""
 
 from collections.abc import Sequence
 from types import MappingProxyType

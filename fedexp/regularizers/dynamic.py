@@ -155,7 +155,7 @@ class Dynamic(Regularizer):
         return {}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """Return the mean of the cohort's models plus the population's mean drift."""
+        """Update the population's mean drift, and return ``merged`` plus this drift."""
         if self.alpha == 0:
             return merged
         step = {name: merged[name] - current[name] for name in self.start}

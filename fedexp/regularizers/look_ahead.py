@@ -30,7 +30,7 @@ class StepMatching:
     Attributes:
         names: the parameters whose step is matched.
         lag: m, the number of received models between w^(t-m) and w^t.
-        wait: number of received models to skip after the first for which w^(t-m) exists.
+        wait: number of received models to skip, beginning with the first for which w^(t-m) exists.
         step_size: initial size of the inner steps.
         update_every: number of received models from one learning of D~ to the next. If None, D~ is
             learned only once.

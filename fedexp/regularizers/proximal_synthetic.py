@@ -56,7 +56,7 @@ class ProximalSynthetic(Proximal):
         mu: strength of the pull to w^t.
         lag: m, the number of rounds between w^(t-m) and w^t. ``Trajectory`` has details on this and
             the following arguments.
-        wait: rounds to skip after the first round for which w^(t-m) exists.
+        wait: rounds to skip, beginning with the first for which w^(t-m) exists.
         ipc: images of each class in D~.
         init: the initial D~.
         outer_steps: H, updates of D~ and of the step size in a round.

@@ -65,8 +65,8 @@ class Trajectory(Regularizer):
     Args:
         side: the side that learns D~.
         lag: m, the number of rounds between the models w^(t-m) and w^t.
-        wait: rounds to skip after the first round for which w^(t-m) exists. With 1 the pull acts
-            in rounds t > m, where the first round is t = 0, as in the paper's Algorithm 2.
+        wait: rounds to skip, beginning with the first for which w^(t-m) exists. With 1 the pull
+            acts in rounds t > m, where the first round is t = 0, as in the paper's Algorithm 2.
         ipc: number of images of each class in D~. Their labels are not learned.
         init: a client's initial D~. With ``images`` (paper) the classes that the client holds get
             images of the client, drawn with replacement, and the other classes get noise.

@@ -74,8 +74,8 @@ def curve_figures(
         metric: the metric, such as ``global/accuracy``.
         smoothed: whether to smooth each run's curve.
         targets: accuracies that are drawn as thin lines, if ``metric`` is the global accuracy.
-        deviation: the metric that gives the width of the band, such as a deviation over clients;
-            None for the deviation over the runs.
+        deviation: the metric that gives half the width of the band, such as a deviation over
+            clients; None for the deviation over the runs.
         against: the horizontal axis, a key of ``AXES``.
 
     Returns:

@@ -96,7 +96,11 @@ def order_metrics(metrics: Sequence[str]) -> list[str]:
 
 
 def number(value: float, metric: str) -> str:
-    """A value in the metric's format, such as 0.1234 (accuracy), 12 (rounds) or 1.2 MB (bytes)."""
+    """A value as text: with four decimals, or ``diverged`` if it is not finite.
+
+    Costs of a target have their own units: 12 (``rounds_to``), 1.2 MB (``bytes_to``) and 3.4 s
+    (``seconds_to``).
+    """
     if not math.isfinite(value):
         return "diverged"
     if metric.startswith((ROUNDS_TO, SMOOTHED_ROUNDS_TO)):

@@ -55,7 +55,7 @@ def sections(report: Report) -> list[Section]:
 
 
 def grouping(report: Report) -> list[str]:
-    """W&B's names of the keys of the labels, such as ``config.choices.algorithm``."""
+    """The keys in which the runs differ, in W&B's names, such as ``config.choices.algorithm``."""
     groups = {key for run in report.runs for key in run.choices}
     return [f"config.choices.{k}" if k in groups else f"config.{k}" for k in report.keys]
 

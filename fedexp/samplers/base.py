@@ -92,7 +92,11 @@ class Sampler(Part):
         self._selection = selection
 
     def generator(self, purpose: str, round: int) -> np.random.Generator:
-        """A random generator for this purpose, round and selection of the round (``limit_to``)."""
+        """A random generator for this purpose and round.
+
+        If a round selects clients several times, each selection has its own generator; see
+        ``limit_to``.
+        """
         later = [self._selection] if self._selection else []
         return numpy_generator(self.seed, purpose, round, *later)
 

@@ -37,7 +37,7 @@ class Availability:
     def next_arrival(self, now: float, clients: np.ndarray) -> float:
         """The first time after ``now`` at which one of ``clients`` [n] may become available.
 
-        None of these clients is available at ``now``. Raises InputError if there is no such time.
+        None of these clients is available at ``now``. The result is infinite if they never will be.
         """
         raise NotImplementedError
 

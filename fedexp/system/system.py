@@ -1,5 +1,6 @@
 """The simulated time of a run: the clients' devices, and a clock that adds up the rounds."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -89,7 +90,8 @@ class System:
     ) -> np.ndarray | None:
         """Which of ``clients`` [n] can be chosen now: bool [n], or None for all of them.
 
-        If no client can be chosen, the clock first advances to the next arrival.
+        If no client can be chosen, the clock first advances to the next arrival. If only busy
+        clients will ever be available, no client can be chosen.
 
         Args:
             clients: the clients with data.
@@ -97,7 +99,7 @@ class System:
             waits: whether the clock may advance.
 
         Raises:
-            InputError: no client ever arrives.
+            InputError: no client ever arrives, and none is busy.
         """
         if self._availability.is_always and not busy:
             return None
@@ -108,7 +110,12 @@ class System:
             present: np.ndarray = self._availability.present(self.now)[clients] & free
             if present.any() or not waits or not free.any():
                 return present
-            self.now = self._availability.next_arrival(self.now, clients[free])
+            arrival = self._availability.next_arrival(self.now, clients[free])
+            if math.isinf(arrival) and busy:
+                return present
+            if math.isinf(arrival):
+                raise InputError("availability: no client with data is ever available")
+            self.now = arrival
         raise InputError(
             f"availability: no client with data became available up to {self.now:g} seconds of "
             "simulated time; make clients available more often"

@@ -122,7 +122,7 @@ class History(Tracker):
             self.log(record)
 
     def log(self, record: Record) -> None:
-        """Append the metrics of one round."""
+        """Append the metrics of one round, and its line of ``metrics.jsonl``."""
         if record.metrics:
             self.metrics.append(record.metrics)
             self.lines.append(line(record))

@@ -1,5 +1,7 @@
 """Federations with a buffer against FedAvg, against a plain loop, and between engines."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -180,6 +182,19 @@ def test_clients_start_only_while_they_are_available() -> None:
     federation.select = noted  # type: ignore[method-assign]
     trained(federation, rounds=8)
     assert len(starts) >= 8
+
+
+def test_the_server_steps_with_fewer_updates_if_nobody_else_will_be_available(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text("client,from,to\n1,0,9000\n3,0,9000\n")
+    options = ["coordination.buffer=3", "availability=trace", f"availability.file={file}"]
+    federation = buffered(*options)
+    for round in (1, 2):
+        turns = federation.run_round(round).logs["turns"]
+        outcomes = zip(turns["client"], turns["outcome"], strict=True)
+        assert sorted(client for client, outcome in outcomes if outcome == "buffered") == [1, 3]
 
 
 @pytest.mark.parametrize(

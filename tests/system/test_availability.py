@@ -69,8 +69,14 @@ def test_a_trace_lists_intervals_and_begins_again(tmp_path: Path) -> None:
     assert found.next_arrival(0.0, EVERYONE) == pytest.approx(10)
     assert found.next_arrival(22.0, np.array([0])) == pytest.approx(25)
     assert found.next_arrival(40.0, np.array([1])) == pytest.approx(115)
+    assert found.next_arrival(0.0, np.array([2, 3])) == np.inf
+
+
+def test_a_trace_without_clients_with_data_ends_the_run_in_one_line(tmp_path: Path) -> None:
+    federation = federate(*SMALL)
+    federation.system._availability = trace(tmp_path, "3,0,9\n")
     with pytest.raises(InputError, match="no client with data is ever available"):
-        found.next_arrival(0.0, np.array([2, 3]))
+        federation.system.available(np.array([1, 2]))
 
 
 def test_a_trace_may_have_clients_of_any_number(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Personal metrics: how well each client's own model serves that client.
 
 Every personal model is scored once, on the samples that the metrics need (``ScoredSamples``). From
-these scores, the metrics of FedNH and FedGELA are computed with different weights of the classes.
+these scores, FedNH's metrics are computed with weights of the classes, and FedGELA's PA on each
+client's test split.
 """
 
 import math
