@@ -16,7 +16,10 @@ PROCESSES = multiprocessing.get_context("forkserver")
 """Starts processes that have imported everything."""
 
 PROCESSES.set_forkserver_preload(
-    ["fedexp.train", "fedexp.preview", "fedexp.runtime.execution", "matplotlib.pyplot", "wandb"]
+    [
+        *("fedexp.train", "fedexp.preview", "fedexp.runtime.execution"),
+        *("matplotlib.pyplot", "pandas", "sklearn.datasets", "wandb"),
+    ]
 )
 
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import PROCESSES
 from omegaconf import OmegaConf
 from PIL import Image
 
 from fedexp.cli.command import config_folder
+from fedexp.distributed import processes
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported: no test may download
 
@@ -58,6 +60,15 @@ def private_folders(
         monkeypatch.setenv(name, str(home / "wandb"))
     for name in ("WANDB_MODE", "WANDB_DIR", "FEDEXP_DATA"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def ranks_have_imported_everything(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks are forked like commands; ``tests/distributed`` starts them as a run does."""
+    if "distributed" not in request.path.parts:
+        monkeypatch.setattr(processes, "START_METHOD", PROCESSES.get_start_method())
 
 
 @pytest.fixture

@@ -32,6 +32,9 @@ from fedexp.state.abandoned import hold
 LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 
+START_METHOD = "spawn"
+"""How multiprocessing starts the ranks; CUDA does not work after a fork."""
+
 _GRACE_SECONDS = 2.0
 """After one process has failed, the others have this time to end by themselves."""
 
@@ -65,7 +68,11 @@ def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
         listener.start()
         with _interrupts_blocked():
             started = start_processes(  # type: ignore[no-untyped-call]
-                _run_rank, (size, records, folder, work, arguments), size, join=False
+                _run_rank,
+                (size, records, folder, work, arguments),
+                size,
+                join=False,
+                start_method=START_METHOD,
             )
         try:
             failed = _wait(started.processes)

@@ -43,6 +43,7 @@ def test_the_best_model_in_validation_is_kept(runs: dict[str, Trained]) -> None:
         fedexp.load(runs["table"].folder, "best")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("method", METHODS)
 def test_a_clients_personal_model_scores_as_in_the_run(tmp_path: Path, method: str) -> None:
     kept = ["measure.personal.kinds=[local,whole]", "clients.per_round=4"]

@@ -193,6 +193,7 @@ def test_natural_users_and_tokens(targets: str, tmp_path: Path) -> None:
 QUIET = ["tracking.wandb.mode=disabled", "tracking.progress=false", "measure.prototypes=null"]
 
 
+@pytest.mark.slow
 def test_two_processes_and_a_resumed_run_find_the_same(tmp_path: Path) -> None:
     words = [*SMALL, "algorithm=fedavg", *FINETUNE, *QUIET, "engine.device=cpu"]
 

@@ -106,7 +106,9 @@ def test_a_merged_model_that_is_not_finite_is_refused(
     assert not any(torch.equal(after[name], value) for name, value in before.items())
 
 
-@pytest.mark.parametrize("ranks", [[], ["engine.devices=2", "engine.device=cpu"]])
+@pytest.mark.parametrize(
+    "ranks", [[], pytest.param(["engine.devices=2", "engine.device=cpu"], marks=pytest.mark.slow)]
+)
 def test_the_final_model_of_an_attacked_run_is_finite(ranks: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     options = ["aggregator=yogi", *ATTACK, "faults.byzantine=0.5", "rounds=3", *ranks]

@@ -67,6 +67,7 @@ def test_a_killed_run_goes_on_with_the_same_clock(whole: Path, tmp_path: Path) -
     assert clock_of(tmp_path / "killed") == clock_of(whole)
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_clock_of_one(whole: Path, tmp_path: Path) -> None:
     assert ended(tmp_path / "two", *SMALL, "system=lognormal", *RANKS) == 0
     _, clocks, turns = clock_of(tmp_path / "two")
