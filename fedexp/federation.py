@@ -156,7 +156,7 @@ class Federation:
                 yield update
 
     def advance_clock(self) -> None:
-        """Add the round's duration to the simulated time; without simulated devices, do nothing."""
+        """Advance the simulated clock, if any, to the round's end; tell the sampler the seconds."""
         exchange = self.measures.exchange
         exchange.time = self.coordination.advance(exchange)
         exchange.coordination = self.coordination.metrics()
@@ -175,7 +175,7 @@ class Federation:
             self.tracker.log(_record(self._pending.popleft()))
 
     def global_model(self, round: int) -> ClientModule:
-        """Load the global model after this round into the resident module, in eval mode."""
+        """Load the current global model (of ``round``) into the resident module, in eval mode."""
         return self.engine.resources.load_global(self.server.broadcast(round)).eval()
 
 

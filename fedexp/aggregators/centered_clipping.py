@@ -37,7 +37,10 @@ class CenteredClipping(GlobalStep):
         self._center: Tensors = {}
 
     def global_step(self, steps: Tensors) -> Tensors:
-        """The new global step: the last one, moved ``iterations`` times towards the steps' mean."""
+        """Move the last global step v ``iterations`` times, and return it.
+
+        If it is finite, the next round starts from it.
+        """
         center = {
             n: self._center[n].to(x) if n in self._center else torch.zeros_like(x[0])
             for n, x in steps.items()

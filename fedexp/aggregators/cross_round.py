@@ -93,7 +93,8 @@ class CrossRound(Gathered):
     equally new, the model of the client with the lowest number is used.
 
     If a client's update is lost, its selected model stays the same. A client that is drawn twice
-    counts once. Rounds without any update do not count as warm-up.
+    counts twice in the average of the warm-up, but otherwise once. Rounds without any update do not
+    count as warm-up.
 
     Metric: ``aggregator/old_models``, the number of clients whose selected model is not their
     newest.

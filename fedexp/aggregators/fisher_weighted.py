@@ -58,7 +58,7 @@ class FisherWeighted(Average):
         self._chunk = max(1, min(1000, _NUMBERS // max(1, numbers)))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Prepare the layers for computing the gradients of single samples.
+        """With ``gradients=sample``, prepare the layers for the gradients of single samples.
 
         The preparation may change the rounding of a layer's results. It comes before training, so
         that the rounding is the same in every round.

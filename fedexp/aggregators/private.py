@@ -140,7 +140,7 @@ class Private(Aggregator):
         self._sums, self._norms = sums, list(chain(*items))
 
     def merge(self, current: Tensors) -> Tensors:
-        """The current weights plus one noisy step."""
+        """The current weights plus one noisy step; ``current`` itself if no update arrived."""
         if not self._norms:
             return current
         self.releases += 1

@@ -53,7 +53,7 @@ class ServerOptimizer(Average):
         return merged
 
     def step(self, name: str, delta: Tensor) -> Tensor:
-        """Compute the server's step for one parameter, before the learning rate is applied."""
+        """Update one parameter's moments; return its step, before the learning rate is applied."""
         raise NotImplementedError
 
     def server_state(self) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class ServerStep(Average):
         self._summands.append(self.summand(of_aggregator(update), current))
 
     def contribution(self) -> Contribution:
-        """This process's sums for the average, and the numbers ``summand`` of its clients."""
+        """This process's sums for the average, and the list of its clients' summands."""
         average = super().contribution()
         return replace(average, items=(average.items, self._summands))
 

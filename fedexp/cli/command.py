@@ -77,7 +77,10 @@ def _check_dashes(arguments: Sequence[str]) -> None:
 
 @contextmanager
 def exit_in_one_line(folder: Path) -> Iterator[None]:
-    """Exit with one line, not a traceback, after an InputError or a Ctrl-C."""
+    """Exit with one line, not a traceback, after an InputError or a Ctrl-C.
+
+    After an InputError ``folder`` is deleted if the run has written no file.
+    """
     try:
         with exit_on_interrupt(folder):
             yield
@@ -87,6 +90,6 @@ def exit_in_one_line(folder: Path) -> Iterator[None]:
 
 
 def remove_if_unused(folder: Path) -> None:
-    """Delete the folder of a run that ended before it wrote a file."""
+    """Delete the folder of a run if it holds nothing except Hydra's folder ``.hydra``."""
     if {path.name for path in folder.glob("*")} <= {".hydra"}:
         shutil.rmtree(folder, ignore_errors=True)  # another process may delete it at the same time

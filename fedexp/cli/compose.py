@@ -14,7 +14,7 @@ from fedexp.config.composed import to_dict
 
 
 def compose(overrides: Sequence[str], config_dir: str | Path | None = None) -> DictConfig:
-    """The unchecked config of a run, with Hydra's own keys; see ``fedexp.run``.
+    """The unchecked config of a run, with Hydra's own keys; ``config_dir`` has the user's options.
 
     Raises InputError for an unknown key or option.
     """

@@ -57,7 +57,7 @@ def job_config(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str]
 
 
 def for_launchers(context: HydraContext) -> HydraContext:
-    """Copy Hydra's context for a launcher; ``job_config`` makes each job's config in the copy."""
+    """Copy Hydra's context for a launcher; the copy's loader composes jobs with ``job_config``."""
     return replace(context, config_loader=cast(ConfigLoader, _JobLoader(context.config_loader)))
 
 

@@ -51,7 +51,10 @@ def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
 
 
 def _suggestion(text: str, overrides: Sequence[str], folder: Path) -> str:
-    """Advice after Hydra's message about an unknown key or a missing ``=`` or extra, or empty."""
+    """Advice that follows Hydra's message ``text``; empty if there is none.
+
+    There is advice about an unknown key, a missing ``=``, and a plugin that is not installed.
+    """
     if "missing EQUAL" in text:
         return " Write GROUP=OPTION or KEY=VALUE."
     if unknown := _quoted(text, "Could not override '"):

@@ -37,9 +37,9 @@ def config_folders() -> Iterator[tuple[str, Path]]:
 
 
 def _folder(point: EntryPoint) -> Path | None:
-    """The folder ``conf`` of the package for the text ``package:conf``; None if it is missing.
+    """The folder that an entry point ``package:conf`` names: ``conf`` inside ``package``.
 
-    The package is not imported, so that a slow import delays no command.
+    None if there is no such folder. The package is not imported, because that could be slow.
     """
     try:
         spec = find_spec(point.module)

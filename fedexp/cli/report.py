@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def print_report(made: Report) -> None:
-    """Print the tables and the unfinished runs."""
+    """Print all tables except the last, the table of the runs; then print the unfinished runs."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     for line in made.heading:
         console.print(line)

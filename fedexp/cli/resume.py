@@ -40,7 +40,7 @@ def with_saved_overrides(overrides: Sequence[str]) -> list[str]:
     """Put the overrides that are saved in ``resume=FOLDER`` before the typed overrides.
 
     So ``resume=FOLDER`` alone repeats the config of that run or sweep. A typed override replaces a
-    saved override of the same key.
+    saved override of the same key. If the folder has no saved overrides, none are added.
 
     Args:
         overrides: the typed arguments, with flags; a sweep is resumed with the flag ``-m``.
@@ -144,7 +144,11 @@ def _searched(node: DictConfig) -> Path:
 
 
 def check_sweep_folder(config: DictConfig) -> None:
-    """Create the sweep's folder, or exit with one line if it holds another sweep."""
+    """Create the sweep's folder, or exit with one line if the sweep cannot run in it.
+
+    It cannot if the folder holds another sweep, if ``resume`` names a folder without a sweep, or if
+    torchrun or SLURM has started several processes.
+    """
     found = launcher.this_process()
     if found.size > 1:
         _exit(
@@ -222,7 +226,7 @@ def _valid_config(cfg: DictConfig) -> Any:
 
 
 def _identifying(overrides: Sequence[str], of_hydra: Sequence[str]) -> list[str]:
-    """The overrides that identify a sweep, in their order, on which the job numbers depend."""
+    """The overrides that identify a sweep; they keep their order, which decides the job numbers."""
     jobs = [each for each in of_hydra if each.lstrip("+").startswith(_JOBS)]
     kept = (o for o in overrides if not may_change(override_key(o)))
     return [*kept, *jobs]

@@ -36,7 +36,7 @@ class Coordination:
     system: System
 
     def check(self, clients_per_round: int, system: System) -> None:
-        """Raise InputError if a key does not fit the cohort size or ``system``.
+        """Raise InputError if an option of this class does not fit the cohort size or ``system``.
 
         The check runs before ``setup`` and needs no data.
         """
@@ -56,7 +56,10 @@ class Coordination:
         return engine.train(select(exchange.message, Request()).training, exchange.message)
 
     def advance(self, exchange: Exchange) -> RoundTime | None:
-        """Advance the clock to the server step. Returns None if the run has no simulated time."""
+        """Advance the clock to the server step and return the round's time.
+
+        Returns None if the run has no simulated time.
+        """
         return self.system.advance(exchange.turns)
 
     def metrics(self) -> dict[str, float]:
@@ -68,5 +71,5 @@ class Coordination:
         return self.system.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Inverse of ``state_dict``; the tensors are on the run's device."""
+        """Inverse of ``state_dict``; the tensors in ``state`` are on the run's device."""
         self.system.load_state_dict(state)

@@ -131,7 +131,7 @@ class Buffered(Coordination):
             )
 
     def setup(self, setting: Setting, system: System) -> None:
-        """Note how many clients are in flight together, and which weights are parameters."""
+        """Store how many clients are in flight together, and which weights are parameters."""
         super().setup(setting, system)
         self.places = setting.clients_per_round
         self.parameters = frozenset(setting.parameter_shapes)
@@ -166,7 +166,10 @@ class Buffered(Coordination):
         self._train(exchange, engine)
 
     def advance(self, exchange: Exchange) -> RoundTime:
-        """The time since the last server step; clients never wait for others."""
+        """The time since the last server step; ``updates`` has already advanced the clock.
+
+        The idle share is None, because clients never wait for others.
+        """
         arrived = [flight for flight in self._landed if flight.update is not None]
         seconds = {flight.client: flight.end - flight.start for flight in arrived}
         return RoundTime(self.system.now - self._start, self.system.now, None, seconds)

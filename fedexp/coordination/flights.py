@@ -46,7 +46,10 @@ class Departure:
 
 
 class Flights:
-    """The clients in flight whose update is known, in the order in which they were trained."""
+    """The flights whose end is known, in the order of the ``begin`` calls.
+
+    They are the turns of trained clients and of clients that drop out.
+    """
 
     def __init__(self) -> None:
         self._flights: list[Flight] = []
@@ -72,7 +75,7 @@ class Flights:
         """Remove and return the flights that have ended, with at most ``updates`` updates.
 
         Flights that ended earlier are taken first. If several ended at the same time, the lowest
-        client number is taken first. The result is in the order of training.
+        client number is taken first. The result is in the order of the ``begin`` calls.
         """
         ended = [flight for flight in self._flights if flight.end <= now]
         taken = set()

@@ -15,7 +15,7 @@ def polynomial(staleness: int, exponent: float) -> float:
 
 
 def hinge(staleness: int, grace: int, slope: float) -> float:
-    """The weight: 1, or above ``grace`` 1 / (slope (staleness - grace) + 1) (Xie et al., 2019)."""
+    """Weight 1 up to ``grace``, then 1 / (slope (staleness - grace) + 1) (Xie et al., 2019)."""
     return 1 / (slope * max(staleness - grace, 0) + 1)
 
 

@@ -70,7 +70,7 @@ class ClientModule(LocalModel):
         self.index_weights()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The local objective on one batch, a scalar."""
+        """Compute the local objective on one batch, a scalar; record the step in ``turn``."""
         step, in_last_epoch = self.turn.steps, self.turn.in_last_epoch
         if not self.has_plain_gradient:
 
@@ -269,7 +269,7 @@ class ClientModule(LocalModel):
 
     @property
     def learning_rate(self) -> float:
-        """Learning rate of this round's local optimizer."""
+        """Learning rate of this round's local optimizer; NaN before training begins."""
         return self.turn.learning_rate
 
     @property

@@ -68,7 +68,7 @@ class LocalData(Protocol):
     def is_augmented(self) -> bool: ...  # noqa: D102
 
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
-        """The inputs [B, *input_shape] of the B samples at ``positions`` [B].
+        """The inputs [B, *input_shape] at ``positions`` [B] among the client's training samples.
 
         With a generator the inputs are augmented as in local training.
         """
@@ -90,7 +90,7 @@ class Client(Protocol):
         backbone: turns inputs into features z [B, d].
         head: the classifier; turns features [B, d] into logits [B, C].
         is_personal: whether a personal model is trained, not the shared model.
-        learning_rate: learning rate of this round's local optimizer.
+        learning_rate: learning rate of this round's local optimizer; NaN before training begins.
         steps: gradient steps taken in this round.
         cross_entropy: mean cross-entropy over the steps of the last local epoch, a scalar on the
             device; NaN before the parts' ``report``.

@@ -48,7 +48,7 @@ class FrozenCopy(nn.Module):
 
     @torch.no_grad()
     def set(self, weights: Tensors) -> None:
-        """Copy ``weights`` into this model; weights with other names do not change.
+        """Copy ``weights`` into this model; names that only one of the two has are ignored.
 
         The names are the names of ``ClientModule.weights``.
         """

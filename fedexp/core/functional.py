@@ -35,8 +35,8 @@ def functional_head(head: Head, message: Message) -> Functional:
     """The head as a function of weights and features z [B, d].
 
     The head is in eval mode and in the state that ``receive`` sets after this message. Weights have
-    the names of ``ClientModule.weights``; backbone weights are ignored, and absent weights are
-    those of ``head``. A call does not change ``head``.
+    the names of ``ClientModule.weights``. Backbone weights are ignored; absent head weights are
+    taken from ``head``. A call does not change ``head``.
     """
     derived = _received(head, message)
 

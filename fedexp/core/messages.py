@@ -146,7 +146,7 @@ def _traffic(sent: Message | Update) -> int:
 def copied(message: Message) -> Message:
     """A message with copied tensors, because parts may later change the tensors that they sent.
 
-    The copy has no ``readdress``.
+    The copy has neither ``readdress`` nor ``weights_nbytes``.
     """
     extras = {part: _copy(tensors) for part, tensors in message.extras.items()}
     return Message(message.round, _copy(message.weights), extras)

@@ -51,7 +51,8 @@ class Setting:
         num_classes: C, the number of classes.
         feature_dim: d, the width of the backbone's features.
         num_clients: N, the size of the population.
-        clients_per_round: K, the size of a cohort.
+        clients_per_round: K, the size of a cohort. With over-selection the sampler gets the larger
+            number of invited clients instead.
         class_counts: [N, C] training samples of each class at each client, int64; None if they are
             not counted, as in a large population whose data are made on demand. Parts should use
             ``client_sizes``, ``classes_of`` and ``all_class_counts`` instead.
@@ -255,7 +256,7 @@ class Part:
 
         Args:
             weights: the client's weights after local training.
-            current: the weights w^t that the client started from.
+            current: the global weights w^t of this round; the client may have started from others.
         """
         return {}
 

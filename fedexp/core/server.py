@@ -70,7 +70,7 @@ class Server:
         )
 
     def add(self, update: Update) -> None:
-        """Aggregate one update of the round; its weights are not kept."""
+        """Give an update to the aggregator; keep the update without its weights for ``step``."""
         self.aggregator.add(update, self.weights)
         self._digests.updates.append(self._digest(update))
 
@@ -86,9 +86,9 @@ class Server:
         """Compute the next global weights and call the parts' ``aggregate`` and ``correct``.
 
         If there is no update, nothing changes: the round is skipped. If ``accepts`` refuses the
-        aggregator's result, the weights and the parts stay as they were. If ``accepts`` refuses the
-        result of ``correct``, the weights stay, but the parts have changed. In both cases the
-        clients' memories keep their changes.
+        aggregator's result, the weights stay, and ``aggregate`` and ``correct`` are not called. If
+        ``accepts`` refuses the result of ``correct``, the weights stay, but the parts have changed.
+        In both cases the clients' memories keep their changes.
 
         Args:
             accepts: weights -> whether they may become the global weights.
@@ -108,7 +108,7 @@ class Server:
     def _next_weights(
         self, digests: "_Digests", accepts: Callable[[Tensors], bool]
     ) -> Tensors | None:
-        """Aggregate and correct the updates; None if ``accepts`` refuses the new weights."""
+        """Merge the updates and correct the result; None if ``accepts`` refuses the weights."""
         merged = corrected = self.aggregator.merge(self.weights)
         if not accepts(merged):
             return None
@@ -157,7 +157,10 @@ class Server:
         return {"weights": self.aggregator, "reports": self._digests}
 
     def _digest(self, update: Update) -> Update:
-        """Return the update without weights; sum what the parts with ``summed`` reported."""
+        """Return the update without its weights; its extras get the results of ``extract``.
+
+        Reports of parts with ``summed`` leave the extras and are added to ``_digests.sums``.
+        """
         extras: Extras = {}
         for name, part in self.parts.items():
             report = update.extras.get(name, {})

@@ -62,8 +62,8 @@ class Loss(Part, nn.Module):
             ``forward`` gets each model's ``Reference`` on the batch as a keyword argument with the
             model's name; each model costs a forward pass. The models are in
             ``client.frozen_copies``. Before ``begin`` all of them have the weights that the client
-            starts from. The model ``global`` keeps these weights; the loss may load other weights
-            into the model ``previous``.
+            starts from; for a separate personal model, the received weights. The model ``global``
+            keeps these weights; the loss may load other weights into the model ``previous``.
         levels: whether the loss needs ``Forward.levels``, from the backbone's
             ``forward_levels(inputs) -> (z, levels)``. A backbone without that method has one
             level, z.
@@ -291,7 +291,7 @@ class Aggregator(Part):
     takes_tokens = True
 
     def add(self, update: Update, current: Tensors) -> None:
-        """Add one client's update; its training started from the global weights ``current``."""
+        """Add one client's update; ``current`` holds the global weights before the server step."""
         raise NotImplementedError
 
     def contribution(self) -> Contribution:

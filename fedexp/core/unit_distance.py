@@ -35,5 +35,5 @@ def unit_distance(optimizer: Optimizer, steps: int, pull: float = 0.0) -> float:
 
 
 def optimizer_of(client: Client) -> Optimizer:
-    """A local optimizer of this round for a single number, as argument of ``unit_distance``."""
+    """A local optimizer of this round over a one-element parameter, for ``unit_distance``."""
     return client.optimizer_for([nn.Parameter(torch.zeros(1))])

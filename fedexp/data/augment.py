@@ -104,7 +104,7 @@ def augmentation(name: str, fill: Tensor) -> Augmentation | None:
 
     Args:
         name: a key of ``AUGMENTATIONS`` or ``MEAN_PADDED``.
-        fill: [C] mean of each channel, on the scale of the images, to pad them.
+        fill: [C] mean of each channel, on the scale of the images; ``MEAN_PADDED`` pads with it.
     """
     if name in MEAN_PADDED:
         return partial(MEAN_PADDED[name], fill=fill)

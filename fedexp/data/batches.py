@@ -57,12 +57,15 @@ class LocalBatches(IterableDataset[Batch]):
         return epochs * in_epoch + rest * self.batch_size
 
     def next_chunks(self, steps: int) -> Iterator[Tensor]:
-        """The samples' positions in each of the next ``steps`` batches, over one or more epochs."""
+        """The positions [B] of the samples in each of ``steps`` batches; begins a new epoch.
+
+        Further epochs follow if ``steps`` exceeds the number of batches in an epoch.
+        """
         epochs = range(-(-steps // len(self)))
         return islice(chain.from_iterable(self.chunks() for _ in epochs), steps)
 
     def gather(self, index: Tensor) -> Batch:
-        """The batch of the samples at the positions ``index`` [B], an element of ``chunks``."""
+        """The augmented batch of the samples at ``index`` [B], such as one of ``chunks()``."""
         return self.samples.gather(index, self.augmented)
 
     def augmented(self, inputs: Tensor) -> Tensor:

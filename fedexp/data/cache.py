@@ -34,7 +34,7 @@ MAP_ABOVE = 2**30
 
 
 def fingerprint(*parts: object) -> str:
-    """One hash of all ``parts``: of an array's dtype, shape and content, or a value's ``repr``."""
+    """A hash of all ``parts``, 32 hex digits: arrays by dtype, shape, content; others by repr."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, np.ndarray):

@@ -16,7 +16,7 @@ _SPOKEN = {"\n": "newline", " ": "space", "\t": "tab"}
 
 
 class Alphabet:
-    """An alphabet, which numbers its characters: the i-th character has the id i.
+    """An alphabet, which numbers its characters from 0 in the order of ``letters``.
 
     Args:
         letters: the characters, each of them once.

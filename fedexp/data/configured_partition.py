@@ -83,7 +83,10 @@ def partition_indices(
 
 
 def _code(source: Path) -> list[bytes]:
-    """A partition's source code; a part of the cache file's name, so edited code has a new file."""
+    """The content of each file that holds a partition's code.
+
+    The name of the cache file depends on it, so edited code gets a new cache file.
+    """
     own = Path(partitions.__file__).parent.glob("*.py")
     return [path.read_bytes() for path in (source, Path(split.__file__), *sorted(own))]
 

@@ -200,7 +200,7 @@ class Describer(ABC):
 
 
 class Source(Describer):
-    """A reader: it describes a dataset, then loads it. It writes nothing below ``root``."""
+    """A reader: it describes a dataset, then loads it. Below ``root`` it writes only downloads."""
 
     @abstractmethod
     def load(self, cache: Path) -> Dataset:

@@ -21,7 +21,7 @@ class Described(Describer):
     description: Description
 
     def describe(self) -> Description:
-        """The description."""
+        """The ``description`` that the constructor got."""
         return self.description
 
 

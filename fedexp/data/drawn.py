@@ -129,7 +129,7 @@ class DrawnData(FederatedData):
 
     @property
     def counted_classes(self) -> Tensor:
-        """Numbers of training samples of the C classes at the n clients in ``counted``, [n, C]."""
+        """The class counts [n, C] of the n clients in ``counted``."""
         return self._counted_classes
 
     def classes_of(self, clients: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class FC100(Source):
             constants.
 
     Raises:
-        InputError: see ``TorchvisionDataset``.
+        InputError: ``mean`` or ``std`` does not have three numbers.
     """
 
     root: Path

@@ -85,7 +85,7 @@ def rotated(images: Tensor, degrees: float) -> Tensor:
 
 
 def blurred(images: Tensor, sigma: float) -> Tensor:
-    """Blur ``images`` [B, C, H, W] with a Gaussian; the padding repeats the border pixels."""
+    """Blur ``images`` [B, C, H, W] by a Gaussian (``sigma`` > 0); padding repeats the borders."""
     radius, channels = math.ceil(3 * sigma), images.shape[1]
     kernel = torch.exp(-0.5 * (torch.arange(-radius, radius + 1) / sigma) ** 2)
     kernel = (kernel / kernel.sum()).to(images.dtype)
@@ -115,7 +115,7 @@ def shifted(
         clients: for each client, the positions of its training samples.
         tests: for each client, the positions of its test samples.
         kinds: the kinds of shift; if empty, the dataset itself is returned.
-        strength: see ``draw``.
+        strength: from 0 (no shift) to 1.
         seed: seed of the run. A client's random numbers depend only on this seed and on the
             client's number.
     """

@@ -79,7 +79,7 @@ class FedISIC(Source):
         self.root = self.root.expanduser()
 
     def describe(self) -> Description:
-        """Shape and classes, from the list of images."""
+        """Shape and classes; the list of images is read and checked."""
         assert self._rows
         return Description("fed_isic", (3, self.image_size, self.image_size), CLASSES)
 

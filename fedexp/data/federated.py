@@ -89,7 +89,7 @@ class ClientData:
         )
 
     def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
-        """Batches of all training samples, in order; for ``augment`` see ``inputs``."""
+        """Batches of all training samples, in order; augmented if ``augment`` is a generator."""
         targets = self.population.train.targets[self.train_index]
         for positions in torch.split(torch.arange(len(targets), device=targets.device), batch_size):
             yield self.inputs(positions, augment), targets[positions]
@@ -172,12 +172,12 @@ class FederatedData:
 
     @property
     def counted(self) -> Tensor:
-        """Numbers of the n clients whose class counts are always known, [n] int64; here all."""
+        """The n clients with known class counts, here all: client numbers [n], ascending."""
         return torch.arange(len(self.clients))
 
     @property
     def counted_classes(self) -> Tensor:
-        """Numbers of training samples of the C classes at the n clients in ``counted``, [n, C]."""
+        """The class counts [n, C] of the n clients in ``counted``."""
         return self.class_counts
 
     def classes_of(self, clients: Tensor) -> Tensor:

@@ -72,15 +72,17 @@ class HuggingFace(Source):
         standardize: replace numbers x by (x - mean) / std, with the training rows' mean and std.
         sequence_length: number of tokens in each sequence. Longer sequences are cut; shorter
             sequences are padded in front with an extra token. None if all have the same length.
-        image_size: resize images to this height and width; None if all have the same size.
+        image_size: resize images to this height and width; None if all have the same size. Arrays
+            are not resized.
         mean: mean of each image channel, for inputs in [0, 1]; None measures it on the training
             images.
         std: standard deviation of each image channel, for inputs in [0, 1]; None measures it on the
             training images.
 
     Raises:
-        InputError: ``describe`` raises it if the library, the dataset, a split or a column is
-            missing or unusable, ``load`` if an image is damaged or has another size.
+        InputError: the constructor raises it if an argument is invalid, ``describe`` if the
+            library, the dataset, a split or a column is missing or unusable, ``load`` if an image
+            is damaged or has another size.
     """
 
     name: str
@@ -138,7 +140,7 @@ class HuggingFace(Source):
         return Dataset(about, train, test, mean, std, self._fit, raw)
 
     def _preparation(self, train: np.ndarray) -> Preparation | None:
-        """The rule that standardises numbers or pads tokens; None for other inputs."""
+        """The rule for tokens or standardised numbers; None for images, arrays, other numbers."""
         if self._kind == "tokens":
             padding = None if self.sequence_length is None else self._vocabulary - 1
             return Tokens(train.shape[1], self._vocabulary, padding)
@@ -149,7 +151,10 @@ class HuggingFace(Source):
         return Numbers((train.shape[1],), tuple(mean.tolist()), tuple(std.tolist()), "float64")
 
     def _prepared(self, values: np.ndarray, raw: Preparation | None) -> Tensor:
-        """The inputs of a split: standardised numbers, images, arrays or token ids."""
+        """The inputs of a split as a tensor.
+
+        Numbers become float32; they are standardised unless ``raw`` is None.
+        """
         if self._kind != "numbers":
             return torch.from_numpy(values)
         key = f"data.input={self.input}: standardised, it"
@@ -175,11 +180,11 @@ class HuggingFace(Source):
         return {name: splits[name] for name in names}
 
     def _of_each(self, key: str, read: Callable[[str, Any], T]) -> list[T]:
-        """Call ``read(place, split)`` for each used split; ``place`` is its name in messages."""
+        """Call ``read(place, split)`` for each used split; ``place`` names ``key`` and split."""
         return [read(f"{key}: the split {name}", part) for name, part in self._used_splits.items()]
 
     def _check_columns(self, splits: Mapping[str, Any], names: Sequence[str]) -> None:
-        """Raise InputError if a split has no rows, or a column is missing or used twice."""
+        """Raise InputError if a split is empty, a column is missing, or the target is an input."""
         wanted = [("input", each) for each in self._columns] + [("target", self.target)]
         wanted += [("user", self.user)] if self.user is not None else []
         for name in names:
@@ -288,7 +293,10 @@ class HuggingFace(Source):
 
     @cached_property
     def _vocabulary(self) -> int:
-        """Number of token ids, with the padding's id as the last; 0 if inputs are not tokens."""
+        """Number of token ids; 0 if the inputs are not tokens.
+
+        With ``sequence_length``, the last id is the padding.
+        """
         if self._kind != "tokens":
             return 0
         highest = max(int(ids.max()) for part in self._sequences for ids in part)

@@ -10,7 +10,7 @@ from fedexp.errors import InputError
 
 
 def column(part: Any, name: str) -> pd.Series:
-    """Read the column ``name`` of ``part``, which holds each row's class or user."""
+    """Read the column ``name`` of ``part``, such as each row's class or user, as a Series [n]."""
     values: pd.Series = part.select_columns([name]).to_pandas()[name]
     return values
 

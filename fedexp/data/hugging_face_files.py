@@ -63,7 +63,8 @@ def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[
 
     Args:
         name: a folder, a file, or a dataset's name on the hub. The folder comes from
-            ``save_to_disk``, or has data files whose names contain the name of their split.
+            ``save_to_disk``, or has data files whose names contain the name of their split. A file
+            is the split ``train``.
         config: name of the dataset's configuration; None if the dataset has only one.
         revision: a commit, a tag or a branch on the hub; None for the newest.
 

@@ -88,10 +88,10 @@ def tokens(key: str, part: Any, name: str, length: int | None) -> list[np.ndarra
 def array(key: str, part: Any, name: str) -> np.ndarray:
     """Read the column ``name`` of the dataset ``part`` as an array.
 
-    Other numbers than uint8 become [n, ...] float32. uint8 values are images: the result is uint8
-    [n, channels, height, width]. In the column the channels may come last, or be absent (grey).
+    uint8 values are images: the result is uint8 [n, channels, height, width]. In the column the
+    channels may come last, or be absent (grey). Other numbers become float32 [n, ...].
 
-    Raises InputError if the values cannot be read so; the message begins with ``key``.
+    Raises InputError if the values do not fit; the message begins with ``key``.
     """
     values = dense(key, part, name)
     if values.dtype != np.uint8:
@@ -131,7 +131,8 @@ def image_shape(key: str, part: Any, name: str, size: int | None) -> tuple[int, 
 def decode(key: str, part: Any, name: str, fit: Fit, images: Images) -> None:
     """Fill ``images`` [n, channels, height, width] with a column's images.
 
-    Raises InputError if an image is damaged, or in colour although the first one is grey.
+    Raises InputError if an image is damaged, has a size that ``fit`` refuses, or is in colour
+    although the first one is grey.
     """
     only = part.select_columns([name])
 

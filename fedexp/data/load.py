@@ -86,7 +86,8 @@ def _partition(dataset: Dataset, config: Config) -> _Indices:
 def _test_splits(dataset: Dataset, clients: _Indices, config: Config) -> tuple[Dataset, _Indices]:
     """Give each client its test samples; return the dataset and each client's test positions.
 
-    With ``test_split=users``, the returned dataset lacks test samples that no client gets.
+    With ``test_split=users``, the returned dataset lacks test samples that no client gets. If the
+    test classes are unseen (FC100), no client gets test samples.
     """
     if dataset.description.unseen_classes:  # no client has samples of these classes
         return dataset, [np.empty(0, dtype=np.int64)] * len(clients)

@@ -108,7 +108,10 @@ def _numbers(place: str, column: pd.Series) -> pd.Series:
 
 
 def _is_mixed(column: pd.Series) -> bool:
-    """Whether most values of a column that is not numeric look like numbers."""
+    """Whether most values of a column that is not numeric look like numbers.
+
+    False for a column of type text (not object) in which every cell is a plain number.
+    """
     if is_numeric_dtype(column):
         return False
     words = column.dropna().astype(str)

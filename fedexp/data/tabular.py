@@ -56,7 +56,8 @@ class Tabular(Source):
             for every 5 rows. Such a column probably holds numbers to predict, or names of rows.
 
     Raises:
-        InputError: ``describe`` raises it if a file or a column is missing or unusable.
+        InputError: the constructor raises it if an argument is invalid, ``describe`` if a file or a
+            column is missing or unusable, ``load`` if a cell cannot be encoded.
     """
 
     path: Path

@@ -39,7 +39,7 @@ def divide(
         seed: seed of the draw.
 
     Raises:
-        InputError: the training or the test split would be empty.
+        InputError: a split would be empty, or ``by_class`` cannot split the classes.
     """
     if users is None:
         return by_class(labels, fraction, seed)
@@ -49,7 +49,10 @@ def divide(
 
 
 def by_class(labels: np.ndarray, fraction: float, seed: int) -> Positions:
-    """Draw a share of each class of ``labels`` [n] for testing."""
+    """Draw a share of each class of ``labels`` [n] for testing.
+
+    Raises InputError if a class has only one sample, or a split has fewer samples than classes.
+    """
     from sklearn.model_selection import train_test_split  # slow to import
 
     try:
@@ -68,7 +71,7 @@ def within_users(users: np.ndarray, fraction: float, seed: int) -> Positions:
     """Draw a share of each user's samples for testing.
 
     At least one sample of each user is for training. If a user has more than one sample, at least
-    one is for testing.
+    one is for testing. Raises InputError if every user has only one sample.
     """
     names, user = np.unique(users, return_inverse=True)
     tested = np.zeros(len(users), dtype=bool)
@@ -90,7 +93,7 @@ def by_user(users: np.ndarray, fraction: float, seed: int) -> Positions:
 
 
 def draw_users(count: int, fraction: float, generator: np.random.Generator) -> np.ndarray:
-    """Draw a share of ``count`` users for testing, at least one and not all.
+    """Draw a share of the users 0 to ``count`` - 1 for testing, at least one and not all.
 
     Raises:
         InputError: there is only one user.

@@ -31,7 +31,8 @@ def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Pred
         run: the run's folder.
         model: the global model to load: "final" is the model after the last round, "best" the best
             model on validation data. Only runs with ``data.validation`` have a best model.
-        client: the number of a client, to load the personal model of this client instead.
+        client: the number of a client, to load this client's personal model from the run's newest
+            checkpoint instead.
 
     Returns:
         The model on the CPU, with ``predict``, ``predict_proba`` and ``classes``.
@@ -71,7 +72,7 @@ def _config(folder: Path) -> Config:
 
 
 def _untrained(folder: Path, config: Config, about: Description) -> ClientModule:
-    """Build the config's model with all tensors of a trained model; their values come later."""
+    """Build the run's model with all tensors of the trained model; their values come later."""
     common = {name: getattr(config.data, name) for name in Data.model_fields}
     target = f"{Described.__module__}.{Described.__qualname__}"
     data = Data.model_validate({**common, "_target_": target, "description": about})
@@ -113,7 +114,7 @@ def _check_global(module: ClientModule, folder: Path) -> None:
 
 
 def _personal_weights(folder: Path, config: Config, module: ClientModule, client: int) -> Tensors:
-    """The weights of a personal model, except fixed weights. Raises InputError without a model."""
+    """The weights of a personal model, except fixed weights. Raises InputError if there is none."""
     count = config.clients.count
     if not 0 <= client < count:
         raise InputError(f"client={client}: the run has the clients 0 to {count - 1}")

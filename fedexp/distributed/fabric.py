@@ -33,7 +33,8 @@ def make_fabric(engine: Engine) -> Fabric:
     Also makes PyTorch deterministic if the config says so.
 
     Raises:
-        InputError: this machine does not have the device, or has too few devices.
+        InputError: this machine does not have the device or has too few, or
+            ``engine.processes_per_device`` is above 1 without CUDA.
     """
     for name in ("lightning.fabric", "lightning.pytorch"):  # they log in every process
         logging.getLogger(name).setLevel(logging.WARNING)

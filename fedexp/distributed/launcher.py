@@ -45,8 +45,8 @@ def must_spawn(engine: Engine) -> bool:
     """Whether this process must start the other processes of the run.
 
     Raises:
-        InputError: the number of started processes differs from the config's, or the config asks
-            for several machines but nothing has started the processes there.
+        InputError: torchrun or SLURM has started several processes, but not as many as the config
+            asks for; or the config asks for several machines, and only this process was started.
     """
     found, wanted = this_process(), engine.processes
     asked = f"engine.devices={engine.devices} engine.num_nodes={engine.num_nodes}"

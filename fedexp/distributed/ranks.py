@@ -45,7 +45,7 @@ class Ranks:
         return [value]
 
     def gather_pairs(self, pairs: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
-        """Yield all ranks' (client, value) pairs in order of clients; one rank has each client."""
+        """Yield all ranks' (client, value) pairs in order of clients; no client is at two ranks."""
         yield from sorted(chain(*self.all_gather(list(pairs))), key=lambda pair: pair[0])
 
     def iterate_gathered(self, items: Iterable[T]) -> Iterator[T]:
@@ -143,6 +143,6 @@ def _flatten(tensors: Tensors, shapes: _Shapes, device: torch.device) -> Tensor:
 
 
 def _unflatten(flat: Tensor, shapes: _Shapes) -> Tensors:
-    """Inverse of ``_flatten``."""
+    """Cut the vector that ``_flatten`` made into tensors of these shapes; they stay float64."""
     pieces = torch.split(flat, [prod(shape) for shape in shapes.values()])
     return {n: piece.view(shapes[n]) for n, piece in zip(shapes, pieces, strict=True)}

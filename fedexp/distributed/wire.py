@@ -174,6 +174,6 @@ def _from_bytes(content: bytes) -> Tensor:
 
 
 def _starts(sizes: list[int]) -> list[int]:
-    """The offsets at which consecutive pieces of these sizes begin, and the offset of the end."""
+    """The aligned offsets of consecutive pieces of these sizes, and the offset of the end."""
     padded = (-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)
     return [0, *accumulate(padded)]

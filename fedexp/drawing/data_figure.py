@@ -31,9 +31,10 @@ _HEADERS: dict[tuple[int, int], Any] = {
 
 
 class DataFigure(PlainFigure):
-    """A figure that is saved together with the numbers that it shows.
+    """A figure with the numbers that it shows.
 
-    The numbers are saved next to the figure's file. A report reads them to compare runs.
+    A run saves them next to the figure's file with ``save_numbers``; ``savefig`` alone does not.
+    A report reads them to compare runs.
 
     Args:
         data: name -> array; a list of texts becomes an array of strings.

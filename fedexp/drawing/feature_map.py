@@ -94,7 +94,7 @@ def project(points: NDArray[np.float32], projection: Projection) -> NDArray[np.f
     """Project n points [n, d] of d numbers to the plane [n, 2], deterministically.
 
     Points with d = 2 are returned unchanged; points with d = 1 get a second coordinate, 0. A single
-    point keeps its first two numbers.
+    point keeps its first two numbers. With fewer than four points, t-SNE is replaced by PCA.
     """
     if len(points) < 2 or points.shape[1] <= 2:
         return np.pad(points[:, :2], [(0, 0), (0, max(0, 2 - points.shape[1]))])

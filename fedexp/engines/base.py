@@ -49,7 +49,7 @@ class Engine:
         self._client_chooses = personalization.choose is not Personalization.choose
 
     def compile(self, mode: Literal["default", "reduce-overhead"]) -> None:
-        """Compile the training step with ``torch.compile`` in this mode."""
+        """Compile the backbone with ``torch.compile``; a subclass may compile the whole step."""
         backbone: Any = self.resources.module.backbone
         backbone.compile(mode=mode)
         if hasattr(backbone, "forward_levels"):

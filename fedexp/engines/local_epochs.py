@@ -10,7 +10,7 @@ def local_epochs(local: Local, data: ClientData, round: int) -> float:
 
     If ``local.epochs`` is a range, the number is a uniform draw from the whole numbers in the
     range, both ends included. The draw depends on seed, round and client. With ``local.steps`` the
-    number is ``local.steps`` divided by the client's steps in one epoch.
+    number is the client's steps in this round divided by its steps in one epoch.
     """
     if local.steps is not None:
         return data.steps(local.steps) / len(data.local_batches(round, local.batch_size))

@@ -58,7 +58,7 @@ class Schedule:
     def plan(
         self, clients: Sequence[int], message: Message, downloads: Mapping[int, int]
     ) -> tuple[list[int], list[TurnRecord]]:
-        """Decide which clients of a cohort train, if a deadline or over-selection limits the round.
+        """Decide which clients of a cohort train in a round with a deadline or over-selection.
 
         Every process makes the same plan.
 
@@ -90,10 +90,10 @@ class Schedule:
         return [client for client in clients if client not in outcomes], left_out
 
     def _work_in_time(self, client: int, round: int, upload: int) -> Work:
-        """The samples and steps that this client can train before the deadline.
+        """The steps and samples of this client's turn.
 
-        With partial work a slow client does as much as the deadline allows, at least one step. This
-        method then stores the client's share of the whole work in ``_shares``.
+        With partial work a client that would be late does only as much as the deadline allows, at
+        least one step. This method then stores the client's share of the whole work in ``_shares``.
         """
         system = self._resources.system
         data = self._resources.faults.data(round, self._resources.data.clients[client])
@@ -132,7 +132,7 @@ class Schedule:
 
 
 def _with_share(data: ClientData, share: float) -> ClientData:
-    """A view of the client's data with which it takes only this share (0 to 1) of its steps."""
+    """A view of ``data`` that limits the client to this share (at most 1) of its steps."""
     share = min(share, 1.0)
     if isinstance(data, Straggler):
         return replace(data, work=share)

@@ -20,7 +20,7 @@ class Stack:
         size: K, the number of clients.
 
     Attributes:
-        state: name of a parameter or buffer -> [K, ...].
+        state: name of a parameter or buffer -> [K, ...]; fixed tensors are left out.
         turns: row -> the turn of the row's client.
     """
 

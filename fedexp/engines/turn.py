@@ -39,11 +39,11 @@ class Trained(NamedTuple):
 def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
     """Complete the updates: the result has the updates as the server receives them.
 
-    An update is compressed and decoded, and then gets the injected faults. An update is rejected if
-    it is not finite, if its client keeps weights that are not finite, or if it misses the simulated
-    deadline. The client then gets back its state from the start of the round. ``Turn.fitted`` and
-    the size of the client's state are added to the metrics. This function waits for the device
-    once, for all turns together.
+    An update is compressed and decoded, and then gets the injected faults. ``is_finite`` is False
+    if the update, or a tensor that its client keeps, is not finite. ``is_late`` is True if the
+    update misses the simulated deadline. In both cases the client gets back its state from the
+    start of the round. ``Turn.fitted`` and the size of the client's state are added to the metrics.
+    This function waits for the device once, for all turns together.
     """
     module = resources.module
     sent = [_sent(each, resources.upload) for each in turns]

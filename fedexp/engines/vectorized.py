@@ -102,7 +102,7 @@ class Vectorized(Engine):
     def tuned(
         self, clients: Sequence[int], size: int, message: Message
     ) -> Iterator[tuple[Sequence[int], Stack]]:
-        """See ``Engine.tuned``; a group has ``clients_per_chunk`` clients instead of ``size``."""
+        """Like ``Engine.tuned``, but a group has at most ``clients_per_chunk`` clients."""
 
         tuning = self.tuning_phases()
 
@@ -174,7 +174,7 @@ class Vectorized(Engine):
     def _kept_optimizers(
         self, model: str, states: Mapping[int, ClientState]
     ) -> list[Memory] | None:
-        """The result of ``kept_optimizer`` for each client."""
+        """Each client's optimizer state for ``model``; None without ``local.keep_optimizer``."""
         if not self.resources.local.keep_optimizer:
             return None
         return [state.memory(model) for state in states.values()]

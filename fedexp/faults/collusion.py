@@ -122,7 +122,7 @@ def collude(
 
     The updates that the attackers see stay in memory until the end of the round. An update that is
     not finite is yielded unchanged, even if it is an attacker's. The step of a client that was
-    drawn twice counts twice. The order of ``updates`` does not change the result.
+    drawn twice counts twice. The order of ``updates`` does not change the joint step.
 
     Args:
         updates: the cohort's updates.

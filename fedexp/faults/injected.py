@@ -139,7 +139,10 @@ class Injected(Faults):
         return data
 
     def corrupt(self, update: Update, message: Message) -> Update:
-        """The update after its faults: all NaN if broken, attacked if the client is Byzantine."""
+        """The update after its faults: all NaN, or with the scaled step of a Byzantine client.
+
+        Only the attacks ``sign_flip``, ``scale`` and ``backdoor`` scale the step.
+        """
         if self._is_broken(message.round, update.client):
             extras = {name: _all_nan(report) for name, report in update.extras.items()}
             return replace(update, weights=_all_nan(update.weights), extras=extras)

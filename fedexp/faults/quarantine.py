@@ -94,10 +94,10 @@ def is_finite(update: Update, kept: Sequence[Tensors] = ()) -> bool:
 
 
 def has_finite_sums(update: Update, kept: Sequence[Tensors], device: torch.device) -> Tensor:
-    """Compute a fast check before ``is_finite``: whether the sum of each tensor is finite.
+    """A fast check to make before ``is_finite``: whether the sum of each tensor is finite.
 
-    The result is a bool on ``device``. If it is true, the update is finite. If it is false, call
-    ``is_finite``, because a sum of finite numbers can overflow.
+    The result is a bool scalar on ``device``. If it is true, the update is finite. If it is false,
+    call ``is_finite``, because a sum of finite numbers can overflow.
     """
     sums = _sums(_floats(update, kept))
     if not sums:
@@ -112,7 +112,10 @@ def _floats(update: Update, kept: Sequence[Tensors]) -> Iterator[Tensor]:
 
 
 def _named(tensors: Tensors) -> str:
-    """Name the first tensor that is not finite, and count the others, for an error message."""
+    """Name the first tensor that is not finite, and count the others, for an error message.
+
+    If all are finite, the cause must be the weights that the client keeps; the text says so.
+    """
     bad = [name for name, value in tensors.items() if not _all_finite([value])]
     if not bad:
         return "weights that the client keeps"

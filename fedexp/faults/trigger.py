@@ -47,9 +47,9 @@ class Trigger(BaseModel):
             )
 
     def pixel(self, train: Samples) -> Tensor:
-        """The patch's pixel value in a model's input, [1, channels, 1, 1] or [1, 1, 1, 1].
+        """The patch's pixel value in a model's input; ``train`` is the training split.
 
-        ``train`` is the training split.
+        The shape is [1, channels, 1, 1] for uint8 images, otherwise [1, 1, 1, 1].
         """
         if train.inputs.dtype == torch.uint8:
             return train.shift + 255 * self.value * train.scale

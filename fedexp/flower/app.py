@@ -10,7 +10,7 @@ from pathlib import Path
 from fedexp.config.schema import Config, validate
 
 FILE = "app.json"
-"""The file in the app's module folder."""
+"""Name of the file with the app, in the app's module folder."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,6 @@ class App:
 
 
 def read_app(folder: Path) -> App:
-    """The app of this module folder."""
+    """Read the app from the file ``FILE`` in its module folder."""
     values = json.loads((folder / FILE).read_bytes())
     return App(**values | {"config": validate(values["config"])})

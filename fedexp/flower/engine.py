@@ -69,7 +69,7 @@ class NodesEngine(Engine):
             yield update
 
     def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
-        """The sampler's ``answer`` at each client that has a node: (client, answer)."""
+        """Yield (client, its answer to the sampler); a client without a valid reply is left out."""
         requests = {k: pack_request(self.request(k, message)) for k in clients}
         purpose = f"the sampler's question in round {message.round}"
         for client, content in self.nodes.ask(requests, "query.probe", purpose):
@@ -79,7 +79,10 @@ class NodesEngine(Engine):
                 self.nodes.warn(purpose, client, f"{error}; its answer is left out")
 
     def request(self, client: int, message: Message, addressed: bool = True) -> Request:
-        """Make the request to the client; if ``addressed``, with ``message.to_client(client)``."""
+        """Make the request to the client.
+
+        If ``addressed``, it has ``message.to_client(client)``; otherwise it has ``message``.
+        """
         return Request(
             self.app,
             self._run,

@@ -63,7 +63,7 @@ class KnownData(FederatedData):
 def load_place(
     config: Config, own_data: bool, source: Describer, device: torch.device
 ) -> FederatedData:
-    """Load the dataset on this machine. Raises InputError.
+    """Load the dataset on this machine. Raises InputError if it cannot be loaded or split.
 
     With ``own_data`` all samples belong to client 0. Otherwise they are divided among the clients
     as configured.
@@ -75,5 +75,5 @@ def load_place(
 
 
 def data_of(client: int, whole: FederatedData, own_data: bool) -> ClientData:
-    """The data of ``client`` in the dataset ``whole`` of the client's node."""
+    """The data of ``client``, taken from ``whole``, the dataset that its node has loaded."""
     return replace(whole.clients[0 if own_data else client], client=client)

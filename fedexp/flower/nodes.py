@@ -99,7 +99,7 @@ class Nodes:
         return self._class_counts
 
     def _class_counts_in(self, client: int, content: RecordDict) -> Tensor | None:
-        """The client's class counts [C]; None if their sum is not the client's sample count."""
+        """The client's class counts [C]; None if invalid or their sum is not its sample count."""
         try:
             counts = read_tensors(content, self._app).get("counts", torch.zeros(0))
         except RefusedError as error:

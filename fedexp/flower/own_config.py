@@ -52,13 +52,13 @@ def node_config(values: Mapping[str, Any], own_data: bool) -> NodeConfig:
 
 
 def own_places(values: Mapping[str, Any]) -> dict[str, str]:
-    """Key of the config's ``data`` -> path on this machine, for the paths among ``values``."""
+    """The paths that ``values`` sets on this machine: key of the config's ``data`` -> path."""
     found = {key: str(values.get(f"data-{key}", "")) for key in PLACES}
     return {key: place for key, place in found.items() if place}
 
 
 def with_data(config: Config, places: Mapping[str, str]) -> Config:
-    """Replace the paths in the config's ``data``; the class of the data reports unknown keys."""
+    """Copy the config with ``places`` in ``data``; unknown keys are found when data are built."""
     node = config.data.node | dict(places)
     shared = {name: getattr(config.data, name) for name in type(config.data).model_fields}
     return config.model_copy(update={"data": type(config.data)(**shared, **node)})

@@ -12,7 +12,7 @@ FILE = "federation.json"
 
 @dataclass(frozen=True)
 class Record:
-    """The content of ``FILE``.
+    """The facts that ``federation.json`` holds.
 
     Attributes:
         run: the name under which the nodes store their clients' states for this run.

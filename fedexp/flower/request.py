@@ -71,7 +71,10 @@ def pack_request(request: Request, **options: str | int | bool | list[str]) -> R
 
 
 def read_request(content: RecordDict, device: torch.device) -> Request:
-    """Inverse of ``pack_request``; the message's tensors are on ``device``. Raises RefusedError."""
+    """Inverse of ``pack_request``; the message's tensors are on ``device``.
+
+    Raises RefusedError if a tensor is malformed, or if the run's name cannot be a folder's name.
+    """
     head, records = content.config_records[HEAD], content.array_records
     extras = read_extras(content, device)
     message = Message(int(head["round"]), unpack(records["weights"], device), extras)
@@ -99,7 +102,7 @@ def pack_extras(extras: Extras) -> RecordDict:
 
 
 def read_extras(content: RecordDict, device: torch.device) -> Extras:
-    """Socket -> tensors of its part. Raises RefusedError."""
+    """Inverse of ``pack_extras``, on ``device``. Raises RefusedError if a tensor is malformed."""
     start = "extras."
     return {
         name.removeprefix(start): unpack(record, device)

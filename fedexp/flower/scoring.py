@@ -49,7 +49,7 @@ class NodesScoring(Scoring):
 def scores_at_node(
     scoring: Scoring, client: int, message: Message, content: RecordDict
 ) -> list[ClientScores]:
-    """The scores of this client's personal model; empty if the client keeps no model."""
+    """The scores of this client's personal model, a list of one; empty if it keeps no model."""
     head, resources = content.config_records[HEAD], scoring.resources
     if client not in resources.store.clients_with_model:
         return []
@@ -68,7 +68,10 @@ def pack_scores(app: str, found: list[ClientScores]) -> RecordDict:
 
 
 def read_scores(content: RecordDict, app: str) -> list[ClientScores]:
-    """Inverse of ``pack_scores``. Raises RefusedError."""
+    """Inverse of ``pack_scores``, but with empty ``correct``.
+
+    Raises RefusedError if the node refused the request, runs another app or sent no scores.
+    """
     check_reply(content, app)
     if not content.config_records[HEAD].get("scored"):
         return []

@@ -26,7 +26,7 @@ def pack(tensors: Tensors) -> ArrayRecord:
 
 
 def unpack(record: ArrayRecord, device: torch.device) -> Tensors:
-    """Inverse of ``pack``; the tensors are on ``device``. Raises RefusedError."""
+    """Inverse of ``pack``, on ``device``. Raises RefusedError if an array is malformed."""
     return {name: _tensor(name, array).to(device) for name, array in record.items()}
 
 

@@ -122,7 +122,7 @@ class AdaptedHead(Head):
         self.included.fill_(True)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Compute the logits' factors Phi from this client's class counts."""
+        """Set the factors Phi, and the classes to exclude, from this client's class counts."""
         if not self.adapt:
             return
         counts = client.data.class_counts

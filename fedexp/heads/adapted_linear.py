@@ -18,9 +18,10 @@ class AdaptedLinear(AdaptedHead):
     Args:
         feature_dim: d.
         num_classes: C.
-        phi: see ``AdaptedHead``.
-        phi_normalization: see ``AdaptedHead``.
-        missing: see ``AdaptedHead``.
+        phi: how Phi_k(c) depends on the client's share of class c; see ``AdaptedHead``.
+        phi_normalization: whether the mean of Phi is 1 over the classes or over the clients; see
+            ``AdaptedHead``.
+        missing: treatment of the classes that a client lacks; see ``AdaptedHead``.
     """
 
     def __init__(

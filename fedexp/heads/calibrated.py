@@ -46,7 +46,7 @@ def mean_and_covariance(sums: Tensor, count: float) -> tuple[Tensor, Tensor]:
 def gaussian_features(mean: Tensor, covariance: Tensor, count: int, draw: Generator) -> Tensor:
     """Draw features [count, d] from N(mean, covariance), all float64.
 
-    The covariance may be singular. ``draw`` is a generator of the CPU.
+    The covariance may be singular. ``draw`` is a CPU generator.
     """
     # The symmetric root is, unlike the eigenvectors, a continuous function of the covariance.
     values, vectors = torch.linalg.eigh(covariance)
@@ -139,7 +139,7 @@ class Calibrated(GlobalClassifier):
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """In a calibration round calibrate the classifier and return the current weights.
 
-        In any other round return the merged weights.
+        In any other round forget the calibrated classifier and return the merged weights.
         """
         if "counts" not in sums:
             self._classifier = None  # it was calibrated for the weights that are replaced now

@@ -51,9 +51,10 @@ class ETF(AdaptedHead):
             trained and averaged. z is not divided, so at the start of training its mean squared
             norm is d.
         adapt: whether each client scales its logits by its factors Phi_k.
-        phi: see ``AdaptedHead``.
-        phi_normalization: see ``AdaptedHead``.
-        missing: see ``AdaptedHead``.
+        phi: how Phi_k(c) depends on the client's share of class c; see ``AdaptedHead``.
+        phi_normalization: whether the mean of Phi is 1 over the classes or over the clients; see
+            ``AdaptedHead``.
+        missing: treatment of the classes that a client lacks; see ``AdaptedHead``.
     """
 
     derived: tuple[str, ...] = ("weight", *AdaptedHead.derived)

@@ -112,7 +112,7 @@ def losses_of(log_probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def responsibilities(losses: Tensor, shares: Tensor) -> Tensor:
-    """The probabilities q [B, M] of the components for each sample (the E-step).
+    """For each sample, the probability that a component made its label, q [B, M] (the E-step).
 
     Args:
         losses: [B, M] cross-entropy of each component.

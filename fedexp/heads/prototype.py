@@ -59,8 +59,8 @@ def update_prototypes(
 ) -> Tensor:
     """Move each prototype W_c towards mu_c, the average of the clients' class means.
 
-    W_c <- normalize(rho W_c + (1 - rho) mu_c) (Dai et al., AAAI 2023), in float64. mu_kc is the
-    mean feature of class c at client k, and n_kc is the client's number of samples of class c.
+    W_c <- normalize(rho W_c + (1 - rho) mu_c) (Dai et al., AAAI 2023). mu_kc is the mean feature of
+    class c at client k, and n_kc is the client's number of samples of class c.
 
     Args:
         old: [C, d] prototypes, unit rows.
@@ -72,7 +72,8 @@ def update_prototypes(
             mu_c = sum_k mu_kc / K (the paper's Eq. 4).
 
     Returns:
-        [C, d] unit rows. The rows of classes that no client holds do not change.
+        [C, d] unit rows, computed in float64 and returned in the dtype of ``old``. The rows of
+        classes that no client holds do not change.
     """
     if rho == 1:
         return old  # normalising again would change the last bits
@@ -113,7 +114,8 @@ class Prototype(Head):
         rho: the weight of the old prototype in a round. With rho = 1, W is constant.
         weighting: how the clients' class means are averaged; see ``update_prototypes``.
         renormalize_clients: whether to normalise each client's means before averaging them.
-        augmented_means: whether the inputs of class means are augmented, as in local training.
+        augmented_means: whether inputs are augmented, as in local training, before the features for
+            the class means are computed.
     """
 
     derived = ("weight",)

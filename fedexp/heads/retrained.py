@@ -219,7 +219,7 @@ class Retrained(GlobalClassifier):
         return self._metrics
 
     def server_state(self) -> dict[str, Any]:
-        """The number of the round, the learned features F and the server's classifier V."""
+        """The number of calls of ``correct``, the learned features F, and the classifier V."""
         return {"round": self._round, "features": self._features, "classifier": self._classifier}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ MEASURED = {
     "worst tenth": "fairness/worst_decile",
     "gini": "fairness/gini",
 }
-"""Column -> the metric of a run's last round."""
+"""Column of the results -> metric; the column has its value in the last round of each run."""
 _RECENT = 5
 """A run's global accuracy is the mean over this number of last measurements."""
 _OWN_COLUMNS = ("experiment", "algorithm")
@@ -35,10 +35,12 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
 
     Returns:
         A frame with a row for each run, and one line for each run that is left out. The columns are
-        ``cell``, ``method``, ``setting`` (the tuned overrides; empty for the preset without
-        changes), ``seed``, ``trial`` (the trial's number from 1; 0 for a final run), ``score`` (the
-        objective of a trial), the accuracies, ``gini``, ``megabytes`` and ``seconds`` of the whole
-        run, and ``budgets`` (the search budgets of the contest, such as "1 4 16").
+        ``cell`` (the experiment), ``method``, ``setting`` (the tuned overrides; empty for the
+        preset without changes), ``seed``, ``trial`` (the trial's number from 1; 0 for a final run),
+        ``score`` (the objective of a trial), the accuracies, ``worst tenth``, ``gini``,
+        ``megabytes`` and ``seconds`` (without evaluation) of the whole run, and ``budgets`` (the
+        search budgets of the contest, such as "1 4 16"). Of runs with equal cell, method, setting
+        and seed, only the first has a row.
 
     Raises:
         InputError: a folder holds no sweep of a contest, or nothing has run.

@@ -13,7 +13,7 @@ BASELINE = "fedavg"
 
 
 def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd.DataFrame:
-    """A frame with a row for each cell and each method that measured ``metric`` in the cell.
+    """A frame with a row for each cell (experiment) and each method that measured ``metric`` there.
 
     Args:
         finals: the final runs of one search budget; see ``results.chosen``.

@@ -97,12 +97,12 @@ class Tuning:
         return found
 
     def finals(self, jobs: Sequence[Job], scores: Sequence[float]) -> list[Job]:
-        """The jobs with the chosen settings.
+        """Every job of the table with each setting that a search budget chooses.
 
         Args:
             jobs: the table's jobs.
-            scores: the objective of each of ``trials``, higher is better; NaN for a trial that
-                failed.
+            scores: the objective of each job of ``trials``, in order. Higher is better; NaN if the
+                trial failed.
         """
         left, found = iter(scores), []
         for row in _rows(jobs):

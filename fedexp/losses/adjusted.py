@@ -51,7 +51,7 @@ class Adjusted(Loss):
         return self.scale
 
     def receive(self, message: PartMessage) -> None:
-        """Set scale to 1 and shift to 0, for evaluation; before training ``begin`` sets others."""
+        """Set scale to 1 and shift to 0 for evaluation; ``begin`` sets the values for training."""
         self.scale.fill_(1)
         self.shift.fill_(0)
 
@@ -140,7 +140,8 @@ class LogitAdjustment(Adjusted):
 
     Args:
         tau: the weight of log p_c. With 1 the unadjusted logits learn to predict as if all classes
-            had equal shares. With 0 the loss is cross-entropy.
+            had equal shares. With 0 the loss is cross-entropy over the classes that ``absent`` does
+            not exclude.
         absent: treatment of classes without samples. With ``exclude`` the softmax excludes these
             classes. With ``one_sample`` each counts as one sample, as in the code released with
             FedETF. Then even a client with only one class learns to distinguish it from the others.

@@ -61,7 +61,7 @@ def decorrelated(base: Node, beta: NonNegativeFloat, form: Form) -> Loss:
     Args:
         base: configuration of the base loss: ``_target_`` and the arguments.
         beta: weight of the penalty.
-        form: see ``correlation_penalty``.
+        form: the formula of the penalty, ``paper`` or ``released``; see ``correlation_penalty``.
     """
     loss: Loss = build("loss.base", base, Loss)
     loss.register_forward_hook(partial(_add_penalty, beta, form))

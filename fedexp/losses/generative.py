@@ -57,11 +57,12 @@ class Generative(Loss):
     b_t = max(1e-4, b decay^t). In round 0 there is no G yet, so the second and third terms are 0.
     Both terms act in all local epochs; the released code drops both after 20 epochs.
 
-    After local training, the server trains G against the cohort's heads (``GeneratorTraining``). A
-    client reports how often it trained on each class. In G's loss a client's head has a larger
-    weight on classes that the client trained on often. (By a broadcasting bug in the released
-    code, a client's head has the same weight for all samples of a batch, see ``ensemble_loss``.)
-    Clients get G in eval mode, with its BatchNorm folded into the first layer.
+    After local training, the server trains G so that the cohort's heads predict the label y from
+    the features G(y) (``GeneratorTraining``). A client reports how often it trained on each class.
+    In G's loss a client's head has a larger weight on classes that the client trained on often. (By
+    a broadcasting bug in the released code, a client's head has the same weight for all samples of
+    a batch, see ``ensemble_loss``.) Clients get G in eval mode, with its BatchNorm folded into the
+    first layer.
 
     Args:
         generated_weight: a, the first value of a_t.
@@ -157,7 +158,7 @@ class Generative(Loss):
         return {name: w for name, w in weights.items() if name.startswith("head.")}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Train the generator G against the cohort's heads."""
+        """Train the generator G so that the cohort's heads predict the labels of its features."""
         assert self.setting.head is not None
         training = self.training_of_generator
         head = self.setting.head(training.rounds + 1)
@@ -230,7 +231,7 @@ class Generative(Loss):
         return generate({name: self.get_buffer(name) for name in names}, noise, labels)
 
     def _generated_loss(self, batch: Forward, labels: Tensor, features: Tensor) -> Tensor:
-        """Mean cross-entropy of the generated features [B, d] whose label the head includes."""
+        """Mean cross-entropy of the generated features [B, d], except labels with logit -inf."""
         assert batch.head is not None
         logits = batch.head(features)
         losses = F.cross_entropy(logits, labels, reduction="none")

@@ -55,7 +55,7 @@ class PrototypeAlign(PrototypeLoss):
         missing: treatment of samples whose class has no prototype. With ``exclude`` the mean in the
             second term is only over the other samples. With ``zero`` (released code) the difference
             of such a sample counts as 0 in the mean.
-        weighting: see ``mean_prototypes``.
+        weighting: the clients' weights in a global prototype; see ``mean_prototypes``.
         first: the global prototypes in the first round. With ``none`` no class has a prototype.
             With ``random`` they are drawn uniformly from [0, 1]^d.
         features: the features whose class means are the client's prototypes. With ``trained`` the

@@ -49,9 +49,10 @@ class RpclCpdr(PrototypeLoss):
             prototype r. With ``dataset`` U(r) is the mean distance between r and the features of
             all the client's samples under the received model (Eq. 13). ``rpcl`` explains the other
             values.
-        distance: see ``cpdr``.
-        neighbors: see ``relational_prototypes``.
-        metric: see ``relational_prototypes``.
+        distance: the distance from a consistent prototype in CPDR; see ``cpdr``.
+        neighbors: the largest number of other clients whose prototypes are averaged into a client's
+            relational prototype; the nearest are chosen.
+        metric: the distance by which they are chosen; see ``relational_prototypes``.
     """
 
     by_client = frozenset({"relational", "holds"})

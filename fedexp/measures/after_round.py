@@ -67,7 +67,7 @@ class AfterRound:
 
     @property
     def data(self) -> FederatedData:
-        """The population's data."""
+        """The data of all clients, and the test split."""
         return self.resources.data
 
     @property
@@ -127,7 +127,7 @@ class AfterRound:
     ) -> Iterator[tuple[int, Predictions]]:
         """Yield (client, predictions of its personal model) for the clients of this process.
 
-        The clients come in any order.
+        The clients come in any order. Clients without a stored model are left out.
 
         Args:
             select: client -> the samples of the test split for its model; by default all samples.

@@ -88,7 +88,8 @@ def global_angles(predictions: Predictions, class_counts: Tensor) -> dict[str, f
     ``<kind>_angle_global_existing``, the mean over the pairs of classes that a client holds is
     computed for each client, and then averaged over clients. ``<kind>_angle_global_missing`` is
     the same for the pairs of classes that a client lacks (FedGELA, Figures 2 and 5). Clients
-    without data, and clients with fewer than two classes to compare, are left out.
+    without data, and clients with fewer than two classes to compare, are left out. A metric that is
+    NaN is left out.
 
     Args:
         predictions: the global model's predictions on the test split.

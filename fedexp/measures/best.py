@@ -42,7 +42,7 @@ class Best(Measure):
         return (self._is_tuned or self._validates) and round > 0
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The best model so far, including this round's model if it was scored."""
+        """Update the best model so far; the result has it only if the method tunes it."""
         kind = "validation" if self._validates else "global"
         own = after.found.metrics.get(f"{kind}/accuracy", -math.inf)
         score = after.ranks.from_first(lambda: own)

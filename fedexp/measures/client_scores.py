@@ -89,7 +89,7 @@ class PersonalMeasure(Measure):
     def scores(self, after: AfterRound, tune: bool = True) -> dict[int, ClientScores]:
         """The ``client_scores`` of the clients in ``of``; every process must call this function.
 
-        The store keeps the models of more clients if another measure needs them.
+        If ``of`` is "cohort", models of other clients, kept for other measures, are left out.
         """
         found = client_scores(after, self.samples, tune)
         if self.remembers != "cohort":
@@ -105,7 +105,7 @@ def client_scores(
     """Client -> scores of its personal model, for all processes' clients in ascending order.
 
     If another measure of this round has already computed all of ``samples.metrics``, its scores are
-    reused. Every process must call this function.
+    reused; they may have further kinds of metrics. Every process must call this function.
 
     Args:
         after: the state of the federation after a round.

@@ -81,7 +81,7 @@ class Clients(PersonalMeasure):
         return Measured(tables={"clients": table})
 
     def state_dict(self) -> dict[str, Any]:
-        """Client -> its totals."""
+        """The client's number, as a string -> the client's totals, as a dict."""
         self._add_up()
         return {str(client): asdict(total) for client, total in self._totals.items()}
 

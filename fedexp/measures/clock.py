@@ -33,7 +33,10 @@ class Times:
         return list(map(_name, self.targets))
 
     def after(self, time: RoundTime, accuracy: float | None) -> dict[str, float]:
-        """Record the targets that this round reached; return the metrics ``clock/*`` of times.
+        """Record the targets that this round reached, and return the metrics of time.
+
+        The metrics are ``clock/seconds``, ``clock/round_s``, ``clock/idle_share`` if it is known,
+        and ``clock/time_to/<target>`` of every target reached so far.
 
         Args:
             time: the simulated time of the round.

@@ -13,7 +13,10 @@ from fedexp.measures.measures import headlines
 
 
 def build_measures(nodes: Mapping[str, Node | None]) -> dict[str, Measure]:
-    """Build ``config.measure``: name -> measure. Raises InputError for a wrong class or value."""
+    """Build the measures of ``config.measure``: name -> measure. Names with null are left out.
+
+    Raises InputError for a wrong class or value.
+    """
     return {name: build(f"measure.{name}", node, Measure) for name, node in nodes.items() if node}
 
 

@@ -82,7 +82,7 @@ class HeldOut(Measure):
         return every_nth(round, rounds, self.every)
 
     def __call__(self, after: AfterRound) -> Measured:
-        """The metrics; if models are tuned, the processes share the clients."""
+        """The metrics ``held_out/*``; each process tunes models for a part of the clients."""
         clients = list(after.data.held_out_clients.values())
         if not clients:
             return Measured()
@@ -116,7 +116,7 @@ def _on_own(after: AfterRound, clients: Sequence[ClientData]) -> dict[str, float
 def _on_test(
     correct: Tensor, clients: Sequence[ClientData], samples: ScoredSamples
 ) -> Iterator[dict[str, float]]:
-    """Yield each client's ``personal_accuracies`` of one model.
+    """For each client, yield the ``personal_accuracies`` of the same model.
 
     ``correct`` [n] tells whether the model classifies each of the n test samples correctly.
     """

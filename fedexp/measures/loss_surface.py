@@ -72,7 +72,7 @@ class LossSurface(Measure):
             )
 
     def due(self, round: int, rounds: int) -> bool:
-        """True after the rounds in ``rounds``, by default after the last round."""
+        """True after each round in ``self.rounds``; if that is None, after the last round."""
         return round in (self.rounds if self.rounds is not None else [rounds])
 
     def begin_round(self, message: Message) -> None:

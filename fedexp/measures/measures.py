@@ -41,7 +41,10 @@ class Pending:
         return self.later.done()
 
     def result(self) -> Measured:
-        """Wait until all results are ready, and return them together."""
+        """Wait until all results are ready, and return them together.
+
+        Except before training, the metric ``time/eval_s`` is added: the seconds of all measures.
+        """
         parts = self.prompt, self.later.result()
         found = {name: each for part in parts for name, each in part.of_measures.items()}
         whole = reduce(or_, (found[name] for name in self.names), Measured())

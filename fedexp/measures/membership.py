@@ -1,9 +1,9 @@
 """Membership inference: can an attacker recognise the final global model's training samples?
 
 The attacker gets members and non-members, and tries to tell which is which. The members are drawn
-from the training samples of all clients, even of clients that never trained. Equally many
-non-members of the same classes are drawn from the test split. Guessing has an AUC (area under the
-ROC curve) of 0.5.
+from the training samples of all clients, even of clients in no cohort, but not of held-out
+clients. Equally many non-members of the same classes are drawn from the test split. Guessing has an
+AUC (area under the ROC curve) of 0.5.
 """
 
 from collections.abc import Iterator, Mapping

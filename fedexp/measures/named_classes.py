@@ -9,7 +9,7 @@ from fedexp.errors import InputError
 
 
 def class_numbers(chosen: Sequence[int | str], about: Description) -> list[int]:
-    """The numbers of the classes in ``measure.features.classes``; all classes if the list is empty.
+    """The numbers of the classes in ``measure.features.classes``, each once; all if it is empty.
 
     A config names a class by number or by name. Upper and lower case count as equal, and so do
     spaces, hyphens and underscores. Raises InputError for an unknown class.

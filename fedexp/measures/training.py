@@ -20,9 +20,10 @@ class Training(Measure):
     of a client is its whole objective, averaged over all its steps. ``train/cross_entropy`` is the
     unweighted mean over clients of the cross-entropy in the last local epoch.
     ``train/loss_std`` and ``train/cross_entropy_std`` are population standard deviations over
-    clients. A metric that a part logs is averaged over the clients that logged it. So are two
-    costs: ``cost/client_memory_bytes`` is the bytes that a client keeps between rounds, and
-    ``cost/stored_parameters`` is how many numbers a client holds in memory for local training.
+    clients. A metric that a part logs is averaged over the clients that logged it. Two costs are
+    averaged in the same way: ``cost/client_memory_bytes`` is the bytes that a client keeps between
+    rounds, and ``cost/stored_parameters`` is how many numbers a client holds in memory for local
+    training.
     """
 
     headlines = MappingProxyType({"train/loss": "lower"})

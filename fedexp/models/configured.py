@@ -55,7 +55,11 @@ def configure_head(head: nn.Module, config: Model) -> None:
 
 
 def trained_paths(config: Model) -> list[str] | None:
-    """The paths of the layers that train, such as ``backbone.layer4``, or None for all layers."""
+    """The paths of the layers that train, such as ``backbone.layer4``, or None for all layers.
+
+    With LoRA and without ``model.train``, the result is ``["head"]``: besides the low-rank updates,
+    only the head trains.
+    """
     if config.train is None and config.lora.rank is not None:
         return [HEAD]
     return config.train

@@ -199,7 +199,11 @@ def _fit_to_inputs(
 def _network(
     library: Any, name: str, settings: Any, weights: Weights | None, pooling: Pooling | None
 ) -> nn.Module:
-    """Build the network. An unused pooling layer is left out if the network allows this."""
+    """Build the network, and load pretrained weights if ``weights`` is set.
+
+    On the meta device and inside ``without_initial_weights``, nothing is loaded. An unused pooling
+    layer is left out if the network allows this.
+    """
     on_meta = torch.get_default_device().type == "meta"  # no weights can be loaded there
     try:
         kind = library.MODEL_MAPPING[type(settings)]

@@ -51,7 +51,7 @@ def dense(widths: Sequence[int], batch_norm: bool = False) -> nn.Sequential:
 def project(
     network: nn.Module, width: int, feature_dim: int | None, projection: Projection
 ) -> nn.Module:
-    """Append a projection to ``network`` if ``feature_dim`` is set; its levels do not change.
+    """Append a projection to ``network`` if ``feature_dim`` is set. The levels stay the same.
 
     Args:
         network: a network with outputs [B, width].

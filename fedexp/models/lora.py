@@ -39,7 +39,7 @@ class LowRankUpdate(nn.Module):
 def add_low_rank_updates(
     backbone: nn.Module, rank: int, alpha: float, targets: Sequence[str]
 ) -> None:
-    """Add trained low-rank updates to linear layers, and fix the layers' own weights.
+    """Add trained low-rank updates to linear layers, and fix the weight matrices of these layers.
 
     Each of these layers then has three tensors in place of its weight. The tensor
     ``parametrizations.weight.original`` is the fixed weight. The tensors

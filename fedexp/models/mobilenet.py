@@ -24,7 +24,7 @@ _STAGE_ENDS = (1, 3, 6, 10)  # index in ``features`` of the last block with 16, 
 
 
 class LevelMobileNetV2(MobileNetV2):  # type: ignore[misc]
-    """torchvision's MobileNetV2, which also returns five vectors from its layers (levels)."""
+    """torchvision's MobileNetV2 with five levels, from the stem and the first four stages."""
 
     def forward_levels(self, images: Tensor) -> tuple[Tensor, Levels]:
         """Compute z and five levels: means before the stem's ReLU6 and after each of four stages.

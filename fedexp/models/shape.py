@@ -107,7 +107,10 @@ def trains_on_one(build: Callable[..., nn.Module], input_shape: tuple[int, ...])
 
 
 def forward_flops(build: Callable[..., nn.Module], input_shape: tuple[int, ...], batch: int) -> int:
-    """Count the floating-point operations of matrix products and convolutions in a forward pass."""
+    """Count the floating-point operations of a forward pass of ``batch`` samples.
+
+    Only matrix products and convolutions are counted.
+    """
 
     def count(network: nn.Module, inputs: Tensor) -> int:
         with FlopCounterMode(display=False) as counter:

@@ -82,9 +82,9 @@ def split_paths(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _below(path: str, names: Sequence[str], prefix: str = "") -> list[str]:
-    """The parameters below the outermost match of ``path``.
+    """The parameters in ``names`` below the outermost matches of ``path``.
 
-    Error messages contain ``prefix`` and ``path``.
+    Raises InputError if there are none; its text contains ``prefix`` and ``path``.
     """
     wanted = path.split(".")
     if wanted[0] == BACKBONE:

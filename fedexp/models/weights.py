@@ -48,7 +48,8 @@ def load_weights(network: nn.Module, weights: str, name: str, replaced: Sequence
         weights: path of a state dict that ``torch.save`` wrote; or "imagenet" for torchvision's
             best weights, which are downloaded unless they are in torchvision's cache.
         name: torchvision's name of the network.
-        replaced: how the names of replaced layers begin. These layers keep their weights.
+        replaced: prefixes of the names of replaced layers, such as ``fc.``. These layers keep their
+            weights.
 
     Raises:
         InputError: the file is missing, is not a state dict or belongs to another network.

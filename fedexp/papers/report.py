@@ -43,7 +43,7 @@ class PaperReport(Report):
 
     @property
     def personal_metrics(self) -> Set[str]:
-        """The metrics for which the runs' papers published numbers."""
+        """All metrics with published numbers; ``Report`` shows the personal accuracies of these."""
         return {row.metric for run in self.runs for row in published_by(run)}
 
     @property

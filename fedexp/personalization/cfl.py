@@ -51,7 +51,8 @@ class CFL(ClusterModels):
         linkage: see ``bipartition``. The paper uses ``single``, and the authors' code uses
             ``complete``.
         min_clients: a cluster with fewer clients in the cohort is not divided.
-        weighting: see ``ClusterModels``; it applies to the mean update, too.
+        weighting: the clients' weights in the average of models and in the mean update; see
+            ``ClusterModels``.
     """
 
     def __init__(

@@ -91,7 +91,7 @@ class FedAMP(Personalization):
         return PartMessage(message.round, weights, message.extras)
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """The client's model."""
+        """All weights that the client sent; ``aggregate`` stores them."""
         return dict(weights)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
@@ -100,7 +100,7 @@ class FedAMP(Personalization):
             self._models[update.client] = update.extras
 
     def server_state(self) -> dict[str, Any]:
-        """Which clients have a model. The models are in ``store``."""
+        """The version number of each stored model, by client. The models are in ``store``."""
         return {"versions": self._models.state()}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

@@ -106,7 +106,7 @@ class FedPAC(FedRep):
         return PartMessage(message.round, message.weights | head, message.extras)
 
     def server_state(self) -> dict[str, Any]:
-        """Which clients have a combined head. The heads are in ``store``."""
+        """The version number of each combined head, by client. The heads are in ``store``."""
         return {"versions": self._heads.state()}
 
     def load_server_state(self, state: dict[str, Any]) -> None:

@@ -86,7 +86,7 @@ class FedROD(Personalization):
             self.head.load_state_dict({"weight": network.head.linear.weight.detach()})
 
     def shared(self, name: str) -> bool:
-        """Whether the weight is shared: all but the private head h_k and the class shares are."""
+        """Whether the weight is shared: all weights are, except h_k and the class shares."""
         return name.startswith(_HYPERNETWORK) or not name.startswith("personalization.")
 
     def phases(self, epochs: float) -> Sequence[Phase]:

@@ -54,12 +54,15 @@ class OwnModel(Personalization):
 
 
 def own_name(name: str) -> str:
-    """The name of the own model's copy of the shared model's parameter ``name``."""
+    """Turn the name of a shared parameter into the name of its copy in the own model."""
     return _PREFIX + _key(name)
 
 
 def own_model(weights: Tensors) -> Tensors:
-    """Get the own model's parameters in ``weights``, named like the shared model's parameters."""
+    """Get the own model's parameters in ``weights``, named like the shared model's parameters.
+
+    ``weights`` must hold the parameters of both models.
+    """
     return {
         name: weights[own]
         for name, own in ((name, own_name(name)) for name in weights)
@@ -77,7 +80,7 @@ def mixture(weights: Tensors, alpha: Tensor) -> Tensors:
 
 
 def as_own(tensors: Tensors) -> Tensors:
-    """Rename tensors from the names of shared parameters to the names of the own model's copies."""
+    """Rename each tensor from ``name``, the name of a shared parameter, to ``own_name(name)``."""
     return {own_name(name): value for name, value in tensors.items()}
 
 

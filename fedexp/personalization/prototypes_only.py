@@ -54,7 +54,7 @@ class PrototypesOnly(Personalization):
         self.register_buffer("holds", no_class, persistent=self._keeps_received)
 
     def create(self, network: Network, loss: Loss) -> None:
-        """Store the method of the loss that returns a buffer of the loss by its name."""
+        """Store ``loss.get_buffer``, with which ``receive`` reads the prototypes of the loss."""
         # Do not store the loss itself: its weights would become weights of this module.
         self._buffer_of_loss = loss.get_buffer
 

@@ -116,7 +116,7 @@ class AugmentedLagrangian(Dynamic):
         return weights | sent
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Note which clients have taken part."""
+        """Record which clients have taken part."""
         self.met[[update.client for update in updates]] = True
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:

@@ -137,9 +137,9 @@ class ControlVariates(Regularizer):
         )
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The change of the client's control variate c_k, which the client sends.
+        """Update the client's control variate c_k, and send the change.
 
-        With ``weighting=samples`` it is multiplied by the client's relative size s_k.
+        With ``weighting=samples`` the sent change is multiplied by the client's relative size s_k.
         """
         if self._chosen == "gradient":
             new = {n: memory.pop(f"gradient/{n}") for n in self.correction}
@@ -192,7 +192,7 @@ class ControlVariates(Regularizer):
         return {name: (start[name] - weights[name]) / distance for name in self.correction}
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
-        """The mean step that would leave c_k, the client's control variate, unchanged.
+        """The result of ``_mean_step`` that would leave the client's control variate c_k unchanged.
 
         In option II it is the server's control variate c.
         """

@@ -71,10 +71,10 @@ class DriftCorrection(Dynamic):
         weighting: with ``uniform`` clients have equal weights in g. With ``samples`` a client's
             weight is proportional to its number of samples. The aggregator should use the same
             weights, because with ``drifts=all`` its weights apply to the mean drift, too.
-        alpha_scaling: see ``Dynamic``.
+        alpha_scaling: with ``samples`` alpha is divided by n_k / mean(n), where n_k is the number
+            of samples of client k. With ``none`` all clients have the same alpha.
         correction_scaling: with ``samples`` g is divided by n_k / mean(n), also in the update of
-            ``estimate=corrected``. n_k is the number of samples of client k. With ``none`` g is
-            never divided.
+            ``estimate=corrected``. With ``none`` g is never divided.
     """
 
     summed = True

@@ -163,7 +163,7 @@ def _pixels(images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _around_centre(images: Tensor) -> tuple[Tensor, Tensor, tuple[float, float]]:
-    """The row and column numbers minus those of the image's centre, and the centre."""
+    """The pixels' row and column numbers relative to the image's centre, and this centre."""
     height, width = images.shape[2:]
     centre = (height - 1) / 2, (width - 1) / 2
     rows, columns = _pixels(images)

@@ -29,7 +29,7 @@ class StepMatching:
 
     Attributes:
         names: the parameters whose step is matched.
-        lag: m, the number of received models between w^(t-m) and w^t.
+        lag: m. w^(t-m) was received m models before w^t.
         wait: number of received models to skip, beginning with the first for which w^(t-m) exists.
         step_size: initial size of the inner steps.
         update_every: number of received models from one learning of D~ to the next. If None, D~ is
@@ -57,8 +57,8 @@ class StepMatching:
     ) -> tuple[Tensors, dict[str, float]]:
         """Learn D~; return the parameters of w^t that changed since w^(t-m), and metrics.
 
-        Both results are empty if no parameter changed, if there is no w^(t-m) yet, or while
-        ``wait`` skips models.
+        If ``update_every`` skips this model, D~ does not change. Both results are empty if no
+        parameter changed, if there is no w^(t-m) yet, or while ``wait`` skips models.
 
         Args:
             memory: memory of the client or the server. This method stores ``weights`` and the new

@@ -60,8 +60,8 @@ def match_trajectory(
         step_lr: learning rate of the step size.
         momentum: momentum factor of SGD for the images and the step size. SGD starts with zero
             velocity.
-        recompute: see ``matching_loss``.
-        augment: see ``matching_loss``.
+        recompute: whether to repeat each inner step in the backward pass, to save memory.
+        augment: draws a transform of the images before each inner step; None for no transform.
 
     Returns:
         The images, the step size (which may be negative) and the losses [outer_steps]. The loss of

@@ -69,7 +69,7 @@ class ProximalSynthetic(Proximal):
             zero momentum.
         update_every: number of rounds from one learning of D~ to the next. If None, D~ is learned
             only once.
-        recompute: see ``matching_loss``.
+        recompute: whether to repeat each inner step in the backward pass, to save memory.
     """
 
     takes_tokens = False

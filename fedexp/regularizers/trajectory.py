@@ -93,7 +93,7 @@ class Trajectory(Regularizer):
             ``trajectory/distance/<layer>``.
         update_every: number of rounds from one learning of D~ to the next. If None, D~ is learned
             only once. w~ is computed in every round.
-        recompute: see ``matching_loss``.
+        recompute: whether to repeat each inner step in the backward pass, to save memory.
     """
 
     takes_tokens = False

@@ -33,7 +33,8 @@ def bar_figures(
         metric: the name of the axis.
 
     Returns:
-        Functions that draw one figure each, with at most thirty bars; see ``draw``.
+        Functions that draw one figure each, with at most thirty bars; see ``draw``. Rows without a
+        finite mean are left out.
     """
     table = list(zip(names, rows["mean"], rows["std"], strict=True))
     table = [row for row in table if math.isfinite(row[1])]

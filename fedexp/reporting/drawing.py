@@ -15,7 +15,8 @@ class Drawing:
     """A picture that can be drawn.
 
     Attributes:
-        name, title: see ``Picture``.
+        name: the name of the image files, without suffix; a repeated name gets a number.
+        title: the heading above the picture.
         draw: draws the figure; returns None if there is nothing to show.
         is_extra: whether the picture is drawn only with ``--figures all``.
     """

@@ -68,7 +68,7 @@ def _width(png: bytes) -> int:
 
 
 def _runs(report: Report) -> list[dict[str, Any]]:
-    """For each run: its state, its differences from other runs, and its config."""
+    """For each run: label, seed, finished rounds, folder, command, differing values and config."""
     differing = differing_keys([run.values for run in report.runs])
     return [
         {

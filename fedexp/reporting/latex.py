@@ -57,7 +57,7 @@ def latex(table: Table) -> str:
 
 
 def short_headings(names: Sequence[str]) -> list[str]:
-    """Shorten each name, ``global/accuracy`` to ``accuracy``, if the short name is unique."""
+    """Shorten names, ``global/accuracy`` to ``accuracy``, if unique; ``_`` becomes a space."""
     last = [_LAST.sub("", name).replace("_", " ") for name in names]
     return [
         short if last.count(short) == 1 and _HAS_LETTERS.search(short) else name.replace("_", " ")

@@ -55,7 +55,7 @@ class Report:
     Attributes:
         runs: the runs that could be read; no two runs have equal label and seed.
         problems: one line for each run, comparison or picture that the report leaves out, and for
-            each target that no run reached.
+            each of ``measures.targets`` that no run reached.
         baseline: the keys and values that make a run a baseline, such as
             ``(("algorithm", "fedavg"),)``; empty without baseline.
         measures: targets, further metrics, and whether curves are smoothed.
@@ -127,10 +127,10 @@ class Report:
 
     @staticmethod
     def check_run(run: Run) -> None:
-        """Raise InputError for a run that this report cannot show."""
+        """Raise InputError for a run that this report cannot show; ``Report`` shows every run."""
 
     def _check_measured(self) -> None:
-        """Add a problem for each target that no run reached.
+        """Check metrics and statistic; add a problem for each of ``measures.targets`` not reached.
 
         Raises:
             InputError: a metric of ``measures.metrics`` was measured in no run, no run measured a
@@ -263,7 +263,7 @@ class Report:
 
     @cached_property
     def curve_metrics(self) -> list[str]:
-        """The metrics in the tables that have a value for each measured round."""
+        """The metrics in the tables that runs measure in rounds, unlike ``rounds_to/<target>``."""
         known = {name for run in self.runs for row in run.history for name in row}
         return [name for name in self.metrics if name in known]
 
@@ -284,7 +284,7 @@ class Report:
 
     @property
     def personal_metrics(self) -> Set[str]:
-        """The personal accuracies to show. If no run measured one of them, all others are shown."""
+        """The personal accuracies to show. If no run measured any of them, all others are shown."""
         return frozenset()
 
     @property

@@ -85,7 +85,7 @@ class Run:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Flat key of the config -> value, and config group -> option.
+        """Dotted key of the config -> value, and config group -> option.
 
         If a key has the name of a group, the option replaces the key's value.
         """
@@ -204,7 +204,7 @@ def run_folders(path: Path) -> tuple[list[Path], list[Path]]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Turn an error of the ``with`` block into an InputError that names the file."""
+    """Check that the file may be read; turn errors of the ``with`` block into an InputError."""
     if not is_within(path, path.parent):
         raise InputError(f"{path.parent}: {path.name} is a link out of the folder, not followed")
     try:
@@ -302,7 +302,7 @@ def _history(path: Path) -> list[dict[str, float]]:
 
 
 def _natural(folder: Path, root: Path) -> list[tuple[int, str]]:
-    """A sort key that puts job 2 before job 10."""
+    """A sort key: in each folder shorter names come first, so job 2 comes before job 10."""
     return [(len(part), part) for part in folder.relative_to(root).parts]
 
 

@@ -73,10 +73,11 @@ class Measures:
 
 
 def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict[str, float]]:
-    """The statistics of each metric of one run, and the costs of reaching the targets.
+    """Statistics of a run's headlines and further metrics, and the costs of reaching the targets.
 
     Returns:
-        Metric -> statistic -> value. The costs are ``rounds_to/<target>``,
+        Metric -> statistic -> value. A metric of ``measures.metrics`` that is no headline has only
+        ``final`` and ``mean_last5``. The costs of reaching a target are ``rounds_to/<target>``,
         ``rounds_to_smoothed/<target>``, ``bytes_to/<target>`` (up and down) and
         ``seconds_to/<target>`` (without evaluation). A cost has only the statistic ``final``. It is
         absent if the target was not reached.
@@ -102,7 +103,11 @@ def targets_of(runs: Iterable[Run], measures: Measures) -> list[float]:
 
 
 def cost_to(history: Sequence[Mapping[str, float]], target: float) -> dict[str, dict[str, float]]:
-    """Rounds, bytes and seconds until ``global/accuracy`` reaches ``target`` for the first time."""
+    """Rounds, bytes and seconds until ``global/accuracy`` first reaches ``target``.
+
+    Returns cost -> ``final`` -> value, without costs that were not measured; empty if the target
+    is not reached.
+    """
     first = first_round_with(history, target)
     if first is None:
         return {}

@@ -23,7 +23,7 @@ FILE_NAME = "sweep.csv"
 def report_sweep(
     folder: Path, log_name: str, kind: type[Report] = Report, objective: str | None = None
 ) -> bool:
-    """Print the tables over the jobs in ``folder`` and write ``folder/sweep.csv``.
+    """Print the tables over the finished jobs and, if there are any, write ``folder/sweep.csv``.
 
     Args:
         folder: the sweep's folder.

@@ -23,7 +23,7 @@ from fedexp.reporting.statistics import (
 Mark = Rank | Literal["alarm"]
 STAR = "*: the 95 % interval excludes 0."
 Values = Mapping[str, Any]
-"""A row of ``marks.with_marks``."""
+"""A row of the frame that ``marks.with_marks`` returns: column -> value."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def print_table(table: Table, console: Console) -> None:
 
 
 def _fitting(table: Table, console: Console) -> list[int]:
-    """The columns that fit the width.
+    """The numbers of the columns that fit the terminal's width, ascending.
 
     If not all columns fit, optional columns are left out first, then columns from the right. The
     keys and one more column always remain.

@@ -35,7 +35,7 @@ class Section:
         title: the heading.
         metrics: the metrics to plot over rounds, a panel for each. The band is the deviation over
             the runs of a group.
-        pictures: W&B's names of the pictures in one gallery.
+        pictures: the pictures in one gallery, as keys in W&B such as ``sampler/times_chosen``.
     """
 
     title: str
@@ -55,13 +55,13 @@ def sections(report: Report) -> list[Section]:
 
 
 def grouping(report: Report) -> list[str]:
-    """The keys in which the runs differ, in W&B's names, such as ``config.choices.algorithm``."""
+    """The keys in which the runs differ, named as in W&B, such as ``config.choices.algorithm``."""
     groups = {key for run in report.runs for key in run.choices}
     return [f"config.choices.{k}" if k in groups else f"config.{k}" for k in report.keys]
 
 
 def build(report: Report, entity: str, project: str) -> Any:
-    """Build the page without saving it: the report's tables and, below them, W&B's own panels.
+    """Build the page without saving it: all tables except the list of runs, then W&B's panels.
 
     Returns:
         A ``wandb_workspaces.reports.v2.Report``.
@@ -116,6 +116,6 @@ def save(report: Report, entity: str, project: str) -> str:
 
 
 def _pictures(runs: Sequence[Run]) -> list[str]:
-    """W&B's names of the pictures in the runs' folders."""
+    """The pictures in the runs' folders, as keys in W&B such as ``sampler/times_chosen``."""
     paths = (path for run in runs for path in (run.folder / "figures").glob("*_*.png"))
     return sorted({path.stem.rpartition("_")[0].replace("_", "/", 1) for path in paths})

@@ -304,7 +304,7 @@ def _global_head(head: Head, round: int) -> Functional:
 
 
 def _ends_with_one(samples: np.ndarray, batch_size: int) -> np.ndarray:
-    """Whether the last batch of an epoch of ``samples`` samples, not 0, holds one sample."""
+    """Whether an epoch of ``samples`` samples [n] ends with a batch of one sample; False for 0."""
     found: np.ndarray = (samples > 0) & (samples % batch_size == 1 % batch_size)
     return found
 

@@ -67,7 +67,7 @@ class OpenRun:
 
     @property
     def lines(self) -> bytes:
-        """The content of ``metrics.jsonl``."""
+        """The lines of ``metrics.jsonl`` so far, joined; kept in memory, not read from the file."""
         return b"".join(self.history.lines)
 
     def has_folder(self) -> bool:

@@ -22,7 +22,7 @@ class RunResult:
 
     Attributes:
         folder: the run's folder, with all files.
-        lines: the content of ``metrics.jsonl``.
+        lines: the bytes of ``metrics.jsonl``: a JSON object for each round, one in each line.
         summary: the content of ``summary.json``.
         make_model: creates ``model``.
         stopped: why the run ended before the last round, such as ``limits.minutes=30``; None for a

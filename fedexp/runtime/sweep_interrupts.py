@@ -103,7 +103,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def record_interrupt() -> None:
-    """Note that a job of this worker was interrupted."""
+    """Record that a job of this worker was interrupted."""
     _State.interrupted = True
 
 

@@ -85,7 +85,7 @@ class _SaveOrStop:
         self.stopped: str | None = None
 
     def __call__(self, round: int) -> bool:
-        """Save if a checkpoint is due, and return whether training ends after this round.
+        """Save if a checkpoint is due, and return whether training ends early after this round.
 
         Raises:
             Interrupted: Ctrl-C.
@@ -109,7 +109,7 @@ class _SaveOrStop:
         return True
 
     def _reason(self, interrupts: Interrupts) -> str | None:
-        """The reason to stop all ranks: the first rank's signal or limit; None to continue."""
+        """The signal or limit for which all ranks stop, if any rank has one; None to continue."""
         received = interrupts.received
         own = received.name if received else self._clock.reason_to_stop()
         return next((each for each in self._federation.ranks.all_gather(own) if each), None)

@@ -31,7 +31,7 @@ COMPARES_STEPS = {
     "weights, but this method may start clients from other weights, so the distance is not only "
     "the client's own step; use sampler=random or sampler=weighted"
 }
-"""The value of ``discourages`` for samplers that take w_k - w^t for the client's local training."""
+"""``discourages`` of samplers that compare w_k - w^t, as if each client started from w^t."""
 
 
 class Sampler(Part):

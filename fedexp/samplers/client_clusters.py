@@ -101,7 +101,8 @@ class ClientClusters:
             generator: draws the landmarks, if more than ``exact_up_to`` clients are known.
 
         Returns:
-            [n + 1] int64 numbers of clusters. The last entry is the cluster of the unknown clients.
+            [n + 1] int64 numbers of clusters, not ordered by entropy. The last entry is the cluster
+            of the unknown clients.
         """
         chosen = torch.arange(len(known))
         if len(known) > self.exact_up_to:

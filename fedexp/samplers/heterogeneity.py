@@ -77,7 +77,7 @@ def distances_between(rows: Profiles, columns: Profiles, lam: float) -> Tensor:
 
 
 def distances_within(profiles: Profiles, lam: float) -> Tensor:
-    """``distances_between`` n clients [n, n], exactly symmetric and zero on the diagonal."""
+    """The distances [n, n] between n clients, exactly symmetric and zero on the diagonal."""
     distances = distances_between(profiles, profiles, lam)
     return ((distances + distances.T) / 2).fill_diagonal_(0)
 

@@ -192,7 +192,7 @@ class Oort(Sampler):
         return max(self.exploration_min, decayed)
 
     def preferred_seconds(self) -> float:
-        """T, the preferred seconds of a turn: a quantile of all clients' seconds, or infinity."""
+        """T: a quantile of the seconds of all clients with data; infinite if the quantile is 1."""
         if self.quantile >= 1:
             return math.inf
         return float(np.quantile(self.seconds[self.with_data], self.quantile))

@@ -104,7 +104,7 @@ class Checkpoints:
             LOGGER.warning("%s: old checkpoints cannot be deleted (%s)", self._folder, error)
 
     def latest(self) -> Checkpoint | None:
-        """The newest complete checkpoint; damaged ones are renamed, with a warning.
+        """The newest complete checkpoint, or None; damaged ones are renamed, with a warning.
 
         Raises:
             InputError: a checkpoint cannot be read; it is not changed.
@@ -176,7 +176,7 @@ class Checkpoints:
         )
 
     def _discard(self, path: Path) -> None:
-        """Delete a checkpoint; after an interruption, the rest does not count as a checkpoint."""
+        """Delete a checkpoint; if interrupted, the remaining files do not count as a checkpoint."""
         renamed = path.with_suffix(_UNFINISHED)
         os.replace(path, renamed)
         sync(self._folder)

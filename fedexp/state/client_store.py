@@ -77,7 +77,10 @@ class ClientStore:
             self.put(client, self._open.pop(client))
 
     def put(self, client: int, state: ClientState) -> None:
-        """Store the state of a client that has no state here yet."""
+        """Store the state of a client that has no state here yet.
+
+        If ``remember`` is "off", the personal model is removed from ``state``.
+        """
         if self.remember == "off":
             state.personal_model = {}
         fields = dict(vars(state))
@@ -91,7 +94,7 @@ class ClientStore:
         self._states[client] = fields
 
     def take(self, client: int) -> ClientState:
-        """Remove and return this client's state."""
+        """Remove and return this client's state; an empty one if the client has none."""
         state = self._remove(client)
         self._forget(client)
         return state

@@ -34,7 +34,7 @@ def digest(content: bytes) -> str:
 
 
 def link_file(existing: Path, path: Path) -> bool:
-    """Make ``path`` a hard link to ``existing``; False if the file system has no hard links."""
+    """Make ``path`` a hard link to ``existing``; return False if this fails for any reason."""
     try:
         os.link(existing, path)
     except OSError:

@@ -148,7 +148,7 @@ def claim(
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Lock ``folder`` for this process. Raises InputError if another process has locked it."""
+    """Lock ``folder`` while the block runs. Raises InputError if another process has locked it."""
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     with os.fdopen(descriptor, "rb+", buffering=0) as file:
         if try_lock(file) is False:
@@ -197,7 +197,10 @@ def finished_summary(folder: Path) -> dict[str, Any] | None:
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
-    """The run's ``summary.json``; None if it is absent. Raises ValueError or OSError."""
+    """The run's ``summary.json``; None if it is absent.
+
+    Raises ValueError if the file is no JSON, and OSError if it cannot be read.
+    """
     path = folder / SUMMARY
     summary: dict[str, Any] | None = json.loads(_json(path)) if path.exists() else None
     return summary

@@ -31,7 +31,7 @@ class Availability:
         """Prepare for the run; called once, before the first round."""
 
     def present(self, now: float) -> np.ndarray:
-        """Which clients are available at this simulated time, bool [N]."""
+        """Which clients are available at this time, bool [N]; not called if ``is_always``."""
         raise NotImplementedError
 
     def next_arrival(self, now: float, clients: np.ndarray) -> float:
@@ -56,7 +56,7 @@ class Bernoulli(Availability):
         self.p, self.every = p, every
 
     def setup(self, num_clients: int, seed: int) -> None:
-        """See ``Availability``."""
+        """Store N and the seed; each draw depends on the seed and the interval."""
         self.num_clients, self.seed = num_clients, seed
 
     def present(self, now: float) -> np.ndarray:
@@ -91,7 +91,7 @@ class Diurnal(Availability):
         self.phases: np.ndarray = numpy_generator(seed, "availability").random(num_clients)
 
     def present(self, now: float) -> np.ndarray:
-        """See ``Availability``."""
+        """Which clients are in the first part of their period, bool [N]."""
         present: np.ndarray = self._share_of_period(now) < self.duty
         return present
 

@@ -46,7 +46,7 @@ class LogNormal(DeviceSource):
         self.compute_spread, self.network_spread = compute_spread, network_spread
 
     def draw(self, num_clients: int, seed: int, flops_of_sample: CountFlops) -> Devices:
-        """See ``DeviceSource``."""
+        """Draw the devices of all clients; see ``DeviceSource``."""
         z = numpy_generator(seed, "devices").standard_normal((num_clients, 2))
         computing = self.speed * np.exp(self.compute_spread * z[:, 0])
         network = np.exp(self.network_spread * z[:, 1])

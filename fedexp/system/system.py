@@ -29,8 +29,9 @@ class System:
         clients_per_round: K, the number of updates that a round takes at most.
 
     Attributes:
-        traits: see ``fedexp.compatibility``.
-        forbids: see ``fedexp.compatibility``.
+        traits: properties of devices and availability, such as simulated time; other components
+            may need or forbid them.
+        forbids: trait -> the error if another component has it.
         devices: the clients' devices after ``setup``; None if there is no simulated time.
         now: seconds of simulated time since the start of the first round.
         deadline: seconds in which a client must have sent its update; None: no deadline.
@@ -99,7 +100,8 @@ class System:
             waits: whether the clock may advance.
 
         Raises:
-            InputError: no client ever arrives, and none is busy.
+            InputError: no client ever arrives, and none is busy; or 10,000 arrival times in a row
+                make no client available.
         """
         if self._availability.is_always and not busy:
             return None
@@ -122,7 +124,7 @@ class System:
         )
 
     def begin_turns(self, downloads: Mapping[int, int]) -> None:
-        """Note the bytes that each client of the cohort downloads before its training."""
+        """Record the bytes that each client of the cohort downloads before its training."""
         self._downloads = downloads
 
     def planned_seconds(self, client: int, samples: int, upload_bytes: int) -> float:
@@ -132,7 +134,7 @@ class System:
         return self.devices.seconds_of([planned])[0]
 
     def is_late(self, client: int, samples: int, upload_bytes: int) -> bool:
-        """Whether a client's turn takes longer than the deadline."""
+        """Whether a client is in the cohort and its turn takes longer than the deadline."""
         if self.deadline is None or client not in self._downloads:
             return False
         return self.planned_seconds(client, samples, upload_bytes) > self.deadline

@@ -59,7 +59,7 @@ class Table(DeviceSource):
             )
 
     def draw(self, num_clients: int, seed: int, flops_of_sample: CountFlops) -> Devices:
-        """See ``DeviceSource``."""
+        """Make the devices of all clients from their rows; see ``DeviceSource``."""
         rows = self._rows(num_clients, seed)
         in_flops = "flops_per_second" in self.columns
         speeds = self.columns["flops_per_second" if in_flops else "samples_per_second"][rows]

@@ -50,14 +50,14 @@ class Trace(Availability):
         self.clients = self.clients.astype(np.int64)  # larger numbers may not fit
 
     def present(self, now: float) -> np.ndarray:
-        """See ``Availability``."""
+        """Which clients have an interval with ``from`` <= ``now`` < ``to``, bool [N]."""
         time = now % self.period
         present = np.zeros(self.num_clients, dtype=bool)
         present[self.clients[(self.starts <= time) & (time < self.ends)]] = True
         return present
 
     def next_arrival(self, now: float, clients: np.ndarray) -> float:
-        """The next time at which an interval of one of the clients starts."""
+        """The next start of an interval of one of the clients; infinite if they have none."""
         starts = self.starts[np.isin(self.clients, clients)]
         if not len(starts):
             return math.inf

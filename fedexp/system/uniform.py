@@ -63,7 +63,7 @@ class Uniform(DeviceSource):
         self.ranges = (speed, download, upload, latency)
 
     def draw(self, num_clients: int, seed: int, flops_of_sample: CountFlops) -> Devices:
-        """See ``DeviceSource``."""
+        """Draw the devices of all clients; see ``DeviceSource``."""
         shares = numpy_generator(seed, "devices").random((num_clients, len(self.ranges)))
         speed, download, upload, latency = (
             _within(bounds, share) for bounds, share in zip(self.ranges, shares.T, strict=True)

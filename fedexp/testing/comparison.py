@@ -25,8 +25,8 @@ def compare(
     Args:
         expected: name -> value.
         run: returns name -> value; an InputError of ``run`` is passed on.
-        rule: the broken rule, with which the text of the error begins.
-        tolerance: largest difference, absolute for tensors and relative for numbers.
+        rule: the rule that is then broken; the text of the error begins with it.
+        tolerance: largest allowed difference, absolute for tensors and relative for numbers.
     """
     try:
         found = run()

@@ -57,7 +57,7 @@ def federation_of(config: Config) -> Iterator[Federation]:
 
 @contextmanager
 def resumed(config: Config, first: Federation) -> Iterator[Federation]:
-    """Build a new federation that continues from a checkpoint of ``first``, saved after round 1."""
+    """Save a checkpoint of ``first``, which has run round 1, and load it into a new federation."""
     with tempfile.TemporaryDirectory() as folder, federation_of(config) as second:
         checkpoints = Checkpoints(Path(folder), keep=1)
         checkpoints.save(

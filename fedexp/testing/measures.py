@@ -158,7 +158,10 @@ class _TwoProcesses(Ranks):
             _share(*pair)
 
     def all_reduce(self, parties: Sequence[Reducible]) -> None:
-        """Combine the contributions of each measure and its twin, and give the result to both."""
+        """Combine the contributions of each measure and its twin, and give the result to both.
+
+        ``parties`` is ignored.
+        """
         for pair in self._pairs:
             shares = [each.contribution() for each in pair]
             sums: Tensors = {}

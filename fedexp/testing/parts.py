@@ -36,13 +36,13 @@ def check_part(
     5. A client's local training reads nothing that ``begin`` of another client overwrites: every
        value that differs between clients is a parameter or a registered buffer. If
        ``engine=vectorized`` refuses the part, this rule is not checked.
-    6. ``engine=vectorized`` gives the same weights as ``engine=serial``, or refuses the part with a
-       message of one line.
+    6. ``engine=vectorized`` gives the same weights as ``engine=serial``, up to ``tolerance``, or
+       refuses the part with an InputError.
 
     Args:
         overrides: overrides as on the command line, in addition to ``TINY``.
         config_dir: a folder with your own config groups, as for ``--config-dir``.
-        tolerance: largest difference of a weight between the two engines.
+        tolerance: largest allowed difference of a weight between the two engines.
 
     Raises:
         ContractError: names the first broken rule and the value that breaks it.
@@ -124,7 +124,7 @@ def _train_interrupted(config: Config) -> Tensors:
 
 
 def _cohort(server: Federation, clients: Federation, message: Message) -> Sequence[int]:
-    """The cohort that the server's sampler chooses; clients that it probes answer first."""
+    """The cohort that the sampler of ``server`` chooses, after ``clients`` answers its probes."""
     sampler = server.sampler
     asked = sampler.candidates(message.round)
     sampler.observe({client: sent(a) for client, a in clients.engine.probe(asked, message)})

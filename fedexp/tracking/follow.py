@@ -38,7 +38,7 @@ def follow(
     run: Identity | None,
     past: Sequence[Record],
 ) -> Iterator[Tracker]:
-    """Start and yield the trackers of a run; if the ``with`` block fails, finish them.
+    """Start and yield a run's trackers; they are finished here only if the ``with`` block fails.
 
     Args:
         config: the checked config.

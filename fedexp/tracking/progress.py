@@ -92,7 +92,7 @@ def print_report(
 
 
 def how_to_upload(folder: Path, pattern: str) -> str | None:
-    """The command that uploads W&B's offline records in a folder; None if there are no records."""
+    """Advice with the command that uploads a folder's offline W&B records; None without records."""
     if next(folder.glob(pattern), None) is None:
         return None
     return f"Offline in W&B; to upload: wandb sync {shlex.quote(str(folder))}/{pattern}"

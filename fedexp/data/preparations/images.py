@@ -24,7 +24,7 @@ class Images(Preparation):
         mean: mean of each channel, for pixels in [0, 1].
         std: standard deviation of each channel, for pixels in [0, 1].
         fit: the rule for an image file of another size, see ``Fit``.
-        short_side: see ``Fit``.
+        short_side: pixels of the shorter side, with the fit ``centre``.
     """
 
     dtype = torch.uint8

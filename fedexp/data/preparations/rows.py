@@ -109,7 +109,7 @@ class Rows(Preparation):
         return torch.cat([values, *hot], dim=1).float()
 
     def _places(self, column: pd.Series, known: Sequence[str]) -> np.ndarray:
-        """Each of the n values' position among the ``known`` categories, [n]; -1 if unknown."""
+        """Position [n] of each value among the ``known`` categories; -1 if missing or unknown."""
         number = {name: place for place, name in enumerate(known)}
         present = column.notna().to_numpy()
         found = np.array([number.get(name_of(value), -1) for value in column])

@@ -12,7 +12,7 @@ from fedexp.errors import InputError
 
 @dataclass(frozen=True)
 class Characters(Preparation):
-    """Turns characters into ids; the i-th letter of the alphabet has the id i.
+    """Turns characters into ids: their positions in the alphabet, counted from 0.
 
     The raw tensor has Unicode code points. A character outside the alphabet gets the id of the
     alphabet's last letter.

@@ -59,12 +59,12 @@ class Tokens(Preparation):
         return torch.from_numpy(padded(rows, self.length, self.padding or 0)).long()
 
     def prepare(self, raw: Tensor) -> Tensor:
-        """Return the ids of n sequences of L tokens, [n, L]."""
+        """Return the ids [n, L] unchanged, as int64."""
         return raw.long()
 
 
 def padded(sequences: Sequence[np.ndarray], length: int, padding: int) -> np.ndarray:
-    """Pad shorter sequences in front with ``padding``; returns [n, length] int32."""
+    """Pad sequences of at most ``length`` ids in front with ``padding``: [n, length] int32."""
     rows = np.full((len(sequences), length), padding, dtype=np.int32)
     for row, ids in zip(rows, sequences, strict=True):
         row[length - len(ids) :] = ids

@@ -17,7 +17,7 @@ from fedexp.data.federated import ClientData
 from fedexp.measures.scoring.scored_samples import ScoredSamples
 
 KINDS = ("uniform", "local", "test_split", "whole")
-"""The accuracies of ``personal_accuracies``."""
+"""The kinds of accuracy that ``personal_accuracies`` can compute."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def weighted_accuracy(
 
 
 def class_weights(kind: str, class_counts: Tensor) -> Tensor:
-    """The weights [K, C] of C classes in K clients' accuracies of this ``kind``.
+    """For K clients, the weight [K, C] of each class in the client's accuracy of this ``kind``.
 
     ``class_counts`` [K, C] has the clients' numbers of training samples of each class.
     """
@@ -87,7 +87,7 @@ def per_class(correct: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor
 def personal_accuracies(
     correct: Tensor, samples: ScoredSamples, clients: Sequence[ClientData]
 ) -> list[dict[str, float]]:
-    """Each client's kind -> accuracy, for the kinds of accuracy in ``samples.metrics``.
+    """For each client, kind -> accuracy, for the kinds of accuracy in ``samples.metrics``.
 
     * ``uniform``: every class that the client holds has the same weight (FedNH's PM(V)).
     * ``local``: classes are weighted as in the client's training data (FedNH's PM(L)).
@@ -128,9 +128,9 @@ def _measured(columns: dict[str, list[float]], kind: str, row: int) -> bool:
 
 
 def spread(accuracies: Sequence[float]) -> dict[str, float]:
-    """Mean and population standard deviation over clients, and mean of the worst tenth of them.
+    """The mean (``accuracy``) and population standard deviation (``std``) over clients.
 
-    The worst tenth has at least one client.
+    ``worst_decile`` is the mean over the worst tenth of the clients, at least one client.
     """
     values = np.sort(np.asarray(accuracies, dtype=np.float64))
     worst = values[: math.ceil(len(values) / 10)]

@@ -18,8 +18,8 @@ class Selection:
 
     Attributes:
         index: [m] positions of the m samples in the test split, all different.
-        averaged: number of samples, from the first on, over which the loss and the class vectors
-            are averaged. If it is 0, there are no loss and no class vectors.
+        averaged: number of samples at the start of ``index`` over which the loss and the class
+            vectors are averaged. If it is 0, the loss is NaN and there are no class vectors.
     """
 
     index: Tensor
@@ -149,7 +149,7 @@ def score_rows(
 
 
 def outputs_of_head(head: Head, z: Tensor, score_head: bool) -> dict[str, Tensor]:
-    """Name -> tensor of the head that ``score_rows`` needs besides the features z [n, d].
+    """The head's tensors that ``score_rows`` needs besides the features z [n, d]: name -> tensor.
 
     ``head_feature`` [n, d] is the normalised z, if the head normalises. ``classifier`` [C, d] has
     the head's prototypes, if the head has prototypes. ``logits`` [n, C] are the head's logits

@@ -76,7 +76,7 @@ class ScoredSamples:
         return Selection(index.to(client.test_index.device), averaged)
 
     def hits(self, correct: Tensor, clients: Sequence[ClientData]) -> tuple[Tensor, Tensor]:
-        """The number of correctly classified and of all test samples of each class.
+        """For each class, the numbers of correctly classified test samples and of all test samples.
 
         If only a subset of the test split was scored, the first number is an estimate. With
         ``own``, the first number is the recall on the client's own test split times the second

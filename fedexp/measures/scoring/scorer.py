@@ -46,7 +46,11 @@ class Scorer:
 
     @torch.inference_mode()
     def score_personal(self, client: int, selection: Selection | None) -> Predictions:
-        """The resident module's predictions, with the client's model, on selected test samples."""
+        """Predictions of the client's model, which the resident module holds, on test samples.
+
+        ``selection`` has the test samples; None: the whole test split. The result also has the
+        predictions on the client's validation samples.
+        """
         test, module = self._resources.data.test, self._resources.module
         score_head = self._resources.personalization.class_vectors() is not None
         samples = test if selection is None else Subset(test, selection.index)
