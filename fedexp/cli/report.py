@@ -11,10 +11,9 @@ from rich.console import Console
 
 from fedexp.errors import InputError
 from fedexp.papers.report import PaperReport
-from fedexp.reporting.curves import AXES
 from fedexp.reporting.files import DEFAULTS, FORMATS, write
 from fedexp.reporting.report import Report
-from fedexp.reporting.statistics import STATISTICS
+from fedexp.reporting.statistics import AXES, STATISTICS
 from fedexp.reporting.terminal import print_table
 from fedexp.reporting.wandb_report import save
 from fedexp.tracking.wandb import save_report

@@ -40,6 +40,6 @@ def read_partition(path: Path, clients: int) -> Tensor | None:
         with path.open(newline="", encoding="utf-8") as file:
             _, *rows = csv.reader(file)
         counts = torch.tensor([[int(cell) for cell in row[1:]] for row in rows])
-    except (OSError, ValueError):
+    except (OSError, ValueError, csv.Error):
         return None
     return counts if len(counts) == clients else None

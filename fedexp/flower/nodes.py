@@ -95,6 +95,8 @@ class Nodes:
                     found[client] = counts
             if missing := [client for client in clients if client not in found]:
                 raise InputError(f"client {missing[0]}: did not say its class counts; start again")
+            if len({len(counts) for counts in found.values()}) > 1:
+                raise InputError("class counts: the clients have different numbers of classes")
             self._class_counts = torch.stack([found[client] for client in clients])
         return self._class_counts
 

@@ -90,7 +90,8 @@ def _tuning(sweep: Path) -> Tuning:
 
 def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
     """The row of a run; ``shared`` are the overrides of all runs of the contest."""
-    algorithm, setting = str(run.choices["algorithm"]), _setting(run, tuning.keys)
+    algorithm = str(run.choices["algorithm"])
+    setting = _setting(run, tuning.keys(algorithm))
     is_trial, last = run.seed == tuning.seed, run.history[-1]
     return {
         "cell": str(run.choices["experiment"]).rpartition("/")[2],

@@ -54,10 +54,9 @@ class Tuning:
             raise InputError("hydra.sweeper.tune.seed: is missing")
         return cls(seed, sorted(map(int, budgets)), _axes(common), found)
 
-    @property
-    def keys(self) -> frozenset[str]:
-        """Every key that a method tunes."""
-        return frozenset([*self.common, *(key for axes in self.own.values() for key in axes)])
+    def keys(self, algorithm: str) -> frozenset[str]:
+        """Every key that the method tunes."""
+        return frozenset([*self.common, *self.own.get(algorithm, {})])
 
     def settings(self, algorithm: str) -> list[Setting]:
         """The settings to try: the first settings of the grid, as many as the largest budget."""

@@ -15,6 +15,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from fedexp.compatibility.traits import Need
 from fedexp.core.part import Setting
 from fedexp.core.randomness import numpy_generator
 from fedexp.engines.resources import Resources
@@ -55,19 +56,20 @@ class FewShot(Measure):
         self._drawn: tuple[Tensor, Tensor] | None = None
 
     def check(self, outline: Outline) -> None:
-        """Set the headline if the test split has unseen classes.
+        """Set the headline if the test split has unseen classes and the run has a global model.
 
         Raises:
-            InputError: there are unseen classes, but fewer than ``ways``.
+            InputError: there are fewer unseen classes than ``ways``.
         """
         about = outline.about
-        if about.unseen_classes:
-            self.headlines = MappingProxyType({"global/fewshot_accuracy": "higher"})
-            if self.ways > len(about.unseen_classes):
-                raise InputError(
-                    f"measure.fewshot.ways={self.ways}: {about.name} has "
-                    f"{len(about.unseen_classes)} unseen classes"
-                )
+        if not about.unseen_classes or Need.GLOBAL_MODEL not in outline.given:
+            return
+        self.headlines = MappingProxyType({"global/fewshot_accuracy": "higher"})
+        if self.ways > len(about.unseen_classes):
+            raise InputError(
+                f"measure.fewshot.ways={self.ways}: {about.name} has "
+                f"{len(about.unseen_classes)} unseen classes"
+            )
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Draw the episodes. Raises InputError if a class has too few samples."""

@@ -27,6 +27,7 @@ class Method(Measure):
 
     def __init__(self) -> None:
         self._low: dict[str, int] = {}
+        self._warned: set[str] = set()
 
     def __call__(self, after: AfterRound) -> Measured:
         """The metrics of the method's parts; after the last round also the parts' figures."""
@@ -45,11 +46,11 @@ class Method(Measure):
         for name in (each for each in metrics if each.endswith(_CORRELATION)):
             rounds = self._low.get(name, 0) + 1 if metrics[name] < _UNINFORMATIVE else 0
             self._low[name] = rounds
-            if rounds == _PATIENCE:
+            if rounds == _PATIENCE and name not in self._warned:
+                self._warned.add(name)
                 LOGGER.warning(
                     "%s has been below %g for %d rounds: what the method estimates does not rank "
                     "the clients, so it chooses without knowing them; try another sampler.signal "
                     "or sampler.temperature",
                     *(name, _UNINFORMATIVE, rounds),
                 )
-                self._low[name] = -(10**9)

@@ -11,13 +11,15 @@ from fedexp.errors import InputError
 def class_numbers(chosen: Sequence[int | str], about: Description) -> list[int]:
     """The numbers of the classes in ``measure.features.classes``, each once; all if it is empty.
 
-    A config names a class by number or by name. Upper and lower case count as equal, and so do
-    spaces, hyphens and underscores. Raises InputError for an unknown class.
+    A config names a class by number or by name. If no class has exactly this name, upper and lower
+    case count as equal, and so do spaces, hyphens and underscores. Raises InputError for an unknown
+    class.
     """
-    known = {_plain(name): number for number, name in enumerate(about.classes)}
+    alike = {_plain(name): number for number, name in enumerate(about.classes)}
+    exact = {name: number for number, name in enumerate(about.classes)}
     found = []
     for each in chosen:
-        number = each if isinstance(each, int) else known.get(_plain(each), -1)
+        number = each if isinstance(each, int) else exact.get(each, alike.get(_plain(each), -1))
         if not 0 <= number < about.num_classes:
             problem = f"{each} is not a class of {about.name}, numbers 0 to {about.num_classes - 1}"
             name = "" if isinstance(each, int) else each

@@ -19,13 +19,10 @@ from fedexp.drawing.panels import few_ticks, legend_below, name_axes, panels, wi
 from fedexp.drawing.style import MOST_LINES, line_style
 from fedexp.reporting.labels import Label, short_texts
 from fedexp.reporting.pages import pages
-from fedexp.reporting.statistics import smooth
+from fedexp.reporting.statistics import AXES, smooth
 
 if TYPE_CHECKING:
     from fedexp.reporting.runs import Run
-
-AXES = {"round": "rounds", "seconds": "simulated seconds", "bytes": "bytes sent"}
-"""Name of a horizontal axis -> its description."""
 
 _BYTES = ("cost/download_bytes", "cost/upload_bytes")
 _MARKS = 8

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from fedexp.reporting.bars import bar_figures
-from fedexp.reporting.curves import AXES, curve_figures, metric_panels
+from fedexp.reporting.curves import curve_figures, metric_panels
 from fedexp.reporting.drawing import Drawing, file_name
 from fedexp.reporting.hyperparameter import hyperparameter_figure, varied_number
 from fedexp.reporting.labels import short_texts
@@ -24,6 +24,7 @@ from fedexp.reporting.saved_arrays import (
     side_by_side,
     similarity_panels,
 )
+from fedexp.reporting.statistics import AXES
 
 _DPI = 120
 _LOSS = "train/cross_entropy"

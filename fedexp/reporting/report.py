@@ -22,6 +22,7 @@ from fedexp.reporting.marks import with_marks
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.setting import setting_of
 from fedexp.reporting.statistics import (
+    AXES,
     ROUNDS_TO,
     SMOOTHED_ROUNDS_TO,
     STATISTICS,
@@ -96,10 +97,13 @@ class Report:
 
         Raises:
             InputError: no run could be read; no run, or every run, is a baseline; a metric of
-                ``metrics`` was measured in no run; or no run has the statistic.
+                ``metrics`` was measured in no run; no run has the statistic; or ``statistic`` or
+                ``against`` is unknown.
         """
         if statistic not in STATISTICS:
             raise InputError(f"statistic={statistic}: is none of {', '.join(STATISTICS)}")
+        if against not in AXES:
+            raise InputError(f"against={against}: is none of {', '.join(AXES)}")
         given = [paths] if isinstance(paths, str | Path) else paths
         runs, problems = read_runs(map(Path, given), cls.check_run)
         if not runs:

@@ -29,6 +29,8 @@ COSTS_TO = (ROUNDS_TO, SMOOTHED_ROUNDS_TO, BYTES_TO, SECONDS_TO)
 BYTES = ("cost/download_bytes", "cost/upload_bytes")
 SECONDS = ("time/select_s", "time/probe_s", "time/train_s", "time/server_s")
 """The metrics whose sum is the time of a round without evaluation."""
+AXES = {"round": "rounds", "seconds": "simulated seconds", "bytes": "bytes sent"}
+"""Name of a horizontal axis -> its description."""
 SMOOTHING = (13, 3)
 """Window and order of the Savitzky-Golay filter (HiCS-FL, Section 5)."""
 CONFIDENCE = 0.95
@@ -63,7 +65,7 @@ class Measures:
         metrics: names of other metrics, such as ``geometry/classifier_angle``.
         smooth: whether to smooth the drawn curves, and to count rounds to targets on the smoothed
             curve, too.
-        against: the horizontal axis of the curves; see ``curves.AXES``.
+        against: the horizontal axis of the curves, a key of ``AXES``.
     """
 
     targets: tuple[float, ...] = ()

@@ -48,11 +48,12 @@ def _difference(one: Any, other: Any, tolerance: float) -> str | None:
     """
     if not isinstance(one, Tensor):
         return None if _alike(one, other, tolerance) else f"is {one} and {other}"
-    if one.shape != other.shape:
-        return f"has the shapes {tuple(one.shape)} and {tuple(other.shape)}"
+    if not isinstance(other, Tensor) or one.shape != other.shape:
+        return f"has the shapes {tuple(one.shape)} and {tuple(getattr(other, 'shape', ()))}"
     if torch.equal(one, other):
         return None
-    gap = (one.double() - other.double()).abs().max().item()
+    gaps = (one.double() - other.double()).abs()
+    gap = gaps.where(~(one.isnan() & other.isnan()), 0.0).max().item()  # NaN equals NaN
     return None if gap <= tolerance else f"differs by {gap:.2g}"
 
 

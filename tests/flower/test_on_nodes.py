@@ -8,9 +8,13 @@ import pytest
 
 pytest.importorskip("flwr")
 
+import torch
 from fake_grid import DIGITS, FAST, FakeGrid, bundle, run
+from flwr.app import RecordDict
 
 import fedexp
+from fedexp.errors import InputError
+from fedexp.flower.tensors import pack, unpack
 
 METHODS = {
     "fedavg": ["algorithm=fedavg"],
@@ -49,6 +53,21 @@ def test_class_counts_are_asked_for_only_if_a_part_needs_them(tmp_path: Path) ->
     simulated = fedexp.run([*DIGITS, *ASKS_CLASSES, f"hydra.run.dir={tmp_path}/simulated"])
     assert on_nodes.summary["weights_digest"] == simulated.summary["weights_digest"]
     assert [client for kind, client in grid.log if kind == "query.classes"] == [0, 1, 2, 3]
+
+
+def test_class_counts_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    grid = FakeGrid(bundle(tmp_path, *ASKS_CLASSES), tmp_path / "states")
+
+    def shortened(kind: str, round: int, client: int, reply: RecordDict) -> RecordDict:
+        if (kind, client) == ("query.classes", 2):
+            counts = unpack(reply.array_records["tensors"], torch.device("cpu"))["counts"]
+            rest = torch.cat((counts[:-2], counts[-2:].sum(dim=0, keepdim=True)))
+            reply["tensors"] = pack({"counts": rest})
+        return reply
+
+    grid.change = shortened
+    with pytest.raises(InputError, match=r"^class counts: the clients have different numbers"):
+        run(grid, tmp_path / "runs")
 
 
 def test_the_noise_of_privacy_does_not_follow_from_the_seed(tmp_path: Path) -> None:

@@ -182,3 +182,5 @@ def test_what_cannot_be_measured_is_refused_in_one_line(root: Path) -> None:
         plan(compose(*SMALL, f"data.root={root}", "measure.fewshot.ways=21"))
     with pytest.raises(InputError, match=r"^objective=global/fewshot_accuracy: is not measured"):
         plan(compose("data=digits", "objective=global/fewshot_accuracy"))
+    with pytest.raises(InputError, match=r"^objective=global/fewshot_accuracy: is not measured"):
+        plan(compose(*SMALL, f"data.root={root}", "algorithm=local"))

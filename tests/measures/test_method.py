@@ -32,9 +32,10 @@ def warnings_of(values: list[float | None], caplog: pytest.LogCaptureFixture) ->
         ([0.54, -0.30, -0.39, -0.18, 0.1, 0.05, 0.0, 0.0], [6]),
         ([None, None, 0.1, 0.1, 0.1, 0.1, 0.1] + [-0.9] * 9, [7]),
         ([0.1, 0.1, 0.1, 0.1, 0.6, 0.1, 0.1], []),
+        ([0.1] * 5 + [0.6] + [0.1] * 9, [5]),
         ([0.5, 0.7, 0.9] * 5, []),
     ],
-    ids=["FedNH's head", "late", "recovers", "informative"],
+    ids=["FedNH's head", "late", "recovers", "warned before", "informative"],
 )
 def test_five_rounds_near_0_in_a_row_warn_once(
     values: list[float | None], warned: list[int], caplog: pytest.LogCaptureFixture

@@ -14,6 +14,11 @@ def test_classes_by_name_and_number() -> None:
     assert class_numbers([], ABOUT) == [0, 1, 2]
 
 
+def test_names_that_differ_only_in_case_are_told_apart() -> None:
+    letters = Description("letters", (1,), ("A", "B", "a", "b"))
+    assert class_numbers(["A", "b", "B", "a"], letters) == [0, 3, 1, 2]
+
+
 def test_super_classes_by_name() -> None:
     assert superclass_pairs([["large_mammals", "Fish"]], ABOUT) == [("large mammals", "fish")]
     assert superclass_pairs([], Description("digits", (1,), ("0", "1"))) == []

@@ -228,6 +228,8 @@ def test_a_statistic_that_no_run_has(tmp_path: Path) -> None:
     write_run(tmp_path / "0", [], accuracies(0.5, 0.6))
     with pytest.raises(InputError, match=r"^statistic=at_best_validation: no run has it$"):
         Report.read(tmp_path, statistic="at_best_validation")
+    with pytest.raises(InputError, match=r"^against=time: is none of round, seconds, bytes$"):
+        Report.read(tmp_path, against="time")
 
 
 def test_a_statistic_that_a_metric_lacks_is_left_blank(tmp_path: Path) -> None:

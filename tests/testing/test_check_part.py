@@ -1,9 +1,11 @@
 """The check of a part: bundled parts pass, and each broken rule is noticed."""
 
 import pytest
+import torch
 
 from fedexp.errors import InputError
 from fedexp.testing import ContractError, check_part
+from fedexp.testing.comparison import compare
 
 
 @pytest.mark.parametrize(
@@ -39,3 +41,11 @@ def test_a_broken_rule_is_noticed(part: str, rule: str) -> None:
 def test_a_wrong_override_is_one_line() -> None:
     with pytest.raises(InputError, match=r"regularizer\.mu=-1"):
         check_part("regularizer=proximal", "regularizer.mu=-1")
+
+
+def test_unknown_values_are_equal_and_a_number_is_no_tensor() -> None:
+    unknown = torch.tensor([1.0, torch.nan])
+    compare({"a": unknown}, lambda: {"a": unknown.clone()}, "rule")
+    for other in (torch.tensor([torch.nan, 1.0]), 1.0):
+        with pytest.raises(ContractError, match=r"^rule \(a "):
+            compare({"a": unknown}, lambda other=other: {"a": other}, "rule")

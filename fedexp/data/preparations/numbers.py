@@ -44,7 +44,9 @@ class Numbers(Preparation):
 
     def read(self, raw: Any) -> Tensor:
         """Read an array, table or nested lists; each row has the numbers of one input, in order."""
-        numbers = as_tensor(getattr(raw, "values", raw), self.form)
+        if not isinstance(raw, Tensor):  # a tensor's attribute ``values`` is a method
+            raw = getattr(raw, "values", raw)
+        numbers = as_tensor(raw, self.form)
         if numbers.is_complex() or not numbers.dim():
             raise InputError(f"predict: takes {self.form}; this is a {numbers.dtype}")
         if numbers[0:1].numel() == prod(self.size):  # [n, 64] becomes [n, 1, 8, 8]

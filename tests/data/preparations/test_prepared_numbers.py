@@ -21,6 +21,12 @@ def test_by_default_they_stay_as_they_are() -> None:
     assert torch.equal(plain.prepare(plain.read(table)), torch.tensor([[0.1, 3.0], [0.2, 4.0]]))
 
 
+def test_a_tensor_is_read_like_an_array() -> None:
+    raw = torch.tensor([[0.1, 3.0], [0.2, 4.0]])
+    assert torch.equal(Numbers((2,)).read(raw), raw)
+    assert torch.equal(Numbers((2,)).read(raw.numpy()), raw)
+
+
 @pytest.mark.parametrize("raw", [[[1.0, 2.0, 3.0]], [["a", "b"]], [], 3.0])
 def test_what_does_not_fit_is_refused(raw: object) -> None:
     with pytest.raises(InputError, match=r"^predict: takes numbers \[n, 2\], float32"):
