@@ -195,6 +195,8 @@ class HuggingFace(Source):
                 check_column(f"data.{key}", each, splits[name].column_names, where)
         if not self._columns or self.target in self._columns:
             raise InputError(f"data.input={self._columns}: must be columns other than the target")
+        if self.user == self.target:
+            raise InputError(f"data.user={self.user}: must be another column than the target")
 
     @cached_property
     def _kind(self) -> inputs.Kind:
@@ -313,6 +315,11 @@ class HuggingFace(Source):
                 for ids, length in zip(self._sequences, lengths, strict=True)
             ]
         elif self._kind == "array":
+            if self.image_size is not None:
+                raise InputError(
+                    f"data.image_size={self.image_size}: the column {name} holds arrays, which are "
+                    "not resized; should be null"
+                )
             found = self._of_each(
                 f"data.input={name}", lambda place, part: inputs.array(place, part, name)
             )

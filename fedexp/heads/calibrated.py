@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
 from fedexp.compatibility.traits import ADDS_DRIFT, PRIVATE_BACKBONE
@@ -81,7 +81,7 @@ class Calibrated(GlobalClassifier):
         bias: whether the classifier that clients train has a bias.
         every: the number of rounds from one calibration round to the next, to get a curve over the
             rounds. The last round is always a calibration round. If None, it is the only
-            calibration round.
+            calibration round. At least 2, since a calibration round does not train the model.
         features: number of virtual features of each class.
         epochs: epochs of training on the virtual features.
         batch_size: number of virtual features in a step.
@@ -102,7 +102,7 @@ class Calibrated(GlobalClassifier):
         feature_dim: PositiveInt,
         num_classes: PositiveInt,
         bias: bool,
-        every: PositiveInt | None,
+        every: Annotated[int, Field(ge=2)] | None,
         features: PositiveInt,
         epochs: PositiveInt,
         batch_size: PositiveInt,

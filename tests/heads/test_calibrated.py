@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
+from federations import compose, federate
 from torch import Tensor, nn
 
 from fedexp.core.messages import Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
 from fedexp.heads.calibrated import gaussian_features, mean_and_covariance, moments
+from fedexp.runtime.plan import plan
 from fedexp.testing import check_part
 
 SMALL = ["clients.count=5", "clients.per_round=5", "local.epochs=1", "data.subset=300", "rounds=2"]
@@ -112,6 +113,11 @@ def test_the_last_round_calibrates_the_classifier_by_loops() -> None:
     with torch.no_grad():
         logits = body(x) @ sent[:, :-1].T + sent[:, -1]
     assert metrics["global/loss"] == pytest.approx(F.cross_entropy(logits, targets).item())
+
+
+def test_not_every_round_can_be_a_calibration_round() -> None:
+    with pytest.raises(InputError, match=r"^head\.every=1: should be greater than or equal to 2"):
+        plan(compose(*CCVR, "head.every=1"))
 
 
 def test_with_every_training_goes_on_from_the_averaged_classifier() -> None:
