@@ -49,7 +49,7 @@ class Private(Aggregator):
     line at the start states these limits. Metrics are logged without noise.
 
     Only parameters may be sent. Parts that report to the server, buffers such as BatchNorm's, and
-    samplers whose draws depend on the data are refused.
+    every sampler except ``sampler=random`` with equal weights are refused.
 
     Args:
         clip: S, the bound on a step's L2 norm.

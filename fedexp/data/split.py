@@ -19,7 +19,7 @@ def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.nda
     Args:
         labels_test: [n] class of each test sample.
         counts: [N, C] training samples of each class at each client.
-        seed: seed of the choice of samples and of the rounding to whole samples.
+        seed: seed of the choice of samples and of ties in rounding.
 
     Returns:
         For each client, its sorted indices into the test split; a client may get none.

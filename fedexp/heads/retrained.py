@@ -173,7 +173,7 @@ class Retrained(GlobalClassifier):
         self._metrics: dict[str, float] = {}
 
     def setup(self, setting: Setting) -> None:
-        """Draw the initial values of the server's learned features."""
+        """Draw the initial features F of each class, which the server will learn, from N(0, 1)."""
         self.seed = setting.seed
         shape = (setting.num_classes, self.features_per_class, setting.feature_dim)
         self._features = torch.randn(shape, generator=torch_generator(self.seed, "head_features"))

@@ -58,7 +58,11 @@ class HeldOut(Measure):
         self._samples: ScoredSamples | None = None
 
     def check(self, outline: Outline) -> None:
-        """Set the headlines, and find out whether the test split can measure ``kinds``."""
+        """Set the headlines, and note whether ``kinds`` can be measured on the test split.
+
+        There are headlines if there are held-out clients and a global model. ``kinds`` need one
+        class for each sample, and a test split of the classes that clients train on.
+        """
         if outline.holds_out and Need.GLOBAL_MODEL in outline.given:
             self.headlines: Mapping[str, Better] = {
                 "held_out/accuracy": "higher",

@@ -61,7 +61,7 @@ class Anchors(nn.Module):
 
 @dataclass(frozen=True)
 class Population:
-    """The numbers of clients with data and of their samples. Clients without data take no part.
+    """How many clients have data, and how many training samples. Others take no part.
 
     Attributes:
         clients: N, the number of clients that have data.
@@ -73,7 +73,7 @@ class Population:
 
     @classmethod
     def of(cls, setting: Setting) -> Self:
-        """The population of this experiment."""
+        """Count the clients with data, and their samples, in this setting."""
         sizes = setting.client_sizes
         return cls(int((sizes > 0).sum()), int(sizes.sum()))
 

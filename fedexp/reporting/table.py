@@ -86,7 +86,10 @@ def results_table(
 
 
 def order_metrics(metrics: Sequence[str]) -> list[str]:
-    """Order metrics: accuracies, global before personal; then others; then costs of targets."""
+    """Order metrics: accuracies, then others, then costs of targets (``COSTS_TO``).
+
+    In each of the three groups, metrics ``global/*`` come first.
+    """
 
     def place(metric: str) -> tuple[bool, bool, bool]:
         cost = metric.startswith(COSTS_TO)

@@ -184,5 +184,5 @@ class DivFL(LastUpdates):
         return sorted(self.eligible[chosen].tolist())
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """The client's update as one vector, if the signal is ``last_update``; else nothing."""
+        """Server: the client's update as one vector [D], if the signal is ``last_update``."""
         return super().extract(weights, current) if self.signal == "last_update" else {}

@@ -70,7 +70,7 @@ class LastUpdates(Sampler):
         self.distances = self.distance(zeros, zeros).fill_diagonal_(0)
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """The client's update of the shared parameters as one vector [D]."""
+        """Server: the client's update of the shared parameters as one vector [D]."""
         return {"update": self.flatten({n: weights[n] - current[n] for n in self.names})}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:

@@ -8,9 +8,10 @@ from fedexp.samplers.base import Sampler
 class RoundRobin(Sampler):
     """Chooses clients in the order of their numbers, K in each round; the first follows the last.
 
-    A client that is not available is skipped, and the next available client takes its place. The
-    sampler counts on a cohort of K in each round, so ``coordination=buffered``, which fills only
-    some places, is refused.
+    A client that is not available is skipped, and the next available client takes its place. Round
+    t begins at the same client whether or not clients were skipped before. The sampler counts on a
+    cohort of K in each round, so ``coordination=buffered``, which fills only some places, is
+    refused.
     """
 
     takes_tokens = True

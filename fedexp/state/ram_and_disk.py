@@ -179,7 +179,7 @@ class _Files(Generic[K, V]):
         except OSError as error:
             folder = self._created or self._folder or tempfile.gettempdir()
             raise InputError(
-                f"clients.ram_gib: writing to {folder}, which takes the rest, failed ({error}); "
+                f"clients.ram_gib: the rest is in {folder}, where an access failed ({error}); "
                 "free some space there or raise clients.ram_gib"
             ) from error
 

@@ -396,7 +396,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
         remember(store, 1)
     message = str(caught.value)
     assert message.startswith(
-        f"clients.ram_gib: writing to {tmp_path}, which takes the rest, failed "
+        f"clients.ram_gib: the rest is in {tmp_path}, where an access failed "
     )
     assert "\n" not in message
     assert list(tmp_path.iterdir()) == []  # no half of a file

@@ -28,7 +28,7 @@ def per_client_alpha(
         labels: [n] class of each sample.
         num_clients: N.
         alphas: alpha of the first and of the last client.
-        seed: seed of the shares, of rounding to whole samples, and of the choice of samples.
+        seed: seed of the shares, of ties in rounding, and of the choice of samples.
 
     Raises:
         InputError: the first value is larger than the second, or all clients' shares of a class are

@@ -58,7 +58,7 @@ def share_by_weight(
     Args:
         labels: [n] class of each sample.
         weights: [N, C'] weight of each client for each of the C' classes that are present.
-        generator: rounds to whole samples at random, and draws the samples.
+        generator: breaks ties in rounding to whole samples, and draws the samples.
 
     Returns:
         For each client, its sorted indices into ``labels``.
