@@ -22,7 +22,7 @@ _SIGNS = {"ahead": "+", "behind": "-", "level": "", "": ""}
 def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     """Draw the gain of every method over the baseline in every cell.
 
-    A sign in a cell says that the interval of the gain excludes 0.
+    A sign in a cell says that the interval of the gain excludes 0; one seed has no interval.
 
     Args:
         frame: the standings.
@@ -54,7 +54,9 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     axes.set_yticks(range(len(methods)), methods, fontsize=8)
     axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
     figure.colorbar(image, ax=axes, label="gain over FedAvg", extend="both", aspect=40)
-    figure.suptitle(f"{metric}: + ahead, - behind, without a sign: no difference shown")
+    several = any(gain.n > 1 for gain in compared["gain"])
+    signs = "+ ahead, - behind, without a sign: no difference shown"
+    figure.suptitle(f"{metric}: {signs if several else 'one seed, so nothing is tested'}")
     return figure
 
 

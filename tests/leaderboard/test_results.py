@@ -6,7 +6,7 @@ import pytest
 from run_files import write_run
 
 from fedexp.errors import InputError
-from fedexp.leaderboard.files import write
+from fedexp.leaderboard.files import pictures, write
 from fedexp.leaderboard.page import page
 from fedexp.leaderboard.results import read_results
 
@@ -49,3 +49,5 @@ def test_the_page_of_one_seed_has_no_deviations_and_no_intervals(tmp_path: Path)
     assert text.startswith("Cells: 1; methods: 2; runs: 2; hours of training: ")
     assert "One seed: no deviations and no intervals." in text
     assert "±" not in text
+    (gains, *_) = (figure for name, _, figure in pictures(read_results([sweep])[0]))
+    assert gains.get_suptitle() == "global accuracy: one seed, so nothing is tested"
