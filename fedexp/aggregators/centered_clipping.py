@@ -37,9 +37,9 @@ class CenteredClipping(GlobalStep):
         self._center: Tensors = {}
 
     def global_step(self, steps: Tensors) -> Tensors:
-        """Move the last global step v ``iterations`` times, and return it.
+        """Start from the last global step v, move it ``iterations`` times, and return the result.
 
-        If it is finite, the next round starts from it.
+        If the result is finite, the next round starts from it.
         """
         center = {
             n: self._center[n].to(x) if n in self._center else torch.zeros_like(x[0])

@@ -30,7 +30,7 @@ class ProtectRuns(Callback):
     """Refuses a folder that holds another run, before Hydra writes files into the folder."""
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Called by Hydra before it creates the run's folder; also names a table's first cell."""
+        """Before Hydra creates the folder, check it; print what a run without ``-m`` leaves out."""
         check_run_folder(config)
         announce_single_cell(config)
 

@@ -19,7 +19,7 @@ class Half(Compressor):
 
     Args:
         dtype: the 16-bit type in which the entries are sent.
-        error_feedback: whether the sender adds its earlier compression errors to the next tensor.
+        error_feedback: whether the sender first adds what compression lost in earlier rounds.
     """
 
     def __init__(self, dtype: Literal["float16", "bfloat16"], error_feedback: bool) -> None:

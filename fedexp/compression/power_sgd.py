@@ -26,7 +26,7 @@ class PowerSGD(Compressor):
         rank: r, the number of columns of P and Q.
         warm_start: whether Q starts from the Q of the last round. If false, Q starts from random
             numbers in each round.
-        error_feedback: whether the sender adds its earlier compression errors to the next tensor.
+        error_feedback: whether the sender first adds what compression lost in earlier rounds.
     """
 
     def __init__(self, rank: PositiveInt, warm_start: bool, error_feedback: bool) -> None:

@@ -23,7 +23,7 @@ class RandK(Compressor):
     Args:
         share: k / d, for a tensor of d entries. k is rounded, and at least 1.
         unbiased: whether the values are multiplied by d / k.
-        error_feedback: whether the sender adds its earlier compression errors to the next tensor.
+        error_feedback: whether the sender first adds what compression lost in earlier rounds.
     """
 
     def __init__(self, share: Share, unbiased: bool, error_feedback: bool) -> None:

@@ -17,7 +17,7 @@ class SignSGD(Compressor):
     of EF-signSGD it is 0, which one bit cannot say.
 
     Args:
-        error_feedback: whether the sender adds its earlier compression errors to the next tensor.
+        error_feedback: whether the sender first adds what compression lost in earlier rounds.
     """
 
     def __init__(self, error_feedback: bool) -> None:

@@ -24,7 +24,7 @@ class TopK(Compressor):
 
     Args:
         share: k / d, for a tensor of d entries. k is rounded, and at least 1.
-        error_feedback: whether the sender adds its earlier compression errors to the next tensor.
+        error_feedback: whether the sender first adds what compression lost in earlier rounds.
     """
 
     def __init__(self, share: Share, error_feedback: bool) -> None:

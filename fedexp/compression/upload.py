@@ -31,7 +31,7 @@ class CompressedUpload:
         Args:
             update: the client's update.
             message: the message to this client, with the weights that it started from.
-            memory: the client's memory; the lost parts of the differences are stored there.
+            memory: the client's memory. With error feedback it keeps what compression lost.
         """
         base, key = message.weights, (message.round, update.client)
         encoded = self._differences.encode(update.weights, base, memory, *key)

@@ -34,7 +34,7 @@ def functional(client: Client, message: Message) -> Functional:
 def functional_head(head: Head, message: Message) -> Functional:
     """The head as a function of weights and features z [B, d].
 
-    The head is in eval mode and in the state that ``receive`` sets after this message. Weights have
+    The head is in eval mode and in the state that ``receive`` sets for ``message``. Weights have
     the names of ``ClientModule.weights``. Backbone weights are ignored; absent head weights are
     taken from ``head``. A call does not change ``head``.
     """

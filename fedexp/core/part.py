@@ -123,7 +123,7 @@ class Setting:
         return self.count_classes(clients)
 
     def all_class_counts(self, wanted: str) -> Tensor:
-        """The class counts [N, C] of all clients; unknown counts are asked of the clients.
+        """The class counts [N, C] of all clients; if they are unknown, the clients are asked.
 
         Args:
             wanted: the config key and value that needs the counts, for the error message.
@@ -256,7 +256,8 @@ class Part:
 
         Args:
             weights: the client's weights after local training.
-            current: the global weights w^t of this round; the client may have started from others.
+            current: the global weights w^t of this round. The client may have started from other
+                weights.
         """
         return {}
 

@@ -65,7 +65,7 @@ class LocalBatches(IterableDataset[Batch]):
         return islice(chain.from_iterable(self.chunks() for _ in epochs), steps)
 
     def gather(self, index: Tensor) -> Batch:
-        """The augmented batch of the samples at ``index`` [B], such as one of ``chunks()``."""
+        """The augmented batch of the samples at the positions ``index`` [B], as in ``chunks``."""
         return self.samples.gather(index, self.augmented)
 
     def augmented(self, inputs: Tensor) -> Tensor:

@@ -34,7 +34,10 @@ MAP_ABOVE = 2**30
 
 
 def fingerprint(*parts: object) -> str:
-    """A hash of all ``parts``, 32 hex digits: arrays by dtype, shape, content; others by repr."""
+    """A hash of all ``parts``, as 32 hex digits.
+
+    Of an array, dtype, shape and content are hashed; of any other value, its ``repr``.
+    """
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, np.ndarray):

@@ -89,7 +89,7 @@ class ClientData:
         )
 
     def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
-        """Batches of all training samples, in order; augmented if ``augment`` is a generator."""
+        """Batches of all training samples, in order; ``augment`` works as in ``inputs``."""
         targets = self.population.train.targets[self.train_index]
         for positions in torch.split(torch.arange(len(targets), device=targets.device), batch_size):
             yield self.inputs(positions, augment), targets[positions]

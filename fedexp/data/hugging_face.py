@@ -72,8 +72,8 @@ class HuggingFace(Source):
         standardize: replace numbers x by (x - mean) / std, with the training rows' mean and std.
         sequence_length: number of tokens in each sequence. Longer sequences are cut; shorter
             sequences are padded in front with an extra token. None if all have the same length.
-        image_size: resize images to this height and width; None if all have the same size. Arrays
-            are not resized.
+        image_size: resize images to this height and width; None if all have the same size. It must
+            be None for arrays, which are not resized.
         mean: mean of each image channel, for inputs in [0, 1]; None measures it on the training
             images.
         std: standard deviation of each image channel, for inputs in [0, 1]; None measures it on the
@@ -184,7 +184,10 @@ class HuggingFace(Source):
         return [read(f"{key}: the split {name}", part) for name, part in self._used_splits.items()]
 
     def _check_columns(self, splits: Mapping[str, Any], names: Sequence[str]) -> None:
-        """Raise InputError if a split is empty, a column is missing, or the target is an input."""
+        """Raise InputError if a split is empty or a column is missing.
+
+        There must be an input column, and the target must be neither an input nor the user.
+        """
         wanted = [("input", each) for each in self._columns] + [("target", self.target)]
         wanted += [("user", self.user)] if self.user is not None else []
         for name in names:

@@ -44,7 +44,8 @@ class ImageFolder(Source):
 
     Raises:
         InputError: the constructor raises it if an argument is invalid, ``describe`` and ``load``
-            if the folders, an image or the user in a path does not fit.
+            if the folders are missing or have another structure, a path has no user, or an image
+            is damaged or has another size.
     """
 
     root: Path

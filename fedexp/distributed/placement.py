@@ -35,8 +35,8 @@ def place(
         sizes: client -> number of its samples; training time is proportional to this number.
         homes: client -> its home rank.
         speeds: the speed of each rank.
-        largest_load: a client leaves its home rank if it would push the rank's load above this
-            number. Clients without a home rank may push a load above it.
+        largest_load: a client that would push its home rank's load above this number is placed like
+            a client without a home. Such clients may push a load above it.
     """
     placed, rest, loads = dict[int, int](), list[int](), [0.0] * len(speeds)
     for client in sorted(clients, key=lambda client: (-sizes[client], client)):

@@ -67,8 +67,9 @@ class Engine:
     def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
         """Ask clients on behalf of the sampler: yield (client, the client's ``Sampler.answer``).
 
-        A client computes the answer with the model that it receives. If the sampler has
-        ``trains_candidates``, the client first trains this model, only for the answer.
+        A client computes the answer with the weights that it receives and its own private weights.
+        If the sampler has ``trains_candidates``, the client first trains this model, only for the
+        answer.
         """
         if not clients:
             return

@@ -132,7 +132,10 @@ class Schedule:
 
 
 def _with_share(data: ClientData, share: float) -> ClientData:
-    """A view of ``data`` that limits the client to this share (at most 1) of its steps."""
+    """A view of ``data`` with this share of the client's steps without injected faults.
+
+    A share above 1 counts as 1.
+    """
     share = min(share, 1.0)
     if isinstance(data, Straggler):
         return replace(data, work=share)

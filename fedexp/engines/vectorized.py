@@ -102,7 +102,7 @@ class Vectorized(Engine):
     def tuned(
         self, clients: Sequence[int], size: int, message: Message
     ) -> Iterator[tuple[Sequence[int], Stack]]:
-        """Like ``Engine.tuned``, but a group has at most ``clients_per_chunk`` clients."""
+        """Like ``Engine.tuned``, but ``clients_per_chunk`` limits a group instead of ``size``."""
 
         tuning = self.tuning_phases()
 

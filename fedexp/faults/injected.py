@@ -139,7 +139,7 @@ class Injected(Faults):
         return data
 
     def corrupt(self, update: Update, message: Message) -> Update:
-        """The update after its faults: all NaN, or with the scaled step of a Byzantine client.
+        """The update after its faults: all NaN if broken; a Byzantine client's step is scaled.
 
         Only the attacks ``sign_flip``, ``scale`` and ``backdoor`` scale the step.
         """

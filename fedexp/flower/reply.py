@@ -132,7 +132,8 @@ def pack_tensors(app: str, tensors: Tensors) -> RecordDict:
 def read_tensors(content: RecordDict, app: str) -> Tensors:
     """Inverse of ``pack_tensors``; ``app`` is the server's ``App.version``.
 
-    Raises RefusedError if the node refused the request, runs another app or sent no tensors.
+    Raises RefusedError if the node refused the request, runs another app, or sent no tensors or
+    malformed ones.
     """
     check_reply(content, app)
     if "tensors" not in content.array_records:

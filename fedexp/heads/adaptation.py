@@ -122,7 +122,7 @@ class AdaptedHead(Head):
         self.included.fill_(True)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set the factors Phi, and the classes to exclude, from this client's class counts."""
+        """If ``adapt``, set Phi and the excluded classes from this client's class counts."""
         if not self.adapt:
             return
         counts = client.data.class_counts
@@ -131,9 +131,10 @@ class AdaptedHead(Head):
             self.included.copy_(counts > 0)
 
     def adapted(self, logits: Tensor) -> Tensor:
-        """``logits`` [B, C] times the client's factors Phi_k(c).
+        """``logits`` [B, C] times the factors Phi_k(c); -inf for excluded classes.
 
-        With ``missing=exclude``, the logits of classes that the client lacks become -inf.
+        With ``adapt`` and ``missing=exclude``, a client excludes the classes that it lacks. The
+        global model excludes none.
         """
         return torch.where(self.included, self.phi * logits, -torch.inf)
 

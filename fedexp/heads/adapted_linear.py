@@ -36,7 +36,7 @@ class AdaptedLinear(AdaptedHead):
         self.linear = nn.Linear(feature_dim, num_classes, bias=False)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Logits [B, C]; with ``missing=exclude``, -inf for classes that the client lacks."""
+        """Logits [B, C]; -inf for excluded classes, see ``AdaptedHead.adapted``."""
         return self.adapted(self.linear(z))
 
     def prototypes(self) -> Tensor:

@@ -81,7 +81,7 @@ class ETF(AdaptedHead):
         self.register_buffer("weight", math.sqrt(energy) * simplex_etf(num_classes, feature_dim))
 
     def forward(self, z: Tensor) -> Tensor:
-        """Logits [B, C]; with ``missing=exclude``, -inf for classes that the client lacks."""
+        """Logits [B, C]; -inf for excluded classes, see ``AdaptedHead.adapted``."""
         return self.adapted(F.linear(self.normalize(z), self.weight))
 
     def normalize(self, z: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     figure.colorbar(image, ax=axes, label="gain over FedAvg", extend="both", aspect=40)
     several = any(gain.n > 1 for gain in compared["gain"])
     signs = "+ ahead, - behind, without a sign: no difference shown"
-    figure.suptitle(f"{metric}: {signs if several else 'one seed, so nothing is tested'}")
+    figure.suptitle(f"{metric}: {signs if several else 'nothing is tested without several seeds'}")
     return figure
 
 

@@ -64,9 +64,9 @@ def _accuracies(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table
     for method in [*ranks.index, *sorted(set(frame["method"]) - set(ranks.index))]:
         texts = [_accuracy(found.get((cell, method))) for cell in cells]
         rows.append([method, f"{ranks[method]:.1f}" if method in ranks else "", *texts])
-    notes = ["One seed: no deviations and no intervals."]
+    notes = ["One seed: no deviations and no intervals. After trials, with the best setting."]
     if (frame["seeds"] > 1).any():
-        notes = ["Mean ± standard deviation over seeds; after trials, with the best setting.", STAR]
+        notes = ["Mean ± standard deviation over seeds. After trials, with the best setting.", STAR]
         notes.append("The interval is of the paired differences to fedavg, seed by seed.")
     return Table(_title(metric), ["method", "mean rank", *cells], rows, notes=notes)
 

@@ -33,7 +33,7 @@ def distillation(logits: Tensor, teacher_logits: Tensor) -> Tensor:
         teacher_logits: the teacher's logits [B, C].
 
     Returns:
-        The divergences [B]. A class that both exclude (logit -inf) adds 0.
+        The divergences [B]. A class that the teacher excludes (logit -inf) adds 0.
     """
     # The least finite number replaces -inf: -inf minus -inf would be NaN.
     student, teacher = (
@@ -231,7 +231,7 @@ class Generative(Loss):
         return generate({name: self.get_buffer(name) for name in names}, noise, labels)
 
     def _generated_loss(self, batch: Forward, labels: Tensor, features: Tensor) -> Tensor:
-        """Mean cross-entropy of the generated features [B, d], except labels with logit -inf."""
+        """Mean cross-entropy of the features [B, d] whose label has a logit other than -inf."""
         assert batch.head is not None
         logits = batch.head(features)
         losses = F.cross_entropy(logits, labels, reduction="none")

@@ -147,9 +147,9 @@ class Exchange:
         """Records of the clients' work: first the answers to the sampler, then the cohort's turns.
 
         If updates may arrive in a later round, the starts of turns come before the arrivals. The
-        first use makes the list, and it never changes afterwards: use it only after
-        ``set_reduced``. The records' bytes add up to ``download_bytes`` and, after the end of the
-        round, to ``upload_bytes``.
+        first use makes the list, and it never changes afterwards: use it only when the updates of
+        all processes are in. The records' bytes add up to ``download_bytes`` and, after the end of
+        the round, to ``upload_bytes``.
         """
         accepted = {each.client for each in self.receipts}
         ended = {turn.client: turn for turn in (*self._left_out, *self._arrived)}

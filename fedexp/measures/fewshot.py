@@ -59,7 +59,7 @@ class FewShot(Measure):
         """Set the headline if the test split has unseen classes and the run has a global model.
 
         Raises:
-            InputError: there are fewer unseen classes than ``ways``.
+            InputError: such a run has fewer unseen classes than ``ways``.
         """
         about = outline.about
         if not about.unseen_classes or Need.GLOBAL_MODEL not in outline.given:

@@ -201,7 +201,7 @@ def _network(
 ) -> nn.Module:
     """Build the network, and load pretrained weights if ``weights`` is set.
 
-    On the meta device and inside ``without_initial_weights``, nothing is loaded. An unused pooling
+    On the meta device, or inside ``without_initial_weights``, nothing is loaded. An unused pooling
     layer is left out if the network allows this.
     """
     on_meta = torch.get_default_device().type == "meta"  # no weights can be loaded there

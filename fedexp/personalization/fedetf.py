@@ -1,4 +1,4 @@
-"""FedETF: the classifier is fixed in local training; a personal model is tuned as a whole."""
+"""FedETF: the classifier is fixed in local training; a personal model tunes it, too."""
 
 from collections.abc import Sequence
 from types import MappingProxyType

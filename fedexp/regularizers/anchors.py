@@ -61,7 +61,9 @@ class Anchors(nn.Module):
 
 @dataclass(frozen=True)
 class Population:
-    """How many clients have data, and how many training samples. Others take no part.
+    """How many clients have data, and how many training samples they have together.
+
+    Clients without data take no part.
 
     Attributes:
         clients: N, the number of clients that have data.

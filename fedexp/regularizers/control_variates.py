@@ -137,7 +137,7 @@ class ControlVariates(Regularizer):
         )
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """Update the client's control variate c_k, and send the change.
+        """Update the client's control variate c_k; return the change, which the client sends.
 
         With ``weighting=samples`` the sent change is multiplied by the client's relative size s_k.
         """

@@ -52,8 +52,8 @@ def text(label: Label) -> str:
 def short_texts(labels: Sequence[Label]) -> list[str]:
     """Short forms of the labels for a legend: ``algorithm=fedavg`` becomes ``fedavg``.
 
-    The key of a value loses its prefix: ``partition.beta=0.1`` becomes ``beta=0.1``. Equal short
-    forms get a number, such as ``fedavg (2)``.
+    The key of a value loses its prefix: ``partition.beta=0.1`` becomes ``beta=0.1``. A repeated
+    short form gets a number, such as ``fedavg (2)``.
     """
     texts = [" ".join(_short(key, value) for key, value in label) or "all" for label in labels]
     seen: Counter[str] = Counter()

@@ -204,7 +204,7 @@ def run_folders(path: Path) -> tuple[list[Path], list[Path]]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Check that the file may be read; turn errors of the ``with`` block into an InputError."""
+    """Check that a file may be read; turn errors of the block into an InputError with its name."""
     if not is_within(path, path.parent):
         raise InputError(f"{path.parent}: {path.name} is a link out of the folder, not followed")
     try:

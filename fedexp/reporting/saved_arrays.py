@@ -90,7 +90,7 @@ def _last(run: Path, name: str) -> Path | None:
 def check_columns(*names: str) -> Callable[[Numbers], None]:
     """Make a check that the named arrays are columns of equal length with finite numbers.
 
-    The check raises ValueError. An absent array passes.
+    Otherwise the check raises ValueError. An absent array passes.
     """
 
     def check(arrays: Numbers) -> None:
@@ -106,7 +106,7 @@ def check_columns(*names: str) -> Callable[[Numbers], None]:
 def check_square(name: str) -> Callable[[Numbers], None]:
     """Make a check that the named array is a square matrix of finite numbers.
 
-    The check raises ValueError. An absent array passes.
+    Otherwise the check raises ValueError. An absent array passes.
     """
 
     def check(arrays: Numbers) -> None:

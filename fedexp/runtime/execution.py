@@ -64,7 +64,8 @@ def execute(
     Raises:
         InputError: the config is invalid, ``folder`` has another run, its disk is full, a process
             died, or ``limits.idle_rounds`` is reached.
-        Interrupted: Ctrl-C in a run with checkpoints; the rounds so far are saved.
+        Interrupted: Ctrl-C in a run with checkpoints, after the rounds so far are saved; or a
+            signal ended the processes of a run that has several.
     """
     if launcher.must_spawn(config.engine):
         return _run_in_processes(config, folder, launch, source)

@@ -50,7 +50,7 @@ class Trace(Availability):
         self.clients = self.clients.astype(np.int64)  # larger numbers may not fit
 
     def present(self, now: float) -> np.ndarray:
-        """Which clients have an interval with ``from`` <= ``now`` < ``to``, bool [N]."""
+        """Which clients have an interval that contains ``now`` modulo the period, bool [N]."""
         time = now % self.period
         present = np.zeros(self.num_clients, dtype=bool)
         present[self.clients[(self.starts <= time) & (time < self.ends)]] = True

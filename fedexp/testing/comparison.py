@@ -48,12 +48,14 @@ def _difference(one: Any, other: Any, tolerance: float) -> str | None:
     """
     if not isinstance(one, Tensor):
         return None if _alike(one, other, tolerance) else f"is {one} and {other}"
-    if not isinstance(other, Tensor) or one.shape != other.shape:
-        return f"has the shapes {tuple(one.shape)} and {tuple(getattr(other, 'shape', ()))}"
+    if not isinstance(other, Tensor):
+        return f"is a tensor once, and {other} once"
+    if one.shape != other.shape:
+        return f"has the shapes {tuple(one.shape)} and {tuple(other.shape)}"
     if torch.equal(one, other):
         return None
-    gaps = (one.double() - other.double()).abs()
-    gap = gaps.where(~(one.isnan() & other.isnan()), 0.0).max().item()  # NaN equals NaN
+    same = (one == other) | (one.isnan() & other.isnan())  # NaN equals NaN
+    gap = (one.double() - other.double()).abs().where(~same, 0.0).max().item()
     return None if gap <= tolerance else f"differs by {gap:.2g}"
 
 

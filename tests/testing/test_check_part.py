@@ -44,8 +44,10 @@ def test_a_wrong_override_is_one_line() -> None:
 
 
 def test_unknown_values_are_equal_and_a_number_is_no_tensor() -> None:
-    unknown = torch.tensor([1.0, torch.nan])
+    unknown = torch.tensor([1.0, torch.nan, torch.inf])
+    near = unknown + torch.tensor([0.1, 0.0, 0.0])
+    compare({"a": unknown}, lambda: {"a": near}, "rule", tolerance=0.2)
     compare({"a": unknown}, lambda: {"a": unknown.clone()}, "rule")
-    for other in (torch.tensor([torch.nan, 1.0]), 1.0):
+    for other in (unknown.flip(0), 1.0):
         with pytest.raises(ContractError, match=r"^rule \(a "):
             compare({"a": unknown}, lambda other=other: {"a": other}, "rule")

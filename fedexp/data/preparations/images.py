@@ -24,7 +24,7 @@ class Images(Preparation):
         mean: mean of each channel, for pixels in [0, 1].
         std: standard deviation of each channel, for pixels in [0, 1].
         fit: the rule for an image file of another size, see ``Fit``.
-        short_side: pixels of the shorter side, with the fit ``centre``.
+        short_side: with the fit ``centre``, pixels of the shorter side before the crop.
     """
 
     dtype = torch.uint8

@@ -64,7 +64,10 @@ class Tokens(Preparation):
 
 
 def padded(sequences: Sequence[np.ndarray], length: int, padding: int) -> np.ndarray:
-    """Pad sequences of at most ``length`` ids in front with ``padding``: [n, length] int32."""
+    """Pad sequences in front with ``padding``; return [n, length] int32.
+
+    No sequence may be longer than ``length``.
+    """
     rows = np.full((len(sequences), length), padding, dtype=np.int32)
     for row, ids in zip(rows, sequences, strict=True):
         row[length - len(ids) :] = ids

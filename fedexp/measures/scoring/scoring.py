@@ -54,9 +54,9 @@ class Scoring:
     def of_newcomers(self, clients: Mapping[int, ClientData]) -> "Scoring":
         """A ``Scoring`` for clients that have never trained and have no stored state.
 
-        ``clients`` maps a client to its data. As these clients have no stored model, the methods
-        of the new object need their numbers as ``of``, and the method must tune personal models
-        from a global model.
+        ``clients`` maps a client to its data. The new object can score only these clients. They
+        have no stored model, so ``score_personal`` needs their numbers as ``of``, and works only
+        if personal models are tuned from a global model.
         """
         engine, data = copy(self.engine), copy(self.resources.data)
         data.clients = cast(Sequence[ClientData], clients)
