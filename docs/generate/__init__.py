@@ -39,7 +39,8 @@ def pages() -> Iterator[tuple[str, str]]:
     for paper in papers():
         yield f"options/experiment/{paper}.md", paper_page(paper)
     yield from results_pages()
-    yield "results/leaderboard_digits.part", leaderboard("digits")
+    for name in ("digits", "cifar10"):
+        yield f"results/leaderboard_{name}.part", leaderboard(name)
 
 
 def write_pages(folder: Path) -> None:
