@@ -5,8 +5,12 @@ from generate.results import RESULTS
 
 TITLE = "### CIFAR-10, Dirichlet(0.3), five systems under one protocol\n"
 NAMES = {
-    **{"fedavg": "FedAvg", "fednh": "FedNH", "fedsc": "FedSC", "fedgela": "FedGELA"},
-    **{"fedptr_s": "FedPTR-S", "hics": "HiCS-FL"},
+    "fedavg": "FedAvg",
+    "fednh": "FedNH",
+    "fedsc": "FedSC",
+    "fedgela": "FedGELA",
+    "fedptr_s": "FedPTR-S",
+    "hics": "HiCS-FL",
 }
 
 
