@@ -1,0 +1,75 @@
+"""What the results say about the leaderboard on digits follows from its file."""
+
+from functools import cache
+from typing import Any
+
+import pandas as pd
+import yaml
+from generate.results import RESULTS, ROOT
+
+from fedexp.leaderboard.files import read_csv
+from fedexp.leaderboard.results import GLOBAL, chosen
+from fedexp.leaderboard.standings import BASELINE, by_mean_rank, conclusions, standings
+
+CONTESTS = ROOT / "conf" / "experiment" / "leaderboard"
+SYSTEMS = {"fednh", "fedsc", "fedgela", "fedptr_s", "hics"}
+
+
+@cache
+def seven_cells() -> pd.DataFrame:
+    results = read_csv(RESULTS / "leaderboard_digits" / "leaderboard.csv")
+    return results[results["cell"] != "digits_batch_norm"]
+
+
+def methods(contest: str) -> Any:
+    """``algorithm`` of the first part of a contest: of digits, the methods with a global model."""
+    preset = yaml.safe_load((CONTESTS / f"{contest}.yaml").read_text())
+    return preset["hydra"]["sweeper"]["parts"][0]["algorithm"]
+
+
+def text() -> str:
+    """The results in one line."""
+    return " ".join((RESULTS / "README.md").read_text().split())
+
+
+def test_how_many_methods_are_ahead_or_behind() -> None:
+    best = standings(chosen(seven_cells(), 16), GLOBAL)
+    counts = conclusions(best, sorted(best["cell"].unique()))
+    never_behind = int((counts["behind"] == 0).sum())
+    both = int(((counts["ahead"] > 0) & (counts["behind"] > 0)).sum())
+    assert f"{never_behind} methods are behind FedAvg in no cell" in text()
+    assert f"{both} methods are ahead in one cell and behind in another" in text()
+    neither = set(counts.index[(counts["ahead"] == 0) & (counts["behind"] == 0)])
+    assert neither == {"hics", "moon", "fedlesam", "feddecorr"}
+
+
+def test_how_many_methods_are_near_the_best() -> None:
+    best = standings(chosen(seven_cells(), 16), GLOBAL)
+    top = best.groupby("cell")["mean"].transform("max")
+    near = best[best["mean"] >= top - 0.02].groupby("cell").size()
+    total = best["method"].nunique()
+    assert (
+        f"within 0.02 of the best are {near['digits_dir1']} of {total} methods with "
+        f"Dirichlet(1) and {near['digits_dir03']} with Dirichlet(0.3)"
+    ) in text()
+    cells = ["digits_dir005", "digits_two_classes", "digits_long_tail", "digits_one_class"]
+    assert near[cells].tolist() == [3, 4, 2, 1]
+
+
+def test_the_order_depends_on_the_budget() -> None:
+    ranks = {b: by_mean_rank(standings(chosen(seven_cells(), b), GLOBAL)) for b in (1, 4, 16)}
+    assert [ranks[b].index[0] for b in (1, 4, 16)] == ["fednh", "fedacg", "fednh"]
+    first, second, third = (f"{ranks[b].iloc[0]:.1f}" for b in (1, 4, 16))
+    said = (
+        f"presets' values ({first}) and with sixteen trials ({third}), FedACG with four ({second})"
+    )
+    assert said in text()
+    places = [list(ranks[b].index).index("fedetf") + 1 for b in (1, 4, 16)]
+    assert places == [3, 7, 16]
+
+
+def test_two_others_on_cifar10_have_the_best_validation_ranks() -> None:
+    scores = seven_cells().query("trial > 0").groupby(["cell", "method"])["score"].max()
+    ranks = scores.unstack("cell").reindex(methods("digits")).dropna().rank(ascending=False)
+    others = ranks.mean(axis=1).drop([*SYSTEMS, BASELINE], errors="ignore").nsmallest(2).index
+    assert set(methods("cifar10").split(",")) == SYSTEMS | {BASELINE, *others}
