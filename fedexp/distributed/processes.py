@@ -60,7 +60,7 @@ def spawn(work: Callable[..., T], size: int, *arguments: Any) -> T:
             names the rank. The other processes are ended.
         Interrupted: Ctrl-C or SIGTERM ended the processes.
     """
-    records = get_context("spawn").Queue()
+    records = get_context(START_METHOD).Queue()
     listener = QueueListener(records, _ReplayRecords())
     # A new temporary folder, which only this user may enter.
     with TemporaryDirectory(prefix="fedexp-ranks-") as name, hold(Path(name)):
