@@ -7,7 +7,8 @@ venv="${FEDEXP_VENV:-$root/.venv}"
 
 ensure_environment() {
     local extras="$1" wanted marker
-    wanted="$(cksum < "$root/pyproject.toml" | tr ' ' '-')"
+    # The folder counts, too: two clones that share an environment install themselves in turn.
+    wanted="$( (echo "$root"; cat "$root/pyproject.toml") | cksum | tr ' ' '-')"
     marker="$venv/.fedexp$extras-$wanted"
     # The developer's environment holds everything that the plain one does.
     if [ -e "$marker" ] || [ -e "$venv/.fedexp[dev]-$wanted" ]; then
@@ -24,6 +25,7 @@ ensure_environment() {
     fi
     # pip's own progress: what it downloads, with bars on a terminal.
     "$venv/bin/python" -m pip install --disable-pip-version-check -e "$root$extras" >&2
+    find "$venv" -maxdepth 1 -name ".fedexp*" ! -name "*-$wanted" -delete
     touch "$marker"
     echo "Done. To type fedexp in this terminal: source $venv/bin/activate" >&2
 }
