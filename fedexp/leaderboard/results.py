@@ -55,7 +55,7 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
         problems += [f"{run.place}: not finished" for run in runs if not run.finished]
     if not rows:
         raise InputError("\n".join(problems) or "no folder given")
-    frame = pd.DataFrame(rows).drop_duplicates([*KEYS, "seed"])
+    frame = _named_apart(pd.DataFrame(rows)).drop_duplicates([*KEYS, "seed"])
     return frame.sort_values(["cell", "method", "trial", "setting", "seed"]), problems
 
 
@@ -92,10 +92,12 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
     """The row of a run; ``shared`` are the overrides of all runs of the contest."""
     algorithm = str(run.choices["algorithm"])
     setting = _setting(run, tuning.keys(algorithm))
+    groups, values = _other_options(run, {*shared, *setting})
     is_trial, last = run.seed == tuning.seed, run.history[-1]
     return {
         "cell": str(run.choices["experiment"]).rpartition("/")[2],
-        "method": " ".join([algorithm, *_other_options(run, shared)]),
+        "method": " ".join([algorithm, *groups]),
+        "values": " ".join(values),
         "setting": " ".join(setting),
         "seed": run.seed,
         "trial": tuning.settings(algorithm).index(setting) + 1 if is_trial else 0,
@@ -112,11 +114,19 @@ def _setting(run: Run, keys: Iterable[str]) -> Setting:
     return tuple(each for each in run.overrides if override_key(each) in set(keys))
 
 
-def _other_options(run: Run, shared: Set[str]) -> list[str]:
-    """The options of the method besides ``algorithm``, such as ``sampler=hics``."""
-    typed = {override_key(each): each for each in run.overrides if each not in shared}
-    keys = (key for key in run.choices if key in typed and key not in _OWN_COLUMNS)
-    return [typed[key] for key in keys if changes_results(key)]
+def _other_options(run: Run, common: Set[str]) -> tuple[list[str], list[str]]:
+    """The method's options besides ``algorithm``: groups (``sampler=hics``) and other values."""
+    typed = {override_key(each): each for each in run.overrides if each not in common}
+    others = [key for key in typed if key not in _OWN_COLUMNS and changes_results(key)]
+    groups = [typed[key] for key in run.choices if key in others]
+    return groups, [typed[key] for key in others if key not in run.choices]
+
+
+def _named_apart(frame: pd.DataFrame) -> pd.DataFrame:
+    """Add ``values`` to the names of methods that otherwise have the same name."""
+    several = frame.groupby("method")["values"].transform("nunique") > 1
+    names = frame["method"].where(~several, (frame["method"] + " " + frame["values"]).str.strip())
+    return frame.assign(method=names).drop(columns="values")
 
 
 def _recent(history: Sequence[Mapping[str, float]], metric: str) -> float:

@@ -30,6 +30,14 @@ def test_a_sweep_of_one_option_keeps_its_name_beside_other_sweeps(tmp_path: Path
     assert problems == []
 
 
+def test_methods_that_differ_in_a_value_have_two_names(tmp_path: Path) -> None:
+    rows = "algorithm=fedavg", "algorithm=fednh head.rho=0.5", "algorithm=fednh"
+    results, _ = read_results([write_sweep(tmp_path / "1", *rows)])
+    assert list(results["method"]) == ["fedavg", "fednh", "fednh head.rho=0.5"]
+    results, _ = read_results([write_sweep(tmp_path / "2", *rows[:2])])
+    assert list(results["method"]) == ["fedavg", "fednh"]
+
+
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     results, _ = read_results([write_sweep(tmp_path / "1", "algorithm=fedavg", "algorithm=fednh")])
     (tmp_path / "file").touch()
