@@ -5,11 +5,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from fedexp.compatibility.traits import CHOOSES_BY_DEVICE
 from fedexp.config.schema import Config
+from fedexp.coordination.base import Coordination
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.errors import InputError
+from fedexp.faults.base import Faults
 from fedexp.federation import Federation
-from fedexp.runtime.plan import plan
+from fedexp.runtime.plan import Plan, plan
 from fedexp.testing.comparison import compare
 from fedexp.testing.federations import configure, federation_of, resumed, scramble, sent, sent_after
 from fedexp.testing.interrupted import Interrupted, other_client
@@ -46,9 +49,11 @@ def check_part(
 
     Raises:
         ContractError: names the first broken rule and the value that breaks it.
-        InputError: the config is invalid.
+        InputError: the config is invalid, or chosen clients may not train or send their updates
+            later, as with ``faults`` or a deadline.
     """
     config = configure(overrides, config_dir)
+    _check_rounds(plan(config))
     expected = _sent_after(_train, config)
     for run, rule in (
         (_train, "two runs with the same seed differ: a random draw has no key (core.randomness)"),
@@ -78,6 +83,20 @@ def check_part(
         compare(expected, run_stacked, "engine=vectorized differs from serial", tolerance)
     except InputError:
         return  # ``engine=vectorized`` refuses the part
+
+
+def _check_rounds(planned: Plan) -> None:
+    """Raise InputError unless every chosen client trains and sends its update in its round."""
+    by_device = CHOOSES_BY_DEVICE in planned.system.traits
+    for options, is_chosen in {
+        "availability, system.deadline, system.invite": by_device,
+        "coordination": type(planned.coordination) is not Coordination,
+        "faults": type(planned.faults) is not Faults,
+    }.items():
+        if is_chosen:
+            raise InputError(
+                f"{options}: check_part needs the default, so that whole cohorts train"
+            )
 
 
 def _train(config: Config) -> Tensors:

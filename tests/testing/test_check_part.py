@@ -43,6 +43,21 @@ def test_a_wrong_override_is_one_line() -> None:
         check_part("regularizer=proximal", "regularizer.mu=-1")
 
 
+@pytest.mark.parametrize(
+    ("overrides", "option"),
+    [
+        (["coordination=buffered", "coordination.buffer=2", "system=phones"], "coordination"),
+        (["system=phones", "system.deadline=100"], r"system\.deadline"),
+        (["availability=bernoulli", "system=phones"], "availability"),
+        (["faults=unreliable"], "faults"),
+    ],
+    ids=["coordination", "deadline", "availability", "faults"],
+)
+def test_rounds_without_some_clients_are_refused(overrides: list[str], option: str) -> None:
+    with pytest.raises(InputError, match=f"{option}.*: check_part needs the default"):
+        check_part(*overrides)
+
+
 def test_unknown_values_are_equal_and_a_number_is_no_tensor() -> None:
     unknown = torch.tensor([1.0, torch.nan, torch.inf])
     near = unknown + torch.tensor([0.1, 0.0, 0.0])
