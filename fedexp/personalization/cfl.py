@@ -89,9 +89,10 @@ class CFL(ClusterModels):
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """Average the models of each cluster, or divide the cluster.
 
-        The merged weights are returned unchanged. They are the model of cluster 0 until cluster 0
-        is divided.
+        Returns:
+            The next global weights. They are the model of cluster 0 until cluster 0 is divided.
         """
+        first: Tensors = {}
         self._norms = (0, 0.0, 0.0)
         places = [int(self._tree.place[update.client]) for update in self._updates]
         for number in sorted(set(places)):
@@ -101,24 +102,30 @@ class CFL(ClusterModels):
             if self._tree.nodes[number].first_child:
                 for update in present:
                     self._tree.descend(update.client, self._step(model_of(update), start))
+            elif model:
+                self._tree.nodes[number].model = self._updated(number, present, start)
             else:
-                self._update(number, present, start)
+                first = self._updated(number, present, start)
         self._updates = ()
-        return merged
+        return merged | first
 
-    def _update(self, number: int, present: Sequence[PartUpdate], start: Tensors) -> None:
-        """Divide a cluster if needed, then average the models of the cluster or of each child."""
+    def _updated(self, number: int, present: Sequence[PartUpdate], start: Tensors) -> Tensors:
+        """Divide a cluster if needed, then average the models of the cluster or of each child.
+
+        Returns:
+            The cluster's model; after a division, the model from before the division.
+        """
         node, mean = self._tree.nodes[number], self.average(present, start)
         steps = torch.stack([self._step(model_of(update), start) for update in present])
         groups = self._division(steps, self._step(mean, start))
         if groups is None:
-            node.model = mean if node.model else {}
-            return
+            return mean
         clients = torch.tensor([update.client for update in present])
         self._tree.divide(number, start, clients, steps, groups)
         for group in (0, 1):
             own = [u for u, g in zip(present, groups.tolist(), strict=True) if g == group]
             self._tree.nodes[node.first_child + group].model = self.average(own, start)
+        return start
 
     def _division(self, steps: Tensor, mean: Tensor) -> Tensor | None:
         """Decide whether to divide a cluster, and which child each client joins.

@@ -149,8 +149,12 @@ def test_norms_and_thresholds() -> None:
         assert tree(again).leaves == clusters
 
 
-def test_without_a_division_it_is_fedavg_to_the_bit() -> None:
-    whole, plain = federate(*CFL, "personalization.eps1=0"), federate(*SMALL, "partition.beta=0.1")
+@pytest.mark.parametrize(
+    ("weighting", "aggregator"), [("samples", "sample_weighted"), ("uniform", "uniform")]
+)
+def test_without_a_division_it_is_fedavg_to_the_bit(weighting: str, aggregator: str) -> None:
+    whole = federate(*CFL, "personalization.eps1=0", f"personalization.weighting={weighting}")
+    plain = federate(*SMALL, "partition.beta=0.1", f"aggregator={aggregator}")
     for round in (1, 2):
         metrics = [federation.run_round(round).metrics for federation in (whole, plain)]
         for name in ("cost/upload_bytes", "cost/download_bytes", "train/loss"):
