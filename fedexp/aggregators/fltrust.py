@@ -1,6 +1,6 @@
 """FLTrust: the server trusts a client whose step has the direction of the server's own step."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +14,7 @@ from fedexp.compatibility.traits import UNTRAINED_CLASSIFIER, Need
 from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Setting
 from fedexp.core.randomness import torch_generator
+from fedexp.data.batches import nearest_steps
 from fedexp.errors import InputError
 
 
@@ -29,10 +30,11 @@ class FLTrust(GlobalStep):
     parameters and float buffers do not change.
 
     Approximations: when the server trains, BatchNorm uses the global statistics and dropout is not
-    active. The server takes ``epochs`` passes over its few samples, so a client with more samples
-    takes more steps, and usually its step is longer than g_0. The root dataset is drawn from the
-    clients' training data before any attack; the clients train on these samples, too. Rounds
-    without any update do not count in the schedule of the server's learning rate.
+    active. With ``local.epochs`` the server takes fewer steps than a client with more samples, and
+    usually g_0 is shorter than that client's step. With ``local.steps`` the server and the clients
+    take equally many. The root dataset is drawn from the clients' training data before any attack;
+    the clients train on these samples, too. Rounds without any update do not count in the schedule
+    of the server's learning rate.
 
     Metric: ``aggregator/trusted``, the share of clients with a positive score.
 
@@ -40,7 +42,9 @@ class FLTrust(GlobalStep):
         samples: size of the root dataset.
         balanced: whether the root dataset has equally many samples of each class. If false, it is
             drawn uniformly.
-        epochs: passes over the root dataset in a round.
+        epochs: passes over the root dataset in a round. The number of training steps is the nearest
+            whole number, at least one.
+        steps: number of training steps of the server in a round, in place of ``epochs``; or None.
         batch_size: the number of root samples in a training step of the server.
         grad_clip: largest gradient norm of a step, or None for no clipping.
         lr: alpha, the global learning rate.
@@ -64,15 +68,16 @@ class FLTrust(GlobalStep):
         self,
         samples: PositiveInt,
         balanced: bool,
-        epochs: PositiveInt,
+        epochs: PositiveFloat,
+        steps: PositiveInt | None,
         batch_size: PositiveInt,
         grad_clip: PositiveFloat | None,
         lr: PositiveFloat,
     ) -> None:
         super().__init__()
         self.samples, self.balanced = samples, balanced
-        self.epochs, self.batch_size, self.grad_clip = epochs, batch_size, grad_clip
-        self.lr = lr
+        self.epochs, self.steps, self.batch_size = epochs, steps, batch_size
+        self.grad_clip, self.lr = grad_clip, lr
         self._round = 0
         self._root: tuple[Tensor, Tensor] | None = None
         self._own_step: Tensors = {}
@@ -136,16 +141,24 @@ class FLTrust(GlobalStep):
         weights = {name: nn.Parameter(current[name].clone()) for name in setting.parameter_shapes}
         optimizer = setting.local_optimizer(weights.values(), self._round)
         order = torch_generator(setting.seed, "root_batches", self._round)
-        for _ in range(self.epochs):
-            permutation = torch.randperm(len(labels), generator=order).to(labels.device)
-            for index in torch.split(permutation, self.batch_size):
-                loss = F.cross_entropy(model(dict(weights), inputs[index]), labels[index])
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                if self.grad_clip is not None:
-                    nn.utils.clip_grad_norm_(weights.values(), self.grad_clip)
-                optimizer.step()
+        for index in self._batches(len(labels), order):
+            index = index.to(labels.device)
+            loss = F.cross_entropy(model(dict(weights), inputs[index]), labels[index])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            if self.grad_clip is not None:
+                nn.utils.clip_grad_norm_(weights.values(), self.grad_clip)
+            optimizer.step()
         return {name: (w.detach() - current[name]).double() for name, w in weights.items()}
+
+    def _batches(self, samples: int, order: torch.Generator) -> Iterator[Tensor]:
+        """The positions [B] of the root samples of each training step in a round."""
+        in_epoch = -(-samples // self.batch_size)
+        left = self.steps or nearest_steps(self.epochs, in_epoch)
+        while left > 0:
+            permutation = torch.randperm(samples, generator=order)
+            yield from torch.split(permutation, self.batch_size)[:left]
+            left -= in_epoch
 
 
 def compared(steps: Tensors, own: Tensors) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from pydantic import PositiveFloat
 
-from fedexp.compatibility.traits import NOT_THE_MEAN
+from fedexp.compatibility.traits import DRAWS_REPEATEDLY, NOT_THE_MEAN
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
@@ -60,7 +60,9 @@ class AugmentedLagrangian(Dynamic):
     discourages: Mapping[str, str] = MappingProxyType(
         {
             NOT_THE_MEAN: "FedADMM: the server expects the aggregator's result to be the mean of "
-            "the cohort; with this one the step is another; use aggregator=uniform"
+            "the cohort; with this one the step is another; use aggregator=uniform",
+            DRAWS_REPEATEDLY: "FedADMM: a client changes its z_k once a round, but the server "
+            "counts a client's change each time that {other} draws it",
         }
     )
 

@@ -56,7 +56,11 @@ METHODS: dict[str, list[str]] = {
     "fednh in a stack": ["algorithm=fednh", "engine=vectorized", "engine.clients_per_chunk=2"],
     "power of choice": ["sampler=power_of_choice"],
     "divfl": ["sampler=divfl", "personalization=fedper"],
-    "ditto, nothing remembered": ["algorithm=ditto", "measure.personal=null"],
+    "ditto, nothing remembered": [
+        "algorithm=ditto",
+        "measure.personal=null",
+        "objective=train/loss",
+    ],
     "moon of the cohort": ["algorithm=moon", "measure.personal.of=cohort"],
     "clustered": ["sampler=clustered", "aggregator=uniform"],
     "median": ["aggregator=median"],
