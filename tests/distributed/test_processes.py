@@ -20,6 +20,7 @@ from federations import compose
 from torch.distributed import distributed_c10d as c10d
 
 import fedexp
+from fedexp.cli.command import config_folder
 from fedexp.core.messages import Tensors
 from fedexp.core.reducible import Contribution
 from fedexp.data.load import load_data
@@ -73,6 +74,15 @@ METHODS: dict[str, list[str]] = {
     "compressed both ways": ["compression=topk", "compression@download=powersgd"],
     "balanced by time": ["algorithm=scaffold", "engine.balance=time"],
     "more ranks than clients": [*ALL_FEW, "algorithm=scaffold"],
+    "fltrust": ["aggregator=fltrust", "aggregator.samples=40"],
+}
+BATCH_NORM = ["model.batch_norm=true", "local.batch_size=1000"]
+NEEDS = {"fedbn": BATCH_NORM, "silobn": BATCH_NORM, "fedcda": ["aggregator.warmup=0"]}
+NEEDS |= {"fedprox_synthetic": LOOK_AHEAD}
+METHODS |= {
+    path.stem: [f"algorithm={path.stem}", *NEEDS.get(path.stem, [])]
+    for path in sorted((Path(config_folder()) / "algorithm").glob("*.yaml"))
+    if path.stem not in METHODS
 }
 Outcome = tuple[list[dict[str, float]], Tensors]
 
