@@ -73,7 +73,7 @@ class HuggingFace(Source):
         sequence_length: number of tokens in each sequence. Longer sequences are cut; shorter
             sequences are padded in front with an extra token. None if all have the same length.
         image_size: resize images to this height and width; None if all have the same size. It must
-            be None for arrays, which are not resized.
+            be None for arrays, tokens and numbers.
         mean: mean of each image channel, for inputs in [0, 1]; None measures it on the training
             images.
         std: standard deviation of each image channel, for inputs in [0, 1]; None measures it on the
@@ -311,6 +311,11 @@ class HuggingFace(Source):
     def _arrays(self) -> list[np.ndarray]:
         """The inputs of each split, except images."""
         name = self._columns[0]
+        if self.image_size is not None:
+            raise InputError(
+                f"data.image_size={self.image_size}: the column {name} holds no encoded "
+                "images, and only these are resized; should be null"
+            )
         if self._kind == "tokens":
             lengths = [self.sequence_length or len(part[0]) for part in self._sequences]
             found = [
@@ -318,11 +323,6 @@ class HuggingFace(Source):
                 for ids, length in zip(self._sequences, lengths, strict=True)
             ]
         elif self._kind == "array":
-            if self.image_size is not None:
-                raise InputError(
-                    f"data.image_size={self.image_size}: the column {name} holds arrays, which are "
-                    "not resized; should be null"
-                )
             found = self._of_each(
                 f"data.input={name}", lambda place, part: inputs.array(place, part, name)
             )

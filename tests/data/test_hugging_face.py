@@ -90,8 +90,12 @@ def test_decoded_images_are_kept_until_the_data_change(
 
 def test_pixels_of_an_array_are_an_image_too(saved: Path) -> None:
     assert torch.equal(read(saved, input="pixels").train.inputs, read(saved).train.inputs)
-    with pytest.raises(InputError, match=r"^data\.image_size=4: the column pixels holds arrays"):
-        read(saved, input="pixels", image_size=4)
+
+
+@pytest.mark.parametrize("column", ["pixels", "tokens", "height"])
+def test_only_encoded_images_are_resized(saved: Path, column: str) -> None:
+    with pytest.raises(InputError, match=rf"^data\.image_size=4: the column {column} holds no"):
+        read(saved, input=column, image_size=4)
 
 
 def test_the_user_is_another_column_than_the_target(saved: Path) -> None:
