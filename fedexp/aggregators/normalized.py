@@ -44,7 +44,8 @@ class Normalized(ServerStep):
     SGD steps, the method is FedAvg.
 
     Weight decay counts as a part of the gradients. The steps of all phases of local training count,
-    as in SCAFFOLD.
+    as in SCAFFOLD. ||a_i||_1 is the sum for one phase of tau_i steps; in later phases momentum
+    starts at 0 again, so with several phases the true sum is smaller.
 
     Traffic: each update also has tau_i and ||a_i||_1.
 
