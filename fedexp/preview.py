@@ -26,7 +26,8 @@ def job(cfg: DictConfig) -> None:
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     with exit_in_one_line(folder):
-        config = validate(to_dict(cfg, hydra_config.overrides.task))
+        folders = hydra_api.config_folders(hydra_config.runtime.config_sources)
+        config = validate(to_dict(cfg, hydra_config.overrides.task, folders))
         from rich.console import Console
 
         from fedexp.cli.partition_rows import print_partition

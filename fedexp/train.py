@@ -83,7 +83,9 @@ def _run_job(
     """Run the job unless its run is finished; print the report and return the objective."""
     from fedexp.config.schema import validate
 
-    config = validate(to_dict(cfg, overrides))  # finds most errors before PyTorch is imported
+    folders = hydra_api.config_folders(HydraConfig.get().runtime.config_sources)
+    # Finds most errors before PyTorch is imported.
+    config = validate(to_dict(cfg, overrides, folders))
     summary = run_folder.finished_summary(folder) if config.resume else None
     stopped = None
     if summary and summary["rounds"] == config.rounds:
@@ -133,10 +135,11 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     overrides = with_saved_overrides(overrides)
     cfg = compose(overrides, config_dir)
     folder = Path(cfg.hydra.run.dir).resolve()
-    choices = cfg.hydra.runtime.choices
+    runtime = cfg.hydra.runtime
+    choices, folders = runtime.choices, hydra_api.config_folders(runtime.config_sources)
     with open_dict(cfg):
         del cfg["hydra"]
-    config = validate(to_dict(cfg, overrides))
+    config = validate(to_dict(cfg, overrides, folders))
     check_run(folder, config)
     with disk_errors_in_one_line(folder):
         OmegaConf.save(cfg, make_folder("hydra.run.dir", folder / ".hydra") / "config.yaml")

@@ -2,9 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
-from fedexp.cli.hydra_api import register_resolver
+from fedexp.cli.hydra_api import config_folders, register_resolver
 from fedexp.cli.installed import OWN
 from fedexp.papers.sweep import table_presets
 
@@ -28,8 +27,8 @@ def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str])
         hidden: folders of the config tree that are not for users.
     """
     options: dict[str, set[str]] = defaultdict(set)
-    listed = {f"experiment/{name}" for name, _ in table_presets(_folders(sources))}
-    for source, root in zip(_files(sources), _folders(sources), strict=True):
+    listed = {f"experiment/{name}" for name, _ in table_presets(config_folders(sources))}
+    for source, root in zip(_files(sources), config_folders(sources), strict=True):
         package = source.get("provider", "main")
         origin = "" if package in OWN else f" [{package}]"
         for path in root.glob("*/**/*.yaml"):
@@ -47,7 +46,7 @@ def paper_tables(sources: Sequence[Mapping[str, str]]) -> str:
 
     One line for each table gives its title. Then one line for each paper names the paper's figures.
     """
-    found = dict(table_presets(_folders(sources)))
+    found = dict(table_presets(config_folders(sources)))
     figures: dict[str, list[str]] = defaultdict(list)
     lines: dict[str, str] = {}
     for name, title in found.items():
@@ -59,10 +58,6 @@ def paper_tables(sources: Sequence[Mapping[str, str]]) -> str:
     lines |= {f"{paper}/": ", ".join(names) for paper, names in figures.items()}
     width = max(map(len, lines), default=0)
     return "\n".join(f"  {name:<{width}}  {lines[name]}" for name in lines)
-
-
-def _folders(sources: Sequence[Mapping[str, str]]) -> list[Path]:
-    return [Path(source["path"]) for source in _files(sources)]
 
 
 def _files(sources: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:

@@ -14,6 +14,7 @@ from lightning.fabric import Fabric
 from omegaconf import open_dict
 
 from fedexp.cli.compose import compose
+from fedexp.cli.hydra_api import config_folders
 from fedexp.config.composed import to_dict
 from fedexp.config.keys import flatten, override_key
 from fedexp.config.schema import Config, validate
@@ -40,9 +41,10 @@ def configure(overrides: Sequence[str], config_dir: str | Path | None) -> Config
     given = {override_key(each) for each in overrides}
     all_ = [*(each for each in TINY if override_key(each) not in given), *overrides]
     composed = compose(all_, config_dir)
+    folders = config_folders(composed.hydra.runtime.config_sources)
     with open_dict(composed):
         del composed["hydra"]
-    return validate(to_dict(composed, all_))
+    return validate(to_dict(composed, all_, folders))
 
 
 @contextmanager

@@ -1,5 +1,8 @@
 """Keys of a preset give way to an option on the command line."""
 
+from pathlib import Path
+
+import pytest
 from omegaconf import OmegaConf
 
 from fedexp.config.composed import to_dict
@@ -13,3 +16,13 @@ def test_a_presets_key_gives_way_whatever_other_keys_are_typed() -> None:
     assert to_dict(config, ["data=digits", "seed=3"])["data"] == kept
     typed = to_dict(config, ["data=digits", "data.seed=5"])["data"]
     assert typed == data  # a later check refuses it
+
+
+@pytest.mark.parametrize("package", ["", "# @package _global_\ndata:\n  "])
+def test_a_mistyped_key_in_an_options_file_stays(package: str, tmp_path: Path) -> None:
+    """A later check refuses it."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine.yaml").write_text(f"{package}sede: 5")
+    data = {"_target_": "fedexp.data.digits.Digits", "sede": 5, "seed": 5}
+    found = to_dict(OmegaConf.create({"data": data}), ["data=mine"], [Path("none"), tmp_path])
+    assert found["data"] == {"_target_": data["_target_"], "sede": 5}
