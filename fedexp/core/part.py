@@ -243,9 +243,9 @@ class Part:
         """The message to this client alone; by default the message to all.
 
         Called for each client that trains, answers the sampler or tunes a personal model. It must
-        not change any state. The result's weights replace the global weights. Private weights among
-        them replace the client's private weights. The result's extras replace the extras of
-        ``broadcast``.
+        not change any state. The result's weights replace the global weights, so it needs all of
+        their names: change some with ``message.weights | own``. Private weights among them replace
+        the client's private weights. The result's extras replace the extras of ``broadcast``.
         """
         return message
 

@@ -11,6 +11,7 @@ from fedexp.core.messages import Extras, Message, PartMessage, Tensors, Update
 from fedexp.core.part import Part
 from fedexp.core.reducible import Contribution, Reducible, joined, split
 from fedexp.core.sockets import Aggregator
+from fedexp.errors import InputError
 
 
 class Server:
@@ -65,6 +66,11 @@ class Server:
         for name, part in self._addressing.items():
             own = part.message_to(client, PartMessage(message.round, weights, extras.get(name, {})))
             weights, extras[name] = own.weights, own.extras
+        if missing := message.weights.keys() - weights.keys():
+            raise InputError(
+                f"the message to client {client} lacks {min(missing)}: message_to must return all "
+                "weights of the message"
+            )
         return Message(
             message.round, weights, {name: sent for name, sent in extras.items() if sent}
         )

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from addressed_parts import OwnModels
 from federations import federate
 
-from fedexp.core.messages import Message, copied
+from fedexp.core.messages import Message, PartMessage, copied
+from fedexp.errors import InputError
 from fedexp.testing import check_part
 
 OPTION = "personalization._target_=addressed_parts.OwnModels"
@@ -57,6 +59,14 @@ def test_each_message_is_counted_in_bytes() -> None:
     parity, head = 8, 4 * 10 * 64
     assert message.to_client(1).nbytes == message.nbytes + parity
     assert record.metrics["cost/download_bytes"] == 4 * (message.nbytes + parity) + head
+
+
+def test_a_message_without_some_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = federate(*SMALL).server.broadcast(1)
+    few = PartMessage(1, {"backbone.1.0.bias": torch.zeros(1)}, {})
+    monkeypatch.setattr(OwnModels, "message_to", lambda self, client, message: few)
+    with pytest.raises(InputError, match=r"client 3 lacks backbone\.1\.0\.weight: message_to must"):
+        message.to_client(3)
 
 
 def test_a_copy_for_evaluation_is_the_message_to_all() -> None:
