@@ -139,7 +139,8 @@ class TableSweeper(Sweeper):
         if CELLS not in self._params and not any(CELLS in part for part in self._parts):
             if self._params:
                 raise InputError(
-                    f"{', '.join(self._params)}: to search for these, add hydra/sweeper=optuna"
+                    f"{', '.join(self._params)}: to search for these, add hydra/sweeper=optuna; a "
+                    "table also has experiment, the list of its cells, in hydra.sweeper.params"
                 )
             self._refuse_tables(typed.get(CELLS, ()))
             return TableSweep("", [typed]).jobs()

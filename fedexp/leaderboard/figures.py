@@ -11,12 +11,11 @@ from matplotlib.figure import Figure
 
 from fedexp.drawing.panels import add_axes, name_axes
 from fedexp.drawing.style import FAINT, PlainFigure, empty_figure, line_style
-from fedexp.leaderboard.standings import by_mean_rank, verdict
+from fedexp.leaderboard.standings import SIGNS, by_mean_rank, verdict
 from fedexp.reporting.statistics import Interval
 
 _STRONGEST = 0.2
 """Gain with the strongest colour; larger gains have the same colour."""
-_SIGNS = {"ahead": "+", "behind": "-", "level": "", "": ""}
 
 
 def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
@@ -47,7 +46,7 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     for y, method in enumerate(methods):
         for x, cell in enumerate(cells):
             if (gain := gains.get((cell, method))) is not None:
-                text = f"{gain.mean:+.3f} {_SIGNS[verdict(gain)]}".rstrip()
+                text = f"{gain.mean:+.3f}{SIGNS[verdict(gain)]}"
                 color = "white" if abs(gain.mean) > 0.7 * _STRONGEST else "black"
                 axes.text(x, y, text, ha="center", va="center", fontsize=7, color=color)
     axes.set_xticks(range(len(cells)), [_words(cell) for cell in cells], fontsize=8)
@@ -55,7 +54,7 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
     figure.colorbar(image, ax=axes, label="gain over FedAvg", extend="both", aspect=40)
     several = any(gain.n > 1 for gain in compared["gain"])
-    signs = "+ ahead, - behind, without a sign: no difference shown"
+    signs = "last sign + ahead, - behind, no last sign: no difference shown"
     figure.suptitle(f"{metric}: {signs if several else 'nothing is tested without several seeds'}")
     return figure
 

@@ -8,9 +8,15 @@ from typing import Any
 import pandas as pd
 
 from fedexp.leaderboard.results import GLOBAL, PERSONAL, chosen
-from fedexp.leaderboard.standings import by_mean_rank, conclusions, standings
+from fedexp.leaderboard.standings import (
+    SIGNS,
+    by_mean_rank,
+    conclusions,
+    standings,
+    verdict,
+)
 from fedexp.reporting.markdown import markdown
-from fedexp.reporting.table import STAR, Table
+from fedexp.reporting.table import Table
 
 METRICS = (GLOBAL, PERSONAL)
 
@@ -66,17 +72,17 @@ def _accuracies(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table
         rows.append([method, f"{ranks[method]:.1f}" if method in ranks else "", *texts])
     notes = ["One seed: no deviations and no intervals. After trials, with the best setting."]
     if (frame["seeds"] > 1).any():
-        notes = ["Mean ± standard deviation over seeds. After trials, with the best setting.", STAR]
-        notes.append("The interval is of the paired differences to fedavg, seed by seed.")
+        notes = ["Mean ± standard deviation over seeds. After trials, with the best setting."]
+        interval = "the 95 % interval of the paired differences to fedavg, seed by seed,"
+        notes.append(f"With + (ahead) or - (behind) {interval} excludes 0.")
     return Table(_title(metric), ["method", "mean rank", *cells], rows, notes=notes)
 
 
 def _accuracy(row: Mapping[Hashable, Any] | None) -> str:
     if row is None:
         return ""
-    star = " *" if row["gain"] is not None and row["gain"].excludes_zero else ""
     deviation = f" ± {row['std']:.3f}" if row["seeds"] > 1 else ""
-    return f"{row['mean']:.3f}{deviation}{star}"
+    return f"{row['mean']:.3f}{deviation}{SIGNS[verdict(row['gain'])]}"
 
 
 def _ranks(frames: dict[int, pd.DataFrame], metric: str) -> Table:

@@ -10,6 +10,8 @@ import pandas as pd
 from fedexp.reporting.statistics import Interval, paired_difference
 
 BASELINE = "fedavg"
+SIGNS = {"ahead": " +", "behind": " -", "level": "", "": ""}
+"""Verdict -> what follows a number in tables and pictures."""
 
 
 def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd.DataFrame:

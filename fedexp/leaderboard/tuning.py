@@ -82,11 +82,15 @@ class Tuning:
             for setting in self.settings(algorithm_of(job))
         ]
 
-    def one_trial_each(self, jobs: Iterable[Job]) -> list[Job]:
+    def one_trial_each(self, jobs: Sequence[Job]) -> list[Job]:
         """One job of each experiment and method, with all tuned keys overridden, for a check.
 
-        Raises InputError if a job fixes a key that is tuned.
+        Raises InputError if a job fixes a key that is tuned, or has the trials' seed.
         """
+        if any(f"seed={self.seed}" in job for job in jobs):
+            raise InputError(
+                f"hydra.sweeper.tune.seed={self.seed}: is a seed of the table, too; choose another"
+            )
         found = []
         for job in _rows(jobs):
             tuned = self._grid(algorithm_of(job))[-1]

@@ -63,6 +63,9 @@ def check_measures(
         measure.check(outline)
     known = headlines(measures)
     if config.objective not in known:
+        held_out = config.objective.startswith("validation/") and not outline.validates
+        remedy = " without data.validation=0.1" if held_out else ""
         raise InputError(
-            f"objective={config.objective}: is not measured; should be one of {', '.join(known)}"
+            f"objective={config.objective}: is not measured{remedy}; should be one of "
+            f"{', '.join(known)}"
         )

@@ -47,7 +47,8 @@ class PrivateNorm(Personalization):
             what = "BatchNorm layer" if self.keeps == "layers" else "running statistics"
             raise InputError(
                 f"personalization.keeps={self.keeps}: this model has no {what} to keep; use a "
-                "model with BatchNorm, such as model=resnet10 model.norm=batch"
+                "model with BatchNorm: model=resnet10 model.norm=batch, or model=mlp "
+                "model.batch_norm=true"
             )
 
     def shared(self, name: str) -> bool:

@@ -132,9 +132,11 @@ def _draw_curves(
 ) -> Figure:
     """Draw a page of panels, see ``_panels``; ``names`` are the names of the two axes."""
     figure, axes = panels(len(page))
+    every = dict.fromkeys(name for _, lines in page for name, _ in lines)
+    numbers = {name: number for number, name in enumerate(every)}  # one style for each name
     for (title, lines), cells in zip(page, axes, strict=True):
-        for number, (name, label) in enumerate(lines):
-            _draw(cells, curves[label], name, number)
+        for name, label in lines:
+            _draw(cells, curves[label], name, numbers[name])
         for target in targets:
             cells.axhline(target, color="gray", linewidth=0.8, linestyle=(0, (1, 3)))
         name_axes(cells, *names, title)

@@ -171,4 +171,5 @@ def test_three_trials_on_digits(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in before} == before
     line = "optimizer.lr, head.rho, head.scale.init: to search for these, add hydra/sweeper=optuna"
     without = fedexp("-m", "search=fednh", *TINY, folder=tmp_path)
-    assert (without.returncode, without.stderr.strip()) == (1, f"fedexp: {line}")
+    assert without.returncode == 1
+    assert without.stderr.startswith(f"fedexp: {line}; ")

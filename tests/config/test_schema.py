@@ -160,6 +160,10 @@ def test_no_group_runs_a_command(group: str, target: str) -> None:
             "partition.long_tail=0.5",
             "partition.long_tail=0.5: should be greater than or equal to 1",
         ),
+        (
+            "objective=validation/accuracy",
+            "objective=validation/accuracy: is not measured without data.validation=0.1; should be",
+        ),
         ("objective=global/acc", "objective=global/acc: is not measured; should be one of "),
         (
             "objective=membership/loss_auc",

@@ -46,6 +46,11 @@ def test_a_key_that_is_tuned_cannot_be_fixed() -> None:
         tuning.one_trial_each([["algorithm=fedavg", "optimizer.lr=0.4"]])
 
 
+def test_the_trials_seed_is_no_seed_of_the_table() -> None:
+    with pytest.raises(InputError, match=r"tune\.seed=100: is a seed of the table, too"):
+        Tuning.read(NODE).one_trial_each([["algorithm=fedavg", "seed=100"]])
+
+
 def test_each_budget_takes_the_best_of_its_first_trials() -> None:
     assert [choice([0.5, 0.7, 0.7, 0.9], budget) for budget in (1, 2, 3, 4, 9)] == [0, 1, 1, 3, 3]
     assert choice([math.nan, 0.1], 2) == 1

@@ -1,4 +1,5 @@
 import math
+import shutil
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -66,9 +67,16 @@ def test_methods_of_one_setting_share_a_panel(tmp_path: Path) -> None:
         for rho in (1, 2):
             overrides = [f"algorithm={name}", f"head.rho={rho}"]
             write_run(tmp_path / f"{n}_{rho}", overrides, accuracies(0.1 * n, 0.1 * rho))
+    shutil.rmtree(tmp_path / "0_2")  # no fedavg in the second panel
     configurations = Report.read(tmp_path).configurations
     (draw,) = curve_figures(configurations, "global/accuracy", False, [0.5])
     first, second = draw().axes
+    colors = [
+        {line.get_label(): line.get_color() for line in axes.get_lines()[:-1]}
+        for axes in (first, second)
+    ]
+    assert colors[1] == {name: colors[0][name] for name in lines(second) if name in colors[0]}
+    assert len(colors[1]) == 5
     assert (first.get_title(), second.get_title()) == ("rho=1", "rho=2")
     assert lines(first)["moon"] == pytest.approx([0.4, 0.1])
     assert lines(second)["moon"] == pytest.approx([0.4, 0.2])
