@@ -150,7 +150,8 @@ def test_the_regularizer_acts_on_the_shared_model_only() -> None:
 
 def test_the_personal_model_does_not_depend_on_evaluation_or_storage() -> None:
     ends = []
-    for overrides in ([], ["measure.personal=null"], ["clients.ram_gib=1e-9"]):
+    unscored = ["measure.personal=null", "objective=train/loss"]
+    for overrides in ([], unscored, ["clients.ram_gib=1e-9"]):
         federation = personalized("ditto", *overrides)
         for round in ROUNDS:
             take_step(
