@@ -7,13 +7,29 @@ from fedexp.leaderboard.files import read_csv
 
 TITLE = "### CIFAR-10, Dirichlet(0.3), five systems under one protocol\n"
 NAMES = {
-    "fedavg": "FedAvg",
-    "fednh": "FedNH",
-    "fedsc": "FedSC",
-    "fedgela": "FedGELA",
-    "fedptr_s": "FedPTR-S",
-    "hics": "HiCS-FL",
+    ("fedavg", "random", "cross_entropy"): "FedAvg",
+    ("fednh", "random", "cross_entropy"): "FedNH",
+    ("fedsc", "random", "rpcl_cpdr"): "FedSC",
+    ("fedgela", "random", "cross_entropy"): "FedGELA",
+    ("fedptr_s", "random", "cross_entropy"): "FedPTR-S",
+    ("hics", "hics", "cross_entropy"): "HiCS-FL",
+    ("fedacg", "random", "cross_entropy"): "FedACG",
+    ("feddyn", "random", "cross_entropy"): "FedDyn",
 }
+KEYS = ["algorithm", "sampler", "loss"]
+
+
+def systems() -> pd.DataFrame:
+    return pd.read_csv(RESULTS / "cifar10_systems.csv")
+
+
+def method_of(key: tuple[str, str, str]) -> str:
+    """The name of a configuration in the leaderboard's file."""
+    algorithm, sampler, loss = key
+    if algorithm != "fednh":
+        return algorithm
+    options = {"sampler=hics": sampler == "hics", "loss=rpcl_cpdr": loss == "rpcl_cpdr"}
+    return " ".join([algorithm, *(option for option, chosen in options.items() if chosen)])
 
 
 def section() -> str:
@@ -21,22 +37,20 @@ def section() -> str:
 
 
 def test_every_measured_round_stands_in_the_table() -> None:
-    values = pd.read_csv(RESULTS / "cifar10_systems.csv")
-    rounds = values.pivot(index="algorithm", columns="round", values="global/accuracy")
-    rounds = rounds.dropna(axis="columns", how="all")
+    rounds = systems().pivot(index=KEYS, columns="round", values="global/accuracy")
     text = section()
     assert f"| global accuracy in round | {' | '.join(map(str, rounds.columns))} |" in text
     assert set(rounds.index) == set(NAMES)
-    for algorithm, accuracies in rounds.iterrows():
-        cells = ["" if pd.isna(each) else f"{each:.3f}" for each in accuracies]
-        row = f"| {NAMES[str(algorithm)]} | {' | '.join(cells)} |"
-        assert row.replace("|  ", "| ") in text
+    for key, name in NAMES.items():
+        cells = [f"{each:.3f}" for each in rounds.loc[key]]
+        assert f"| {name} | {' | '.join(cells)} |" in text
 
 
 def test_the_second_table_is_the_leaderboards() -> None:
     results = read_csv(RESULTS / "leaderboard_cifar10" / "leaderboard.csv").set_index("method")
-    assert set(results.index) == set(NAMES)
+    assert set(results.index) == set(map(method_of, NAMES))
     columns = ["global accuracy", "personal accuracy", "worst tenth"]
-    for method, values in results[columns].iterrows():
-        cells = " | ".join(f"{value:.3f}" for value in values)
-        assert f"| {NAMES[str(method)]} | {cells} |" in section()
+    last = systems().query("round == 100").set_index(KEYS)["personal/accuracy_uniform"]
+    for key, name in NAMES.items():
+        cells = [f"{value:.3f}" for value in (*results.loc[method_of(key), columns], last[key])]
+        assert f"| {name} | {' | '.join(cells)} |" in section()
