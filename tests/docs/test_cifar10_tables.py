@@ -15,6 +15,8 @@ NAMES = {
     ("hics", "hics", "cross_entropy"): "HiCS-FL",
     ("fedacg", "random", "cross_entropy"): "FedACG",
     ("feddyn", "random", "cross_entropy"): "FedDyn",
+    ("fednh", "hics", "cross_entropy"): "FedNH with HiCS-FL's sampler",
+    ("fednh", "random", "rpcl_cpdr"): "FedNH with FedSC's loss",
 }
 KEYS = ["algorithm", "sampler", "loss"]
 
