@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 
 from fedexp.cli import hydra_api
 from fedexp.cli.command import config_folder, exit_in_one_line, run_command
+from fedexp.cli.option_folders import option_folders
 from fedexp.config.composed import to_dict
 
 
@@ -26,7 +27,7 @@ def job(cfg: DictConfig) -> None:
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     with exit_in_one_line(folder):
-        folders = hydra_api.config_folders(hydra_config.runtime.config_sources)
+        folders = option_folders(hydra_config.runtime.config_sources)
         config = validate(to_dict(cfg, hydra_config.overrides.task, folders))
         from rich.console import Console
 

@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from fedexp.cli import hydra_api
 from fedexp.cli.command import config_folder, exit_in_one_line, remove_if_unused, run_command
 from fedexp.cli.compose import compose
+from fedexp.cli.option_folders import option_folders
 from fedexp.cli.own_frames import shorten
 from fedexp.cli.resume import check_run, make_folder, with_saved_overrides
 from fedexp.cli.sweeps import sweep_name
@@ -83,7 +84,7 @@ def _run_job(
     """Run the job unless its run is finished; print the report and return the objective."""
     from fedexp.config.schema import validate
 
-    folders = hydra_api.config_folders(HydraConfig.get().runtime.config_sources)
+    folders = option_folders(HydraConfig.get().runtime.config_sources)
     # Finds most errors before PyTorch is imported.
     config = validate(to_dict(cfg, overrides, folders))
     summary = run_folder.finished_summary(folder) if config.resume else None
@@ -136,7 +137,7 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     cfg = compose(overrides, config_dir)
     folder = Path(cfg.hydra.run.dir).resolve()
     runtime = cfg.hydra.runtime
-    choices, folders = runtime.choices, hydra_api.config_folders(runtime.config_sources)
+    choices, folders = runtime.choices, option_folders(runtime.config_sources)
     with open_dict(cfg):
         del cfg["hydra"]
     config = validate(to_dict(cfg, overrides, folders))

@@ -4,6 +4,7 @@ import copy
 import functools
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 import hydra
 from lightning.fabric import Fabric
@@ -50,7 +51,7 @@ def _compose(overrides: tuple[str, ...], data: str | None) -> Config:
     """Composed once: it takes a third of a second. ``data`` is where the config looks for data."""
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
         cfg = hydra.compose("config", list(overrides))
-    return validate(to_dict(cfg, overrides))
+    return validate(to_dict(cfg, overrides, [Path(config_folder())]))
 
 
 def federate(*overrides: str) -> Federation:

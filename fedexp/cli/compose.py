@@ -10,6 +10,7 @@ from omegaconf import DictConfig, open_dict
 from fedexp.cli import hydra_api
 from fedexp.cli.command import config_folder
 from fedexp.cli.hydra_errors import one_line
+from fedexp.cli.option_folders import option_folders
 from fedexp.config.composed import to_dict
 
 
@@ -36,11 +37,12 @@ class Composed(NamedTuple):
     choices: dict[str, str | None]
 
 
-def composed(overrides: Sequence[str]) -> Composed:
+def composed(overrides: Sequence[str], config_dir: str | Path | None = None) -> Composed:
     """Compose the config of a run; see ``compose``. Raises InputError."""
-    config = compose(overrides)
+    config = compose(overrides, config_dir)
     choices = config.hydra.runtime.choices
+    folders = option_folders(config.hydra.runtime.config_sources)
     own = {group: option for group, option in choices.items() if not group.startswith("hydra/")}
     with open_dict(config):
         del config["hydra"]
-    return Composed(to_dict(config, overrides), own)
+    return Composed(to_dict(config, overrides, folders), own)

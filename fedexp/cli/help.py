@@ -3,8 +3,9 @@
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from fedexp.cli.hydra_api import config_folders, register_resolver
+from fedexp.cli.hydra_api import register_resolver
 from fedexp.cli.installed import OWN
+from fedexp.cli.option_folders import option_folders
 from fedexp.papers.sweep import table_presets
 
 _ONLY = "default"
@@ -27,9 +28,8 @@ def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str])
         hidden: folders of the config tree that are not for users.
     """
     options: dict[str, set[str]] = defaultdict(set)
-    listed = {f"experiment/{name}" for name, _ in table_presets(config_folders(sources))}
-    for source, root in zip(_files(sources), config_folders(sources), strict=True):
-        package = source.get("provider", "main")
+    listed = {f"experiment/{name}" for name, _ in table_presets(option_folders(sources))}
+    for root, package in option_folders(sources).items():
         origin = "" if package in OWN else f" [{package}]"
         for path in root.glob("*/**/*.yaml"):
             group = path.parent.relative_to(root)
@@ -46,7 +46,7 @@ def paper_tables(sources: Sequence[Mapping[str, str]]) -> str:
 
     One line for each table gives its title. Then one line for each paper names the paper's figures.
     """
-    found = dict(table_presets(config_folders(sources)))
+    found = dict(table_presets(option_folders(sources)))
     figures: dict[str, list[str]] = defaultdict(list)
     lines: dict[str, str] = {}
     for name, title in found.items():
@@ -58,7 +58,3 @@ def paper_tables(sources: Sequence[Mapping[str, str]]) -> str:
     lines |= {f"{paper}/": ", ".join(names) for paper, names in figures.items()}
     width = max(map(len, lines), default=0)
     return "\n".join(f"  {name:<{width}}  {lines[name]}" for name in lines)
-
-
-def _files(sources: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    return [source for source in sources if source["schema"] == "file"]

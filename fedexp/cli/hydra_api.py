@@ -1,8 +1,7 @@
 """Names that differ between Hydra 1.3 with OmegaConf 2.3 and Hydra 1.4 with OmegaConf 2.4."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import hydra
@@ -31,11 +30,6 @@ def initialize(config_folder: str) -> Any:
     """``hydra.initialize_config_dir`` for the config tree in this folder."""
     options: dict[str, Any] = _BASE
     return hydra.initialize_config_dir(config_folder, job_name="fedexp", **options)
-
-
-def config_folders(sources: Iterable[Any]) -> list[Path]:
-    """The folders of the config tree among ``hydra.runtime.config_sources``, in Hydra's order."""
-    return [Path(source["path"]) for source in sources if source["schema"] == "file"]
 
 
 def register_resolver(name: str, resolver: Callable[..., Any], use_cache: bool = False) -> None:

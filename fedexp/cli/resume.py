@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fedexp.cli.hydra_api import register_resolver
+from fedexp.cli.option_folders import option_folders
 from fedexp.cli.sweeps import is_multirun
 from fedexp.config.composed import to_dict
 from fedexp.config.keys import may_change, override_key
@@ -220,7 +221,8 @@ def _valid_config(cfg: DictConfig) -> Any:
     try:
         own = [str(key) for key in cfg if key != "hydra"]
         overrides = OmegaConf.select(cfg, "hydra.overrides.task") or []
-        return validate(to_dict(OmegaConf.masked_copy(cfg, own), overrides))
+        folders = option_folders(OmegaConf.select(cfg, "hydra.runtime.config_sources") or [])
+        return validate(to_dict(OmegaConf.masked_copy(cfg, own), overrides, folders))
     except InputError:
         return None
 

@@ -19,15 +19,13 @@ from fedexp.config.schema import common_keys
 from fedexp.errors import InputError
 
 
-def to_dict(
-    cfg: DictConfig, overrides: Sequence[str], folders: Sequence[Path] = ()
-) -> dict[str, Any]:
+def to_dict(cfg: DictConfig, overrides: Sequence[str], folders: Collection[Path]) -> dict[str, Any]:
     """The config as nested dictionaries, without the presets' keys that the options lack.
 
     Args:
         cfg: the composed config.
         overrides: the command line's overrides, for example ["optimizer=adam", "rounds=5"].
-        folders: the config folders, which hold the options' files.
+        folders: the folders with the files of options, in Hydra's order.
 
     Raises:
         InputError: a value is missing or cannot be resolved.
@@ -44,7 +42,7 @@ def to_dict(
 
 
 def _give_way(
-    values: dict[str, Any], overrides: Sequence[str], folders: Sequence[Path]
+    values: dict[str, Any], overrides: Sequence[str], folders: Collection[Path]
 ) -> dict[str, Any]:
     """Drop each key that only a preset sets, if the option on the command line lacks the key."""
     typed = [override_key(override) for override in overrides]
@@ -67,7 +65,7 @@ def _without_strays(group: str, node: Mapping[str, Any], kept: Collection[str]) 
     return {key: value for key, value in node.items() if key in known or key in kept}
 
 
-def _keys_of(group: str, option: str, folders: Sequence[Path]) -> set[str]:
+def _keys_of(group: str, option: str, folders: Collection[Path]) -> set[str]:
     """The keys in the file of an option."""
     files = (folder / group / f"{option}.yaml" for folder in folders)
     file = next((path for path in files if path.is_file()), None)

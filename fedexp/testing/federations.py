@@ -11,11 +11,8 @@ from typing import TypeVar
 import numpy as np
 import torch
 from lightning.fabric import Fabric
-from omegaconf import open_dict
 
-from fedexp.cli.compose import compose
-from fedexp.cli.hydra_api import config_folders
-from fedexp.config.composed import to_dict
+from fedexp.cli.compose import composed
 from fedexp.config.keys import flatten, override_key
 from fedexp.config.schema import Config, validate
 from fedexp.core.messages import Tensors
@@ -40,11 +37,7 @@ def configure(overrides: Sequence[str], config_dir: str | Path | None) -> Config
     """The config of ``TINY``, changed by these overrides. Raises InputError if it is invalid."""
     given = {override_key(each) for each in overrides}
     all_ = [*(each for each in TINY if override_key(each) not in given), *overrides]
-    composed = compose(all_, config_dir)
-    folders = config_folders(composed.hydra.runtime.config_sources)
-    with open_dict(composed):
-        del composed["hydra"]
-    return validate(to_dict(composed, all_, folders))
+    return validate(composed(all_, config_dir).config)
 
 
 @contextmanager

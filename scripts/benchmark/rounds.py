@@ -4,14 +4,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import hydra
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmark.jobs import RAW
-from fedexp.cli.command import config_folder
-from fedexp.config.composed import to_dict
+from fedexp.cli.compose import composed
 from fedexp.config.schema import Config, validate
 from fedexp.data.federated import FederatedData
 from fedexp.data.load import load_data
@@ -34,9 +32,7 @@ Run = Callable[[int], None]
 
 
 def configure(overrides: Sequence[str], always: Sequence[str] = ALWAYS) -> Config:
-    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
-        cfg = hydra.compose("config", [*always, *overrides])
-    return validate(to_dict(cfg, [*always, *overrides]))
+    return validate(composed([*always, *overrides]).config)
 
 
 def prepare(
