@@ -141,8 +141,7 @@ class FLTrust(GlobalStep):
         weights = {name: nn.Parameter(current[name].clone()) for name in setting.parameter_shapes}
         optimizer = setting.local_optimizer(weights.values(), self._round)
         order = torch_generator(setting.seed, "root_batches", self._round)
-        for index in self._batches(len(labels), order):
-            index = index.to(labels.device)
+        for index in self._batches(labels, order):
             loss = F.cross_entropy(model(dict(weights), inputs[index]), labels[index])
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -151,12 +150,12 @@ class FLTrust(GlobalStep):
             optimizer.step()
         return {name: (w.detach() - current[name]).double() for name, w in weights.items()}
 
-    def _batches(self, samples: int, order: torch.Generator) -> Iterator[Tensor]:
-        """The positions [B] of the root samples of each training step in a round."""
-        in_epoch = -(-samples // self.batch_size)
+    def _batches(self, labels: Tensor, order: torch.Generator) -> Iterator[Tensor]:
+        """The positions [B] of the samples of each training step, among n with ``labels`` [n]."""
+        in_epoch = -(-len(labels) // self.batch_size)
         left = self.steps or nearest_steps(self.epochs, in_epoch)
         while left > 0:
-            permutation = torch.randperm(samples, generator=order)
+            permutation = torch.randperm(len(labels), generator=order).to(labels.device)
             yield from torch.split(permutation, self.batch_size)[:left]
             left -= in_epoch
 

@@ -65,12 +65,12 @@ class Server:
         weights, extras = message.weights, dict(message.extras)
         for name, part in self._addressing.items():
             own = part.message_to(client, PartMessage(message.round, weights, extras.get(name, {})))
+            if missing := weights.keys() - own.weights.keys():
+                raise InputError(
+                    f"{name}: message_to({client}, ...) left out {min(missing)}; it must return "
+                    "all weights of the message"
+                )
             weights, extras[name] = own.weights, own.extras
-        if missing := message.weights.keys() - weights.keys():
-            raise InputError(
-                f"the message to client {client} lacks {min(missing)}: message_to must return all "
-                "weights of the message"
-            )
         return Message(
             message.round, weights, {name: sent for name, sent in extras.items() if sent}
         )

@@ -62,7 +62,7 @@ class AugmentedLagrangian(Dynamic):
             NOT_THE_MEAN: "FedADMM: the server expects the aggregator's result to be the mean of "
             "the cohort; with this one the step is another; use aggregator=uniform",
             DRAWS_REPEATEDLY: "FedADMM: a client changes its z_k once a round, but the server "
-            "counts a client's change each time that {other} draws it",
+            "counts a client's change each time that {other} draws it; use sampler=random",
         }
     )
 

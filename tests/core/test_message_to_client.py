@@ -65,7 +65,10 @@ def test_a_message_without_some_weights_is_refused(monkeypatch: pytest.MonkeyPat
     message = federate(*SMALL).server.broadcast(1)
     few = PartMessage(1, {"backbone.1.0.bias": torch.zeros(1)}, {})
     monkeypatch.setattr(OwnModels, "message_to", lambda self, client, message: few)
-    with pytest.raises(InputError, match=r"client 3 lacks backbone\.1\.0\.weight: message_to must"):
+    with pytest.raises(
+        InputError,
+        match=r"personalization: message_to\(3, \.\.\.\) left out backbone\.1\.0\.weight; it must",
+    ):
         message.to_client(3)
 
 
