@@ -54,7 +54,7 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
     figure.colorbar(image, ax=axes, label="gain over FedAvg", extend="both", aspect=40)
     several = any(gain.n > 1 for gain in compared["gain"])
-    signs = "last sign + ahead, - behind, no last sign: no difference shown"
+    signs = "+ or - after the number: ahead or behind; else no difference shown"
     figure.suptitle(f"{metric}: {signs if several else 'nothing is tested without several seeds'}")
     return figure
 

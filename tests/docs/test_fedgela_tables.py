@@ -1,0 +1,34 @@
+"""The tables of FedGELA's scale in the results are the numbers of their CSV files."""
+
+import pandas as pd
+import pytest
+from generate.results import RESULTS
+
+TEXT = (RESULTS / "README.md").read_text()
+LAST_ROUNDS = 5
+
+
+def recent(runs: pd.DataFrame, metric: str, rounds: int) -> float:
+    """Mean over seeds of the mean of the last measurements."""
+    measured = runs.dropna(subset=[metric]).sort_values("round")
+    return float(measured.groupby("seed")[metric].apply(lambda own: own.tail(rounds).mean()).mean())
+
+
+@pytest.mark.parametrize("energy", [1, 10, 30])
+@pytest.mark.parametrize(("algorithm", "name"), [("fedge", "FedGE"), ("fedgela", "FedGELA")])
+def test_the_two_parts_on_digits(energy: int, algorithm: str, name: str) -> None:
+    curves = pd.read_csv(RESULTS / "digits_fedgela_parts.csv")
+    runs = curves[(curves["algorithm"] == algorithm) & (curves["head.energy"] == energy)]
+    assert runs["seed"].nunique() == 5
+    cells = [recent(runs, "global/accuracy", LAST_ROUNDS)]
+    cells += [recent(runs, f"personal/accuracy_{kind}", 1) for kind in ("local", "uniform")]
+    first = f"| {energy} " if algorithm == "fedge" else "| "
+    assert f"{first}| {name} | {' | '.join(f'{each:.3f}' for each in cells)} |" in TEXT
+
+
+@pytest.mark.parametrize("energy", [10, 30])
+def test_the_scale_on_cifar10(energy: int) -> None:
+    curves = pd.read_csv(RESULTS / "cifar10_fedgela_energy.csv")
+    runs = curves[curves["head.energy"] == energy].set_index("round")["global/accuracy"]
+    cells = " | ".join(f"{runs[round]:.3f}" for round in (10, 20, 30, 40, 50))
+    assert f"| E_W = {energy} | {cells} |" in TEXT
