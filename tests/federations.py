@@ -3,7 +3,7 @@
 import copy
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import hydra
@@ -16,6 +16,7 @@ from fedexp.config.schema import Config, validate
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message, Update
 from fedexp.core.server import Server
+from fedexp.data.federated import FederatedData
 from fedexp.data.load import load_data
 from fedexp.engines.base import Engine
 from fedexp.federation import Federation
@@ -54,11 +55,14 @@ def _compose(overrides: tuple[str, ...], data: str | None) -> Config:
     return validate(to_dict(cfg, overrides, [Path(config_folder())]))
 
 
-def federate(*overrides: str) -> Federation:
-    """A federation on the CPU."""
+def federate(
+    *overrides: str, change: Callable[[FederatedData], object] = lambda data: None
+) -> Federation:
+    """A federation on the CPU; ``change`` may change the clients' data before the parts see it."""
     planned = plan(compose(*overrides))
     fabric = Fabric(accelerator="cpu", devices=1, precision=planned.config.engine.precision)
     data = load_data(planned.config, planned.source, fabric.device)
+    change(data)
     return assemble(planned, fabric, data, Trackers([]))
 
 

@@ -12,7 +12,12 @@ from torch import Tensor
 
 from fedexp.aggregators.accountant import Accountant
 from fedexp.aggregators.clipping import clipping_metrics, norm_of, steps
-from fedexp.compatibility.traits import CHOOSES_BY_DEVICE, PASSES_MODELS_ON, UNIFORM_COHORTS
+from fedexp.compatibility.traits import (
+    CHOOSES_BY_DEVICE,
+    NOT_THE_MEAN,
+    TAKES_MORE,
+    UNIFORM_COHORTS,
+)
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.randomness import torch_generator
@@ -21,15 +26,6 @@ from fedexp.core.sockets import Aggregator
 from fedexp.errors import InputError
 
 LOGGER = logging.getLogger(__name__)
-
-_REPORTS_NOTHING = {
-    "head": "linear",
-    "loss": "cross_entropy",
-    "regularizer": "none",
-    "personalization": "none",
-    "sampler": "random",
-}
-"""Socket -> an option of this socket that sends nothing to the server."""
 
 
 class Private(Aggregator):
@@ -46,10 +42,22 @@ class Private(Aggregator):
     data takes part independently with probability q = K / N (Poisson sampling); the proof does not
     cover cohorts of fixed size K. In a simulation the noise comes from the run's seed, so a person
     who knows the seed can subtract the noise. (In a deployment the noise has a secret seed.) A log
-    line at the start states these limits. Metrics are logged without noise.
+    line at the start states these limits.
 
-    Only parameters may be sent. Parts that report to the server, buffers such as BatchNorm's, and
-    every sampler except ``sampler=random`` with equal weights are refused.
+    Epsilon covers the global models and all that is computed from them: the messages to the
+    clients, the state of the server and ``final.pt``. It does not cover these:
+
+    * Everything else in the run folder. Metrics, tables, figures and the log come from the clients'
+      data without noise. Checkpoints contain the clients' private weights and memories. The best
+      model (``best.pt``) is chosen by scores on data. Publish ``final.pt`` alone.
+    * Facts that the method treats as public: which clients have data and their numbers of samples,
+      the classes, and the statistics by which inputs are standardised.
+    * Updates that are not finite. They are left out, and a round without any update adds no noise.
+
+    A part is refused if it may take more from clients than this aggregator's result, such as a
+    report, the weights of one client or class counts (``Part.takes_only_merged``). Also refused are
+    buffers such as BatchNorm's, colluding attackers, and every sampler except ``sampler=random``
+    with equal weights.
 
     Args:
         clip: S, the bound on a step's L2 norm.
@@ -57,6 +65,8 @@ class Private(Aggregator):
         delta: the delta of the logged (epsilon, delta) guarantee. It must be below 1 / N.
     """
 
+    takes_only_merged = True
+    traits = frozenset({NOT_THE_MEAN})
     # The accountant's bound holds for cohorts that are drawn independently of the data.
     needs = MappingProxyType(
         {
@@ -66,8 +76,9 @@ class Private(Aggregator):
     )
     forbids = MappingProxyType(
         {
-            PASSES_MODELS_ON: "{other}: sends clients the models of other clients without noise; "
-            "with aggregator=private use personalization=none",
+            TAKES_MORE: "aggregator=private: {other} may take more from clients than their merged "
+            "weights, which epsilon would not cover; take another option (a class whose hooks take "
+            "nothing else states takes_only_merged = True)",
             CHOOSES_BY_DEVICE: "{other}: decides by the clients' devices whose updates count; "
             "aggregator=private knows epsilon only for uniformly drawn cohorts",
         }
@@ -116,13 +127,11 @@ class Private(Aggregator):
         )
 
     def add(self, update: Update, current: Tensors) -> None:
-        """Add one clipped step to the sums. Raises InputError if the update has extras."""
+        """Add one clipped step to the sums. Raises InputError if the update has reports."""
         if update.extras:
-            sockets = sorted(update.extras)
-            instead = " ".join(f"{name}={_REPORTS_NOTHING[name]}" for name in sockets)
             raise InputError(
-                f"aggregator=private: {' and '.join(sockets)} would send more than weights, "
-                f"without noise; use {instead}"
+                f"aggregator=private: {' and '.join(sorted(update.extras))} sent the server more "
+                "than weights, without noise"
             )
         step = steps(update.weights, current)
         norm = norm_of(step)

@@ -144,6 +144,14 @@ class Setting:
 
 _SERVER_HALF = ("broadcast", "message_to", "aggregate", "extract", "correct", "server_state")
 
+_OF_SAMPLERS = ("candidates", "answer", "observe", "observe_seconds", "select")
+
+_TAKES_FROM_CLIENTS = ("setup", "report", "upload", "choose", *_SERVER_HALF, *_OF_SAMPLERS)
+"""The hooks by which something of one client can reach the server or another client.
+
+``setup`` is one of them, because the setting has the class counts of all clients.
+"""
+
 
 class Part:
     """A component of a method: its constructor gets hyper-parameters, ``setup`` gets the setting.
@@ -158,6 +166,10 @@ class Part:
         takes_tokens: whether the part supports data in which each token has a target, instead of
             each sample. Batches then have a row for each token, and a client's class counts count
             its sequences.
+        takes_only_merged: whether the hooks that this class defines take nothing from clients but
+            the aggregator's result. ``aggregator=private`` refuses a part with other hooks that may
+            take something from clients (``hooks_beside_merge``). A subclass that overrides such a
+            hook must make this statement again.
         traits: properties that other components (parts, models, data, settings ...) may need or
             forbid; see ``fedexp.compatibility.traits``.
         needs: trait -> the error message if no other component has the trait.
@@ -171,6 +183,7 @@ class Part:
 
     summed: ClassVar[bool] = False
     takes_tokens: ClassVar[bool] = False
+    takes_only_merged: ClassVar[bool] = True  # this class's own hooks do nothing
     traits: frozenset[str] = frozenset()
     needs: Mapping[str, str] = MappingProxyType({})
     forbids: Mapping[str, str] = MappingProxyType({})
@@ -289,3 +302,17 @@ class Part:
 def has_server_half(part: Part) -> bool:
     """Whether the part overrides a hook of the server half."""
     return any(getattr(type(part), hook) is not getattr(Part, hook) for hook in _SERVER_HALF)
+
+
+def hooks_beside_merge(part: Part) -> list[str]:
+    """The part's hooks that may take more from clients than the aggregator's result.
+
+    A hook is left out if the class that defines it has ``takes_only_merged``.
+    """
+    return [hook for hook in _TAKES_FROM_CLIENTS if not _takes_only_merged(type(part), hook)]
+
+
+def _takes_only_merged(kind: type[Part], hook: str) -> bool:
+    """Whether the class that defines the hook of ``kind`` states ``takes_only_merged`` itself."""
+    owner = next((each for each in kind.__mro__ if hook in vars(each)), Part)
+    return bool(vars(owner).get("takes_only_merged", False))

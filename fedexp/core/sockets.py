@@ -191,6 +191,7 @@ class Personalization(Part, nn.Module):
     """
 
     takes_tokens = True
+    takes_only_merged = True  # this class's own hooks do nothing
     has_global: bool = True
     tunes: Literal["global", "local", "best"] = "global"
 

@@ -15,11 +15,13 @@ class Faults:
     in every process and at every call.
 
     Attributes:
+        traits: properties that other components may need or forbid; see ``fedexp.compatibility``.
         needs: for each trait that the data must have, the error if the data lack it; see
             ``fedexp.compatibility``.
         forbids: for each forbidden trait, the error if another component has it.
     """
 
+    traits: frozenset[str] = frozenset()
     needs: Mapping[str, str] = MappingProxyType({})
     forbids: Mapping[str, str] = MappingProxyType({})
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from fedexp.compatibility.traits import SEVERAL_PROCESSES, Need
+from fedexp.compatibility.traits import SEVERAL_PROCESSES, TAKES_MORE, Need
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.randomness import numpy_generator
@@ -101,6 +101,7 @@ class Injected(Faults):
         self._joint_step = joint_step(attack, factor, deviations, direction)
         self._flip = LabelFlip()
         if self._joint_step:
+            self.traits = frozenset({TAKES_MORE})  # the attackers send what they saw of others
             self.forbids = {
                 SEVERAL_PROCESSES: f"faults.attack={attack}: the attackers know all updates of a "
                 "cohort, but {other} divides it among processes; use one process or sign_flip"

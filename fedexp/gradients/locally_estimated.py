@@ -26,6 +26,8 @@ class LocallyEstimated(SharpnessAware):
     element of the step as one long vector. We take this indexing for a mistake.
     """
 
+    takes_only_merged = True
+
     def setup(self, setting: Setting) -> None:
         """Make a buffer for the direction d along which each shared parameter is moved."""
         self.ascent = Anchors(shared_parameters(setting))

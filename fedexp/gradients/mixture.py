@@ -27,6 +27,7 @@ class Mixture(LocalGradient):
     batch. A step costs two gradients.
     """
 
+    takes_only_merged = True
     traits = frozenset({MIXED_MODEL})
     needs = MappingProxyType(
         {OWN_MODEL: "gradient=mixture: mixes with an own model; use personalization=apfl"}

@@ -38,6 +38,7 @@ class Moreau(LocalGradient):
             "shared" theta starts from w. The paper does not name the start.
     """
 
+    takes_only_merged = True
     traits = frozenset({PROXIMAL_POINTS})
     needs = MappingProxyType(
         {OWN_MODEL: "gradient=moreau: keeps theta in an own model; use personalization=pfedme"}

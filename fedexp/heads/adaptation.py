@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedexp.compatibility.traits import LEAVES_OUT_CLASSES
+from fedexp.compatibility.traits import LEAVES_OUT_CLASSES, TAKES_MORE
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage
 from fedexp.core.part import Memory, Setting
@@ -89,6 +89,7 @@ class AdaptedHead(Head):
             exp(0) = 1.)
     """
 
+    takes_only_merged = True
     derived: tuple[str, ...] = ("phi", "included")
     phi: Tensor
     included: Tensor
@@ -104,8 +105,9 @@ class AdaptedHead(Head):
         super().__init__()
         self.adapt, self.form, self.missing = adapt, phi, missing
         self.phi_normalization = phi_normalization
-        if adapt and missing == "exclude":
-            self.traits = frozenset({LEAVES_OUT_CLASSES})
+        leaves_out = {LEAVES_OUT_CLASSES} if adapt and missing == "exclude" else set()
+        takes_counts = {TAKES_MORE} if adapt and phi_normalization == "population" else set()
+        self.traits = frozenset(leaves_out | takes_counts)
         self.gamma = torch.zeros(num_classes, dtype=torch.float64)
         self.register_buffer("phi", torch.ones(num_classes))
         self.register_buffer("included", torch.ones(num_classes, dtype=torch.bool))

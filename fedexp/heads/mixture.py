@@ -44,6 +44,7 @@ class Mixture(Head):
     """
 
     derived = ("shares",)
+    takes_only_merged = True
     traits = frozenset({MIXTURE})
     forbids = MappingProxyType(
         {

@@ -29,6 +29,7 @@ class Adjusted(Loss):
     is 0.
     """
 
+    takes_only_merged = True
     scale: Tensor
     shift: Tensor
 

@@ -49,6 +49,7 @@ class Moon(Loss):
         temperature: tau of the contrast.
     """
 
+    takes_only_merged = True
     reference_models = ("global", "previous")
 
     def __init__(self, mu: NonNegativeFloat, temperature: PositiveFloat) -> None:

@@ -34,6 +34,7 @@ class Ditto(Personalization):
             clips only grad F_k(v).
     """
 
+    takes_only_merged = True
     penalty: _Pull
 
     def __init__(

@@ -52,6 +52,7 @@ class FedALA(Personalization):
         max_epochs: largest number of epochs when W is learned for the first time.
     """
 
+    takes_only_merged = True
     takes_tokens = False
 
     def __init__(

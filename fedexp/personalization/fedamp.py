@@ -11,7 +11,6 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from fedexp.compatibility.traits import PASSES_MODELS_ON
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Setting
 from fedexp.core.sockets import Personalization
@@ -54,7 +53,6 @@ class FedAMP(Personalization):
     """
 
     has_global = False
-    traits = frozenset({PASSES_MODELS_ON})
 
     def __init__(self, sigma: PositiveFloat, alpha: PositiveFloat) -> None:
         super().__init__()

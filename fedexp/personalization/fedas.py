@@ -45,6 +45,7 @@ class FedAS(FedPer):
         global_model: whether a global model is evaluated; see ``FedPer``.
     """
 
+    takes_only_merged = True
     takes_tokens = False
 
     def __init__(

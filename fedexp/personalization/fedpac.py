@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from fedexp.compatibility.traits import PASSES_MODELS_ON
 from fedexp.config.schema import Epochs
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
@@ -45,8 +44,6 @@ class FedPAC(FedRep):
             trained for ``local.epochs`` or ``local.steps``.
         global_model: whether a global model is evaluated; see ``FedPer``.
     """
-
-    traits = frozenset({PASSES_MODELS_ON})
 
     def __init__(self, head_epochs: Epochs, global_model: GlobalModel) -> None:
         super().__init__(head_epochs, global_model)

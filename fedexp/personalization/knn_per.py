@@ -38,6 +38,7 @@ class KNNPer(Personalization):
         scale: divides the distance; see ``distance``.
     """
 
+    takes_only_merged = True
     takes_tokens = False
     store_z: Tensor
     store_y: Tensor

@@ -29,6 +29,7 @@ class PrototypesOnly(Personalization):
             training, as in the study of FedNH (Dai et al., AAAI 2023).
     """
 
+    takes_only_merged = True
     takes_tokens = False
     has_global = False
     traits = frozenset({PRIVATE_BACKBONE})

@@ -37,6 +37,7 @@ class Accelerated(Proximal):
         momentum: lambda, the factor of the momentum.
     """
 
+    takes_only_merged = True
     discourages = MappingProxyType(
         {
             NOT_THE_MEAN: "FedACG: the server expects the aggregator's result to be the mean of "

@@ -57,6 +57,7 @@ class AugmentedLagrangian(Dynamic):
             particular objective.
     """
 
+    takes_only_merged = True
     discourages: Mapping[str, str] = MappingProxyType(
         {
             NOT_THE_MEAN: "FedADMM: the server expects the aggregator's result to be the mean of "

@@ -73,6 +73,7 @@ class Dynamic(Regularizer):
             only by rounding.
     """
 
+    takes_only_merged = True
     traits = frozenset({ADDS_DRIFT})
     # The server computes the sum of the clients' steps from the cohort's mean. So all clients must
     # have the same weight in this mean.

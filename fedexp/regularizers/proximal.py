@@ -25,6 +25,8 @@ class Proximal(Regularizer):
         mu: the penalty's strength. For a penalty written as ``c * ||w - w^t||^2``, set mu = 2c.
     """
 
+    takes_only_merged = True
+
     def __init__(self, mu: NonNegativeFloat) -> None:
         super().__init__()
         self.mu = mu

@@ -73,6 +73,7 @@ class ProximalSynthetic(Proximal):
     """
 
     takes_tokens = False
+    takes_only_merged = True
     traits = frozenset({SECOND_DERIVATIVES})
     forbids = MappingProxyType(
         {

@@ -17,6 +17,7 @@ from fedexp.compatibility.traits import (
     EXPECTS_CURRENT,
     OTHER_START,
     SIMULATED_TIME,
+    TAKES_MORE,
     TAKES_STALE,
     Need,
 )
@@ -25,7 +26,7 @@ from fedexp.config.build import build
 from fedexp.config.schema import Config
 from fedexp.coordination.base import Coordination
 from fedexp.core.description import Description
-from fedexp.core.part import Part, has_server_half
+from fedexp.core.part import Part, has_server_half, hooks_beside_merge
 from fedexp.core.randomness import seeded
 from fedexp.core.sockets import (
     Aggregator,
@@ -244,6 +245,9 @@ def _of_parts(sockets: Sockets, dataset: str) -> Iterator[Declaration]:
             yield Declaration(socket, frozenset({OTHER_START}))
         if has_server_half(part) and TAKES_STALE not in part.traits:
             yield Declaration(socket, frozenset({EXPECTS_CURRENT}))
+        if hooks := hooks_beside_merge(part):
+            key = f"{socket} ({type(part).__name__}: {', '.join(hooks)})"
+            yield Declaration(key, frozenset({TAKES_MORE}))
         if not part.takes_tokens:
             subject, advice = f"{socket} ({type(part).__name__})", f"take another {socket}"
             yield Declaration(socket, needs=needed(subject, Need.CLASS_LABELS, dataset, advice))

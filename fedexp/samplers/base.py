@@ -56,6 +56,7 @@ class Sampler(Part):
             answers. This training affects only the answer; the trained weights are discarded.
     """
 
+    takes_only_merged = True  # times_chosen counts turns; it knows nothing of the clients' data
     trains_candidates: bool = False
 
     def setup(self, setting: Setting) -> None:

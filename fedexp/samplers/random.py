@@ -14,6 +14,7 @@ class Random(Sampler):
             proportional to the number of samples n_k.
     """
 
+    takes_only_merged = True
     takes_tokens = True
 
     def __init__(self, weighting: Literal["uniform", "samples"]) -> None:

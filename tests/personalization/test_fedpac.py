@@ -193,7 +193,7 @@ def test_it_combines_with_other_parts(others: list[str]) -> None:
     ("override", "reason"),
     [
         ("head=etf", "head=etf: trains nothing that could stay with the clients"),
-        ("aggregator=private", "personalization: sends clients the models of other clients"),
+        ("aggregator=private", "loss .PrototypeAlign: setup, report,.* may take more from clients"),
     ],
 )
 def test_what_makes_no_sense_is_refused(override: str, reason: str) -> None:
