@@ -193,7 +193,7 @@ def test_it_combines_with_other_parts(others: list[str]) -> None:
     ("override", "reason"),
     [
         ("head=etf", "head=etf: trains nothing that could stay with the clients"),
-        ("aggregator=private", "loss .PrototypeAlign: setup, report,.* may take more from clients"),
+        ("aggregator=private", r"personalization \(FedPAC: .*message_to,.* may take more"),
     ],
 )
 def test_what_makes_no_sense_is_refused(override: str, reason: str) -> None:
