@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +73,8 @@ class TableSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
         """Run all jobs; Hydra gives the overrides of the command line."""
         folder = Path(self.config.hydra.sweep.dir)
-        try:
-            jobs = self._jobs(arguments)
-            self._check(self._tuning.one_trial_each(jobs) if self._tuning else jobs)
-        except (InputError, HydraException):
-            with suppress(OSError):
-                folder.rmdir()  # fails on purpose if the folder has files
-            raise
+        jobs = self._jobs(arguments)
+        self._check(self._tuning.one_trial_each(jobs) if self._tuning else jobs)
         folder.mkdir(parents=True, exist_ok=True)
         save_sweep(self.config, folder)
         with limited_sweep(folder, minutes(self.config)):

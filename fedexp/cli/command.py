@@ -17,7 +17,7 @@ from fedexp.cli.help import register_help_resolver
 from fedexp.cli.hydra_api import register_resolver
 from fedexp.cli.hydra_errors import one_line
 from fedexp.cli.own_frames import print_shortened
-from fedexp.cli.resume import register_resolvers, with_saved_overrides
+from fedexp.cli.resume import HELD, register_resolvers, with_saved_overrides
 from fedexp.cli.sweeps import check_in_jobs
 from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt
@@ -47,7 +47,7 @@ def run_command(job: Callable[[], object]) -> None:
         _check_dashes(sys.argv[1:])
         sys.argv[1:] = with_saved_overrides(sys.argv[1:])
         sys.argv[1:] = check_in_jobs(sys.argv[1:], Path(config_folder()))
-        with one_line(sys.argv[1:], Path(config_folder())), disk_errors_in_one_line():
+        with one_line(sys.argv[1:], Path(config_folder())), disk_errors_in_one_line(), HELD:
             job()
     except InputError as error:
         raise SystemExit(f"fedexp: {error}") from None

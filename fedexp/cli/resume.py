@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,16 @@ from fedexp.config.schema import validate
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
 from fedexp.state import run_folder
+from fedexp.state.folder_lock import check_free, locked, remove_unused
 
 LOGGER = logging.getLogger(__name__)
 
 _SWEEP = "multirun.yaml"
+HELD = ExitStack()
+"""The lock on the folder of the sweep that this process runs; the command releases it at its end.
+
+Hydra works with copies of its callbacks, so they cannot keep it.
+"""
 _JOBS = ("hydra.sweeper.", "hydra/sweeper=")  # overrides that determine the jobs of a sweep
 
 
@@ -145,10 +151,10 @@ def _searched(node: DictConfig) -> Path:
 
 
 def check_sweep_folder(config: DictConfig) -> None:
-    """Create the sweep's folder, or exit with one line if the sweep cannot run in it.
+    """Create and lock the sweep's folder, or exit with one line if the sweep cannot run in it.
 
-    It cannot if the folder holds another sweep, if ``resume`` names a folder without a sweep, or if
-    torchrun or SLURM has started several processes.
+    It cannot if another process is using the folder, if the folder holds another sweep, if
+    ``resume`` names a folder without a sweep, or if torchrun or SLURM has started the process.
     """
     found = launcher.this_process()
     if found.size > 1:
@@ -158,6 +164,8 @@ def check_sweep_folder(config: DictConfig) -> None:
         )
     folder, resume = Path(config.hydra.sweep.dir), OmegaConf.select(config, "resume")
     with _exit_in_one_line(), _usable("hydra.sweep.dir", folder):
+        if (folder / _SWEEP).exists() or resume in (None, run_folder.AUTO):
+            _hold(folder)
         exists = (folder / _SWEEP).exists()
     if exists and resume is None:
         _exit(
@@ -166,8 +174,6 @@ def check_sweep_folder(config: DictConfig) -> None:
         )
     if not exists and resume not in (None, run_folder.AUTO):
         _exit(f"resume={resume}: has no sweep")
-    with _exit_in_one_line():
-        make_folder("hydra.sweep.dir", folder)
     if resume is None:
         return
     if exists:
@@ -179,10 +185,20 @@ def check_sweep_folder(config: DictConfig) -> None:
         )
 
 
+def _hold(folder: Path) -> None:
+    """Create and lock a sweep's folder until the command ends. Raises InputError."""
+    make_folder("hydra.sweep.dir", folder)
+    HELD.enter_context(locked(folder))
+    HELD.callback(remove_unused, folder)  # a sweep that cannot begin leaves nothing
+
+
 def check_run(folder: Path, config: Any) -> None:
     """Raise InputError unless a run with ``config`` may start or resume in ``folder``."""
     with _usable("hydra.run.dir", folder), suppress(FileNotFoundError, NotADirectoryError):
         folder.stat()
+    sweeps = (each for each in folder.resolve().parents if (each / _SWEEP).is_file())
+    for each in (folder, *sweeps):  # a sweep's jobs do not come here
+        check_free(each)
     run_folder.check(folder, config)
     if config.resume not in (None, run_folder.AUTO) and run_folder.read(folder) is None:
         raise InputError(f"resume={folder}: has no run")

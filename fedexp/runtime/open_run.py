@@ -19,14 +19,13 @@ from fedexp.state.atomic import write_atomically, write_durably
 from fedexp.state.checkpoint import Checkpoint
 from fedexp.state.checkpoints import Checkpoints
 from fedexp.state.disk_errors import disk_errors_in_one_line
+from fedexp.state.folder_lock import LOCK, locked
 from fedexp.state.run_folder import (
     FILE_NAME,
-    LOCK,
     METRICS,
     SUMMARY,
     Identity,
     claim,
-    locked,
     read_identity,
     rounds_finished,
 )

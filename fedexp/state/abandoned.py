@@ -19,16 +19,22 @@ _NAME = re.compile(r"fedexp-(clients|ranks)-[a-z0-9_]{8}")
 """Matches only fedexp's temporary folders; a user's own folder may begin with ``fedexp-``, too."""
 
 
-def try_lock(file: BinaryIO) -> bool | None:
+def try_lock(file: BinaryIO, shared: bool = False) -> bool | None:
     """Lock the file until it is closed or this process ends.
 
-    Returns False if another process has locked it, and None if the system or the file system does
-    not support locks.
+    Args:
+        file: must be open for writing; on NFS the system refuses to lock another file, except with
+            ``shared``.
+        shared: whether other processes may lock the file with ``shared``, too.
+
+    Returns:
+        False if another process has locked the file, and None if the system or the file system does
+        not support locks.
     """
     try:
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except (ImportError, OSError):

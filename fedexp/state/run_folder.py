@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedexp.config.keys import differences
 from fedexp.errors import InputError
-from fedexp.state.abandoned import try_lock
 from fedexp.state.atomic import sync, write_durably
+from fedexp.state.folder_lock import is_busy, locked
 
 if TYPE_CHECKING:
     from fedexp.config.schema import Config
@@ -38,7 +38,6 @@ The name differs from ``run.json``, so that a checkpoint's folder is not taken f
 DATA = "data.json"
 """File with the facts about the data that the trained model needs."""
 PARTITION = "partition.csv"
-LOCK = ".lock"
 CHECKPOINTS = "checkpoints"
 FINAL = "final"
 """Name of the global model after the last round."""
@@ -144,29 +143,6 @@ def claim(
             with suppress(OSError):
                 sync(parent)
         yield found
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Lock ``folder`` while the block runs. Raises InputError if another process has locked it."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    with os.fdopen(descriptor, "rb+", buffering=0) as file:
-        if try_lock(file) is False:
-            pid = file.read(20).decode(errors="replace").strip()
-            raise InputError(f"{folder}: process {pid or '(unknown)'} is using this folder")
-        file.truncate()
-        with suppress(OSError):  # the process number is only for messages; the disk may be full
-            file.write(f"{os.getpid()}\n".encode())
-        yield
-
-
-def is_busy(folder: Path) -> bool:
-    """Whether a process is using the folder."""
-    try:
-        with (folder / LOCK).open("rb") as file:
-            return try_lock(file) is False
-    except FileNotFoundError:
-        return False
 
 
 def rounds_finished(folder: Path) -> int:

@@ -1,7 +1,12 @@
 """Folders that cannot be used are refused in one line, before Hydra makes anything."""
 
 import json
+import os
 import shutil
+import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +16,7 @@ from omegaconf import OmegaConf
 from fedexp.cli.resume import with_saved_overrides
 from fedexp.cli.sweeps import save_sweep
 from fedexp.errors import InputError
+from fedexp.state.folder_lock import locked
 from fedexp.train import run
 
 TOO_LONG = "x" * 300
@@ -118,3 +124,55 @@ def test_resume_auto_says_where_it_looked(tmp_path: Path) -> None:
     done = fedexp("resume=auto", "rounds=1", *QUICK, folder=tmp_path)
     line = f"resume=auto: found no unfinished run with this config in {tmp_path / 'outputs'}"
     assert f"fedexp: {line}" in done.stderr.splitlines()
+
+
+SWEEP = ["-m", "seed=0,1", "rounds=1", *QUICK, "hydra.sweep.dir=s"]
+
+
+def test_a_second_start_of_a_sweep_is_refused_and_the_first_ends_well(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as beside:
+        first = beside.submit(fedexp, *SWEEP, folder=tmp_path)
+        while not (tmp_path / "s" / "0" / "run.json").exists():
+            assert not first.done()
+            time.sleep(0.01)
+        pid = int((tmp_path / "s" / ".lock").read_text().split()[0])
+        os.kill(pid, signal.SIGSTOP)  # so that it runs for as long as the second
+        try:
+            second = fedexp(*SWEEP, "resume=auto", folder=tmp_path)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    line = f"fedexp: s: process {pid} on {socket.gethostname()} is using this folder"
+    assert (second.returncode, second.stderr.splitlines()) == (1, [line])
+    assert first.result().returncode == 0, first.result().stderr
+    assert len(list(tmp_path.glob("s/*/summary.json"))) == 2
+
+
+@pytest.mark.parametrize(
+    "typed", [["-m", "resume=s"], ["hydra.run.dir=s"], ["hydra.run.dir=s/1"], SWEEP]
+)
+def test_a_busy_sweep_refuses_every_other_start(typed: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    (folder / "s").mkdir(parents=True)
+    (folder / "s" / "multirun.yaml").write_text("{}")
+    with locked(folder / "s"):
+        done = fedexp(*typed, folder=folder)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.endswith(" is using this folder")
+    assert sorted(path.name for path in (folder / "s").iterdir()) == [".lock", "multirun.yaml"]
+
+
+def test_a_busy_run_keeps_its_files_of_hydra(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with locked(tmp_path / "a"):
+        done = fedexp("hydra.run.dir=a", "rounds=1", *QUICK, folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.endswith(" is using this folder\n")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [".lock"]
+
+
+def test_a_sweep_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
+    done = fedexp("-m", "seed=0,1", "no.such.key=3", "hydra.sweep.dir=s", folder=tmp_path)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert not (tmp_path / "s").exists()

@@ -17,7 +17,7 @@ import pytest
 from command_line import PROCESSES
 from short_runs import SHORT, Outcome, outcome
 
-from fedexp.state.run_folder import is_busy
+from fedexp.state.folder_lock import is_busy
 
 ROUNDS = 12
 SCAFFOLD = ["algorithm=scaffold", "optimizer.momentum=0", "optimizer.weight_decay=0"]
@@ -181,7 +181,7 @@ def test_a_worker_that_gets_sigterm_stops_its_sweep(tmp_path: Path) -> None:
             assert sweep.poll() is None
             locks = [p for p in tmp_path.glob("sweep/*/.lock") if p.stat().st_size]
             time.sleep(0.1)
-        os.kill(int(locks[0].read_text()), signal.SIGTERM)
+        os.kill(int(locks[0].read_text().split()[0]), signal.SIGTERM)
         _, said = sweep.communicate(timeout=120)
     finally:
         if living(sweep.pid):

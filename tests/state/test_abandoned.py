@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fedexp.state.abandoned import LOCK, hold, remove_abandoned_folders
+from fedexp.state.folder_lock import locked
 from fedexp.state.ram_and_disk import RamAndDisk
-from fedexp.state.run_folder import locked
 
 
 @pytest.fixture
