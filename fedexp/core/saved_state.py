@@ -6,7 +6,8 @@ from fedexp.core.client import ClientModule
 from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 
-_PREDICTS = ("backbone.", "head.", "personalization.")
+PREDICTS = ("backbone.", "head.", "personalization.")
+"""Beginnings of the names of the tensors that predictions need."""
 
 
 def saved_state(module: ClientModule) -> Tensors:
@@ -28,7 +29,7 @@ def load_saved(module: ClientModule, state: Tensors) -> None:
         InputError: a tensor is absent or has another shape.
     """
     for name, value in saved_state(module).items():
-        if not name.startswith(_PREDICTS):
+        if not name.startswith(PREDICTS):
             continue
         saved = state.get(name)
         if saved is None or saved.shape != value.shape:

@@ -141,8 +141,16 @@ class Server:
         return _nbytes(self.state_dict()) + _nbytes(self.fixed_state())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a result of ``state_dict``; its tensors may be on another device."""
+        """Restore a result of ``state_dict``; its tensors may be on another device.
+
+        Raises:
+            ValueError: a weight has another shape than the model's.
+        """
         saved = state["weights"]
+        for name, own in self.weights.items():
+            if saved[name].shape != own.shape:
+                found, expected = list(saved[name].shape), list(own.shape)
+                raise ValueError(f"{name} is {found} in the file, {expected} in the model")
         self.idle_rounds = state.get("idle_rounds", 0)  # absent in older checkpoints
         self.weights = {name: saved[name].to(old.device) for name, old in self.weights.items()}
         for name, part in self.parts.items():

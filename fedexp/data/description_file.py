@@ -47,5 +47,5 @@ def read_description(folder: Path) -> tuple[Description, Preparation]:
             f"{folder}: has no {DATA}; the run is of an older version of fedexp, which did "
             "not store what its model needs to know of the data"
         ) from error
-    except (OSError, ValueError, KeyError, TypeError, InputError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, InputError) as error:
         raise InputError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error

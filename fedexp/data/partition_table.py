@@ -34,12 +34,12 @@ def write_partition(path: Path, data: FederatedData) -> None:
             writer.writerows(torch.cat((clients[:, None], counts), dim=1).tolist())
 
 
-def read_partition(path: Path, clients: int) -> Tensor | None:
-    """Class counts [N, C], N = ``clients``; None if the file is unreadable or lacks a client."""
+def read_partition(path: Path, clients: int, classes: int) -> Tensor | None:
+    """Class counts [N, C], N = ``clients``; None if the file is unreadable or of another shape."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             _, *rows = csv.reader(file)
         counts = torch.tensor([[int(cell) for cell in row[1:]] for row in rows])
     except (OSError, ValueError, csv.Error):
         return None
-    return counts if len(counts) == clients else None
+    return counts if counts.shape == (clients, classes) else None

@@ -1,13 +1,12 @@
 """``fedexp.load``: the trained model of a run, without its training data."""
 
 from pathlib import Path
-from pickle import UnpicklingError
 
 from fedexp.config.schema import Config, Data, validate
 from fedexp.core.client import ClientModule
 from fedexp.core.description import Description
 from fedexp.core.messages import Tensors
-from fedexp.core.saved_state import load_saved
+from fedexp.core.saved_state import PREDICTS, load_saved
 from fedexp.data.description_file import Described, read_description
 from fedexp.data.partition_table import read_partition
 from fedexp.deployment.network import Network
@@ -16,8 +15,9 @@ from fedexp.errors import InputError
 from fedexp.models.weights import without_initial_weights
 from fedexp.runtime.assembly import resident_module, setting_without_data
 from fedexp.runtime.plan import plan
-from fedexp.state.run_folder import FINAL, PARTITION, read, saved_weights
-from fedexp.state.saved_models import load_personal_model, load_weights
+from fedexp.state.files import check_finite, load_tensors
+from fedexp.state.run_folder import FILE_NAME, FINAL, PARTITION, read, saved_weights
+from fedexp.state.saved_models import load_personal_model
 
 
 def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Predictor:
@@ -38,7 +38,7 @@ def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Pred
         The model on the CPU, with ``predict``, ``predict_proba`` and ``classes``.
 
     Raises:
-        InputError: the folder has no such model, or a file is damaged.
+        InputError: the folder has no such model, a file is damaged, or the model holds NaN or Inf.
     """
     folder = Path(run).expanduser()
     config = _config(folder)
@@ -52,7 +52,8 @@ def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Pred
         else:
             module.load(_personal_weights(folder, config, module, client))
     except (RuntimeError, KeyError) as error:
-        raise InputError(f"{folder}: the weights do not fit the model ({error})") from error
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{folder}: the weights do not fit the model ({reason})") from error
     network = Network(preparation, module.eval(), personal=client is not None)
     kind = f"{model} global model" if client is None else f"personal model of client {client}"
     return Predictor(
@@ -66,6 +67,8 @@ def _config(folder: Path) -> Config:
         found = read(folder)
     except OSError as error:
         raise InputError(f"{folder}: cannot be read ({error.strerror})") from error
+    except RecursionError:
+        raise InputError(f"{folder / FILE_NAME}: is nested too deeply") from None
     if found is None:
         raise InputError(f"{folder}: is no folder of a run; it has no run.json")
     return validate(dict(found.config))
@@ -82,7 +85,7 @@ def _untrained(folder: Path, config: Config, about: Description) -> ClientModule
     with without_initial_weights():
         planned = plan(config.model_copy(update={"data": data, "tracking": tracking}))
         module = resident_module(planned)
-    counts = read_partition(folder / PARTITION, config.clients.count)
+    counts = read_partition(folder / PARTITION, config.clients.count, about.num_classes)
     setting = setting_without_data(planned, module, counts)
     for part in (module.head, module.personalization):
         part.setup(setting)
@@ -92,18 +95,17 @@ def _untrained(folder: Path, config: Config, about: Description) -> ClientModule
 
 def _global_weights(folder: Path, model: str) -> Tensors:
     path = saved_weights(folder, model)
-    try:
-        return load_weights(path)
-    except FileNotFoundError as error:
-        folders = path.parent.glob("*.pt")
-        there = ", ".join(sorted(each.stem for each in folders)) or "none: it is not finished"
+    found = sorted(each.stem for each in saved_weights(folder, FINAL).parent.glob("*.pt"))
+    if model not in found:  # so a name with slashes cannot leave the folder
+        there = ", ".join(found) or "none: it is not finished"
         advice = "; data.validation makes a run keep its best model" if model == "best" else ""
-        raise InputError(
-            f"{folder}: has no model {model}; models of this run: {there}{advice}"
-        ) from error
-    except (OSError, RuntimeError, UnpicklingError, EOFError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"{path}: cannot be read ({reason})") from error
+        raise InputError(f"{folder}: has no model {model}; models of this run: {there}{advice}")
+    try:
+        weights = load_tensors(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    check_finite({name: each for name, each in weights.items() if name.startswith(PREDICTS)}, path)
+    return weights
 
 
 def _check_global(module: ClientModule, folder: Path) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from fedexp.data.preparations.preparation import Preparation
 from fedexp.deployment.network import Network
+from fedexp.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Predictor:
             batch_size: number of inputs in one forward pass.
 
         Raises:
-            InputError: ``raw`` does not fit the model.
+            InputError: ``raw`` does not fit the model, or the model's probabilities are NaN.
         """
         best = self.predict_proba(raw, batch_size).argmax(axis=-1)
         names: np.ndarray = np.array(self.classes)[best]
@@ -51,10 +52,16 @@ class Predictor:
     def predict_proba(self, raw: Any, batch_size: int = 1000) -> np.ndarray:
         """The probability of each class for n inputs: [n, C], or [n, L, C] if each has L tokens.
 
-        The classes are in the order of ``classes``. ``predict`` explains the arguments.
+        The classes are in the order of ``classes``. ``predict`` explains the arguments and errors.
         """
         device = next(self.network.parameters()).device
         pieces = torch.split(self.preparation.read(raw), batch_size)
         found = [self.network(piece.to(device)).cpu() for piece in pieces]
         probabilities: np.ndarray = torch.cat(found).numpy()
+        wrong = np.isnan(probabilities).reshape(len(probabilities), -1).any(axis=1)
+        if wrong.any():
+            raise InputError(
+                f"predict: the {self.name} gives no probabilities for input {wrong.argmax()}: they "
+                "are NaN; the input may hold NaN or infinite numbers"
+            )
         return probabilities

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedexp.config.schema import Config, validate
+from fedexp.errors import InputError
 
 FILE = "app.json"
 """Name of the file with the app, in the app's module folder."""
@@ -45,6 +46,12 @@ class App:
 
 
 def read_app(folder: Path) -> App:
-    """Read the app from the file ``FILE`` in its module folder."""
-    values = json.loads((folder / FILE).read_bytes())
-    return App(**values | {"config": validate(values["config"])})
+    """Read the app from the file ``FILE`` in its module folder. Raises InputError."""
+    path = folder / FILE
+    try:
+        values = json.loads(path.read_bytes())
+        return App(**values | {"config": validate(values["config"])})
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{path}: should be an app that fedexp wrote ({error})") from error

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from fedexp.state.atomic import write_durably
-from fedexp.state.client_state import ClientState
+from fedexp.state.client_state import ClientState, restored_state
 from fedexp.state.files import dump, load
 
 _NAME = "round_{:06d}.pt"
@@ -31,7 +31,7 @@ class NodeStates:
         if not base:
             return ClientState()
         path = self._folder / _NAME.format(base)
-        return ClientState(**load(path, device)) if path.is_file() else None
+        return restored_state(load(path, device), path) if path.is_file() else None
 
     def save(self, round: int, state: ClientState, base: int, saved: int) -> None:
         """Write the state after ``round`` durably, and delete states that are not needed again.

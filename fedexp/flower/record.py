@@ -5,6 +5,7 @@ import secrets
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from fedexp.errors import InputError
 from fedexp.state.atomic import write_durably
 
 FILE = "federation.json"
@@ -24,12 +25,24 @@ class Record:
 
 
 def read_record(folder: Path) -> Record:
-    """The record in the run's folder; a new one if there is none."""
+    """The record in the run's folder; a new one if there is none.
+
+    Raises:
+        InputError: the file is damaged or no record.
+    """
     path = folder / FILE
     if not path.is_file():
         return Record()
-    values = json.loads(path.read_bytes())
-    return Record(values["run"], {int(client): size for client, size in values["sizes"].items()})
+    try:
+        values = json.loads(path.read_bytes())
+        sizes = {int(client): int(size) for client, size in values["sizes"].items()}
+        if not isinstance(values["run"], str):
+            raise ValueError(f"run={values['run']!r}")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path}: should hold run and sizes, as fedexp writes it ({error})"
+        ) from error
+    return Record(values["run"], sizes)
 
 
 def write_record(folder: Path, record: Record) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 from omegaconf import OmegaConf
+from yaml import YAMLError
 
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
@@ -51,8 +52,12 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     rows, problems = [], []
     for tuning, runs, left_out in found:
         problems += left_out
-        rows += [_row(run, tuning, shared) for run in runs if run.finished]
         problems += [f"{run.place}: not finished" for run in runs if not run.finished]
+        for run in (each for each in runs if each.finished):
+            try:
+                rows.append(_row(run, tuning, shared))
+            except (LookupError, ValueError, TypeError) as error:
+                problems.append(f"{run.place}: is no run of this contest ({error})")
     if not rows:
         raise InputError("\n".join(problems) or "no folder given")
     frame = _named_apart(pd.DataFrame(rows)).drop_duplicates([*KEYS, "seed"])
@@ -81,7 +86,9 @@ def _tuning(sweep: Path) -> Tuning:
     try:
         node: Any = OmegaConf.to_container(OmegaConf.load(sweep / "multirun.yaml").hydra.sweeper)
         return Tuning.read(node["tune"])
-    except (OSError, AttributeError, KeyError, TypeError) as error:
+    except InputError:
+        raise
+    except (OSError, ValueError, LookupError, AttributeError, TypeError, YAMLError) as error:
         raise InputError(
             f"{sweep}: is not the sweep of a contest: its multirun.yaml is missing or has no "
             "usable hydra.sweeper.tune"

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torchvision import models
 
 from fedexp.errors import InputError
+from fedexp.state.files import check_finite, load_tensors
 
 _UNUSED = ("aux1.", "aux2.", "AuxLogits.")  # auxiliary classifiers, which backbones do not have
 _BACKBONE = "backbone."  # begins the names of the backbone's weights in a whole model
@@ -97,6 +98,8 @@ def load_file(
                 f"{setting}: does not fit {name} here: {key} is {found} in {path}, "
                 f"{expected} in the model"
             )
+    with _named(setting, path):
+        check_finite(given, path)
     if not any(value.is_meta for value in wanted.values()):
         network.load_state_dict(own | given)
 
@@ -113,19 +116,19 @@ def _read(path: Path, setting: str, alternative: str | None) -> dict[str, Tensor
             f"{setting}: there is no file {path.absolute()}; should be {others} or the path of a "
             "state dict"
         )
+    with _named(setting, path):
+        return load_tensors(path)
+
+
+@contextmanager
+def _named(setting: str, path: Path) -> Iterator[None]:
+    """Put ``setting`` before the error line of the file ``path``."""
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # the first letters of a text may be commands to pickle
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"{setting}: {path} cannot be read ({reason})") from error
-    if not isinstance(state, dict) or not all(
-        isinstance(name, str) and isinstance(each, Tensor) for name, each in state.items()
-    ):
-        raise InputError(
-            f"{setting}: {path} is not a state dict (names and tensors, as "
-            "torch.save(network.state_dict(), path) writes it)"
-        )
-    return state
+        yield
+    except InputError as error:
+        raise InputError(f"{setting}: {error}") from None
+    except OSError as error:
+        raise InputError(f"{setting}: {path}: cannot be read ({error.strerror})") from error
 
 
 def _imagenet_file(name: str) -> Path:

@@ -31,7 +31,7 @@ from fedexp.state.run_folder import (
 )
 from fedexp.tracking.follow import History, follow
 from fedexp.tracking.jsonl import parse_records
-from fedexp.tracking.tracker import Tracker, Trackers
+from fedexp.tracking.tracker import Record, Tracker, Trackers
 
 LOGGER = logging.getLogger(__name__)
 
@@ -133,13 +133,23 @@ def open_run(
         claimed = claim(folder, config, headlines, directions)
         run = stack.enter_context(claimed) if ranks.is_first else None
         checkpoint = ranks.from_first(partial(_resume_point, config, folder, run, launch))
-        past = parse_records(checkpoint.metrics) if checkpoint else []
+        past = _past(checkpoint) if checkpoint else []
         history = History(past)
         recorder = stack.enter_context(follow(config, folder, launch, run, past))
         clients = folder / _CLIENTS.format(ranks.rank)
         stack.callback(shutil.rmtree, clients, ignore_errors=True)
         tracker = Trackers([history, recorder])
         yield OpenRun(folder, clients, checkpoint, history, tracker, recorder, run, stack)
+
+
+def _past(checkpoint: Checkpoint) -> list[Record]:
+    """The records of the checkpoint's rounds. Raises InputError if its metrics are no such list."""
+    try:
+        return parse_records(checkpoint.metrics)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{checkpoint.folder / METRICS}: should be one JSON object a round ({error})"
+        ) from error
 
 
 def _agree_on_folder(folder: Path, ranks: Ranks) -> Path:

@@ -21,6 +21,7 @@ state: every draw follows from the seed, the purpose of the draw, the round and 
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,9 +31,10 @@ from pydantic import BaseModel
 
 from fedexp.core.messages import Tensors
 from fedexp.core.server import Server
-from fedexp.state.client_state import ClientState
+from fedexp.errors import InputError
+from fedexp.state.client_state import restored_state
 from fedexp.state.client_store import ClientStore
-from fedexp.state.files import digest, load
+from fedexp.state.files import check_finite, digest, load
 from fedexp.state.run_folder import IDENTITY, METRICS, Identity, parse_identity
 
 MANIFEST, SERVER, CLIENTS = "checkpoint.json", "server.pt", "clients"
@@ -103,19 +105,27 @@ class Checkpoint:
             store: receives the states of this rank's clients.
             device: the device for the tensors of measures, coordination and clients.
             local_clients: selects this rank's clients from the given ones.
+
+        Raises:
+            InputError: a file cannot be read, or does not fit this run.
         """
-        server.load_state_dict(load(self.folder / SERVER, torch.device("cpu")))
-        server.load_fixed_state(
-            {socket: _FixedState(paths) for socket, paths in self._fixed().items()}
-        )
-        if MEASURES in self.files:
-            measures.load_state_dict(load(self.folder / MEASURES, device))
-        if SYSTEM in self.files:
-            coordination.load_state_dict(load(self.folder / SYSTEM, device))
-        paths = [self.folder / name for name in self.files if name.startswith(f"{CLIENTS}/")]
-        files = {int(path.stem): path for path in paths}
-        for client in local_clients(sorted(files)):
-            store.put(client, ClientState(**load(files[client], device)))
+        with _fitting(self.folder / SERVER) as path:
+            server.load_state_dict(load(path, torch.device("cpu")))
+            check_finite(server.weights, path)
+        with _fitting(self.folder / FIXED):
+            fixed = {socket: _FixedState(paths) for socket, paths in self._fixed().items()}
+            server.load_fixed_state(fixed)
+        for name, part in ((MEASURES, measures), (SYSTEM, coordination)):
+            if name in self.files:
+                with _fitting(self.folder / name) as path:
+                    part.load_state_dict(load(path, device))
+        with _fitting(self.folder / CLIENTS):
+            paths = [self.folder / name for name in self.files if name.startswith(f"{CLIENTS}/")]
+            files = {int(path.stem): path for path in paths}
+            mine = local_clients(sorted(files))
+        for client in mine:
+            with _fitting(files[client]) as path:
+                store.put(client, restored_state(load(path, device), path))
 
     def _fixed(self) -> dict[str, dict[str, Path]]:
         """Socket -> name -> file, for the server tensors that never change."""
@@ -143,6 +153,21 @@ class _FixedState(Mapping[str, Tensors]):
         return len(self._files)
 
 
+@contextmanager
+def _fitting(path: Path) -> Iterator[Path]:
+    """Yield ``path``; turn an error of the block into an InputError of one line that names it."""
+    try:
+        yield path
+    except InputError:
+        raise
+    except Exception as error:  # its type depends on the part that restores its state
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"{path}: does not fit this run ({type(error).__name__}: {reason}); move its "
+            "checkpoint away to resume from the one before"
+        ) from error
+
+
 def files_of(folder: Path) -> dict[str, str]:
     """File name -> digest, as ``checkpoint.json`` lists them; empty without a valid list."""
     try:
@@ -161,6 +186,8 @@ def verified(folder: Path) -> Checkpoint:
     try:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
         for name, expected in manifest.files.items():
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                raise ValueError(f"{name} is outside the checkpoint")
             if digest((folder / name).read_bytes()) != expected:
                 raise ValueError(f"{name} has changed")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:

@@ -1,9 +1,14 @@
 """The state of one client."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Memory
+from fedexp.errors import InputError
 from fedexp.state.ram_and_disk import storage_bytes
 
 
@@ -55,3 +60,18 @@ class ClientState:
         tensors = (tensor for group in groups for tensor in group.values())
         sizes = {(t.data_ptr(), t.shape, t.dtype): t.numel() * t.element_size() for t in tensors}
         return sum(sizes.values())
+
+
+def restored_state(saved: Any, path: Path) -> ClientState:
+    """The state whose fields the file ``path`` holds. Raises InputError if it holds others."""
+    names = {each.name for each in fields(ClientState)}
+    if isinstance(saved, dict) and saved.keys() <= names:
+        memories = saved.get("memories", {})
+        others = [held for name, held in saved.items() if name != "memories"]
+        if isinstance(memories, dict) and all(map(_is_memory, [*memories.values(), *others])):
+            return ClientState(**saved)
+    raise InputError(f"{path}: should hold a client's state: {', '.join(sorted(names))}")
+
+
+def _is_memory(held: Any) -> bool:
+    return isinstance(held, dict) and all(isinstance(each, Tensor) for each in held.values())

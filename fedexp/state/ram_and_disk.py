@@ -1,7 +1,6 @@
 """A mapping with tensors as values, in RAM up to a bound and on disk beyond it."""
 
 import ctypes
-import io
 import shutil
 import tempfile
 import weakref
@@ -11,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import torch
 from torch import Tensor
 
 from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.state.abandoned import hold
 from fedexp.state.atomic import write_atomically
+from fedexp.state.files import dump, load
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", bound=Mapping[str, Any])
@@ -142,15 +141,13 @@ class _Files(Generic[K, V]):
         self._removal: Callable[[], object] = lambda: None
 
     def write(self, key: K, value: V) -> None:
-        # Serialise into memory first: if writing a file failed, PyTorch would hide the reason.
-        content = io.BytesIO()
-        torch.save(value, content)
+        content = dump(value)
         with self._disk():
-            write_atomically(self._path(key), content.getbuffer())
+            write_atomically(self._path(key), content)
 
     def read(self, key: K) -> V:
-        with self._disk(), self._path(key).open("rb") as file:
-            value: V = torch.load(file, weights_only=True)
+        with self._disk():
+            value: V = load(self._path(key), None)
             return value
 
     def remove(self, key: K) -> None:

@@ -162,11 +162,12 @@ def finished_summary(folder: Path) -> dict[str, Any] | None:
     try:
         summary = read_summary(folder) or {}
         lines = _content(folder / METRICS).count(b"\n")
-        if summary["rounds"] == lines and "metrics" in summary:
+        finals = [each["final"] for each in summary["metrics"].values()]
+        if summary["rounds"] == lines and all(map(_is_number, finals)):
             return summary
     except OSError as error:
         raise InputError(f"{folder}: its {SUMMARY} cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         pass
     LOGGER.warning("%s is damaged: the run counts as not finished", folder / SUMMARY)
     return None
@@ -247,6 +248,11 @@ def parse_identity(content: bytes) -> Identity | None:
     mappings = (found.config, found.headlines, found.directions)
     of_right_types = all(isinstance(each, dict) for each in mappings)
     return found if of_right_types and isinstance(found.wandb_id, str) else None
+
+
+def _is_number(value: object) -> bool:
+    """Whether a summary may hold this value of a metric."""
+    return value is None or isinstance(value, int | float)
 
 
 def _is_foreign(path: Path) -> bool:

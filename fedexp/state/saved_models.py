@@ -1,8 +1,6 @@
 """Trained models in a run's folder: the global model, and clients' personal models."""
 
 from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any
 
 import torch
 
@@ -10,7 +8,7 @@ from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.state.atomic import sync, write_durably
 from fedexp.state.checkpoint import CLIENTS, files_of
-from fedexp.state.files import digest, dump, load
+from fedexp.state.files import check_finite, check_tensors, digest, dump, load
 from fedexp.state.run_folder import FINAL, checkpoint_folders, saved_weights
 
 
@@ -21,12 +19,6 @@ def save_weights(weights: Tensors, folder: Path, name: str = FINAL) -> Path:
     write_durably(path, dump({name: value.cpu() for name, value in weights.items()}))
     sync(folder)
     return path
-
-
-def load_weights(path: Path) -> Tensors:
-    """The tensors that ``save_weights`` wrote, on the CPU."""
-    weights: Tensors = load(path, torch.device("cpu"))
-    return weights
 
 
 def load_personal_model(folder: Path, client: int) -> Tensors:
@@ -42,18 +34,27 @@ def load_personal_model(folder: Path, client: int) -> Tensors:
             f"{folder}: has no checkpoint; only checkpoints hold the clients' models, so run with "
             "checkpoint.keep of at least 1"
         )
-    state: dict[str, Any] = {}
+    weights: Tensors = {}
     if name in (files := files_of(newest)):
-        try:
-            if digest((newest / name).read_bytes()) != files[name]:
-                raise ValueError("has changed")
-            state = load(newest / name, torch.device("cpu"))
-        except (OSError, ValueError, RuntimeError, UnpicklingError) as error:
-            raise InputError(f"{newest / name}: cannot be read ({error})") from error
-    weights: Tensors = state.get("personal_model", {})
+        weights = _personal_model(newest / name, files[name])
     if not weights:
         raise InputError(
             f"{folder}: has no personal model of client {client}; the client has not trained, or "
             "the run did not keep its model; measure.personal.of=all keeps every client's model"
         )
     return weights
+
+
+def _personal_model(path: Path, expected: str) -> Tensors:
+    """The personal model in a client's file of a checkpoint; ``expected`` is the file's digest."""
+    try:
+        if digest(path.read_bytes()) != expected:
+            raise InputError(f"{path}: cannot be read (it has changed)")
+        state = load(path, torch.device("cpu"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    weights = state.get("personal_model") if isinstance(state, dict) else None
+    check_tensors(weights, path)
+    found: Tensors = weights or {}
+    check_finite(found, path)
+    return found

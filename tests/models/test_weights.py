@@ -136,7 +136,21 @@ def test_other_files(tmp_path: Path) -> None:
     noise = tmp_path / "noise.pth"
     for content in (b"not a state dict", b"hello", b"the text", b"\x80\x04junk"):
         noise.write_bytes(content)
-        assert "cannot be read (" in message("efficientnet_b0", weights=str(noise))
+        found = message("efficientnet_b0", weights=str(noise))
+        assert found.startswith(f"model.weights={noise}: {noise}: cannot be read (it is damaged")
+        assert "weights_only" not in found
+    noise.write_bytes(b"")
+    assert "cannot be read (it is empty)" in message("efficientnet_b0", weights=str(noise))
+    torch.save([torch.ones(1)], noise)
+    assert "is not a state dict (names and" in message("efficientnet_b0", weights=str(noise))
+    torch.save({"code": Path}, noise)
+    assert "holds other things than tensors" in message("efficientnet_b0", weights=str(noise))
+    network = models.shufflenet_v2_x0_5()
+    network.conv1[0].weight.data.fill_(torch.nan)
+    torch.save(network.state_dict(), noise)
+    assert message("torchvision", **SHUFFLENET, weights=str(noise)).startswith(
+        f"model.weights={noise}: {noise}: conv1.0.weight holds NaN or Inf"
+    )
     numbered = tmp_path / "numbered.pth"
     torch.save({0: torch.zeros(1)}, numbered)
     assert "is not a state dict" in message("efficientnet_b0", weights=str(numbered))

@@ -25,7 +25,7 @@ from fedexp.errors import InputError
 from fedexp.papers.published import checked_rows
 from fedexp.runtime.execution import _run_as_rank
 from fedexp.runtime.plan import plan
-from fedexp.state.saved_models import load_weights
+from fedexp.state.files import load_tensors
 from fedexp.tracking.jsonl import read_metrics
 from fedexp.tracking.summary import digest
 
@@ -279,7 +279,7 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["metrics"]["global/accuracy"]["final"] == lines[-1]["global/accuracy"]
     assert summary["seed"] == 0
-    weights = load_weights(folder / "checkpoints" / "final.pt")
+    weights = load_tensors(folder / "checkpoints" / "final.pt")
     assert summary["weights_digest"] == digest(weights) == digest(result.model.weights)
     assert result.metrics.equals(read_metrics(folder))
 

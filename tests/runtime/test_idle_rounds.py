@@ -11,7 +11,7 @@ from federations import federate
 import fedexp
 from fedexp.errors import InputError
 from fedexp.state.checkpoints import Checkpoints
-from fedexp.state.saved_models import load_weights
+from fedexp.state.files import load_tensors
 
 TINY = ["algorithm=fedavg", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
 TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", "data.subset=300"]
@@ -115,7 +115,7 @@ def test_the_final_model_of_an_attacked_run_is_finite(ranks: list[str], tmp_path
     run(folder, *options, "limits.minutes=0.00001")
     done = run(folder, *options, "limits.minutes=null", f"resume={folder}")
     assert done.metrics["server/quarantined"].tolist() == [1, 1, 1]
-    final = load_weights(folder / "checkpoints" / "final.pt")
+    final = load_tensors(folder / "checkpoints" / "final.pt")
     assert all(value.isfinite().all() for value in final.values())
     assert done.metrics["global/loss"].nunique() == 1  # the initial model
 

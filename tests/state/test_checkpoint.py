@@ -4,11 +4,13 @@ import errno
 import json
 import logging
 import os
+import re
 import resource
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +21,9 @@ from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.measures.best import Best
+from fedexp.state.checkpoint import verified
 from fedexp.state.checkpoints import Checkpoints
+from fedexp.state.files import digest as content_digest
 from fedexp.tracking.summary import digest
 
 SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=200", "rounds=4"]
@@ -180,6 +184,58 @@ def test_a_checkpoint_is_read_without_running_anything_from_it(tmp_path: Path) -
     state = torch.load(clients[0], weights_only=True)
     assert set(state) == {"memories", "private", "separate_model", "personal_model"}
     assert "regularizer" in state["memories"]
+
+
+def reshaped(state: dict[str, Any]) -> dict[str, Any]:
+    name = next(iter(state["weights"]))
+    return {**state, "weights": {**state["weights"], name: torch.ones(2)}}
+
+
+def of_nan(state: dict[str, Any]) -> dict[str, Any]:
+    wrong = {name: torch.full_like(each, torch.nan) for name, each in state["weights"].items()}
+    return {**state, "weights": wrong}
+
+
+UNFIT: list[tuple[str, Callable[[Any], Any], str]] = [
+    ("server.pt", reshaped, "does not fit this run (ValueError: .* is [2] in the file, ["),
+    ("server.pt", of_nan, "backbone.* holds NaN or Inf"),
+    ("server.pt", lambda state: [state], "does not fit this run (TypeError: "),
+    ("server.pt", lambda state: {}, "does not fit this run (KeyError: 'weights')"),
+    ("server.pt", lambda state: {"code": Path}, "cannot be read (it is damaged, or holds other"),
+    ("clients/0.pt", lambda state: [state], "should hold a client's state: memories, pers"),
+    ("clients/0.pt", lambda state: {**state, "more": 1}, "should hold a client's state: "),
+    ("clients/0.pt", lambda state: {**state, "memories": [1]}, "should hold a client's state: "),
+]
+
+
+def test_files_that_fit_their_digests_but_not_the_run_are_one_line(tmp_path: Path) -> None:
+    options = [*SMALL, *PLAIN, "algorithm=scaffold", "clients.per_round=5"]
+    federation = federate(*options)
+    federation.run_round(1)
+    save(tmp_path, federation, 1)
+    checkpoint = tmp_path / "checkpoints" / "round_0001"
+    manifest = json.loads((checkpoint / "checkpoint.json").read_text())
+    for name, change, said in UNFIT:
+        path = checkpoint / name
+        before = path.read_bytes()
+        torch.save(change(torch.load(path)), path)
+        files = manifest["files"] | {name: content_digest(path.read_bytes())}
+        (checkpoint / "checkpoint.json").write_text(json.dumps({**manifest, "files": files}))
+        pattern = re.escape(f"{path}: {said}").replace(r"\.\*", ".*")
+        with pytest.raises(InputError, match=f"^{pattern}") as caught:
+            restored(tmp_path, *options)
+        assert "\n" not in str(caught.value)
+        path.write_bytes(before)
+
+
+@pytest.mark.parametrize("name", ["../../mine", "clients/../../x", "/etc/hostname"])
+def test_a_checkpoint_reads_no_file_outside_its_folder(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "checkpoints" / "round_0001"
+    folder.mkdir(parents=True)
+    listed = {"round": 1, "seconds": 1.0, "files": {name: "0"}}
+    (folder / "checkpoint.json").write_text(json.dumps(listed))
+    with pytest.raises(ValueError, match=f"^{name} is outside the checkpoint$"):
+        verified(folder)
 
 
 def fixed(folder: Path) -> dict[str, int]:
