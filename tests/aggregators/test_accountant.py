@@ -20,10 +20,6 @@ def epsilon(z: float, q: float, releases: int, delta: float) -> float:
 
 
 class TestAccountant:
-    @pytest.fixture(autouse=True)
-    def _needs_opacus(self) -> None:
-        pytest.importorskip("opacus")
-
     def test_the_value_in_opacus_own_tests(self) -> None:
         assert epsilon(1.5, 0.04, 2250, 1e-5) == pytest.approx(7.32911117143, abs=1e-9)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import byzfl
 import pytest
 import torch
 from torch import Tensor
@@ -14,7 +15,6 @@ from fedexp.aggregators.krum import Krum, squared_distances
 from fedexp.core.messages import PartUpdate, Update
 from fedexp.core.sockets import Aggregator
 
-byzfl = pytest.importorskip("byzfl")
 F = 2
 
 

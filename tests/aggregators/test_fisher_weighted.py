@@ -185,7 +185,6 @@ def test_sequences_of_tokens(tmp_path: Path, gradients: str) -> None:
 
 
 def test_a_padding_mask_needs_gradients_of_batches(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
     write_play(tmp_path / "play.txt")
     tiny = "hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 16"
     options = [

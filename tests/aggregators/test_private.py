@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("opacus")
-
 from fedexp.aggregators.private import Private
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Setting

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import optuna
 import pytest
 from command_line import fedexp
 from federations import compose
@@ -16,9 +17,6 @@ from omegaconf import OmegaConf
 from fedexp.errors import InputError
 from fedexp.runtime.limits import stop_sweep
 from hydra_plugins.fedexp_optuna import StudySweeper, _TrialLauncher
-
-optuna = pytest.importorskip("optuna")
-pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
 
 Objective = Callable[[float], float]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("hydra_plugins.hydra_ray_launcher")
+pytest.importorskip("hydra_plugins.hydra_ray_launcher", reason="the extra ray is not installed")
 TINY = ["rounds=1", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
 
 

@@ -11,15 +11,13 @@ from typing import Any
 
 import hydra
 import pytest
+import submitit
 from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.callbacks import AdaptPlugins
 from fedexp.cli.command import config_folder
 from fedexp.runtime import limits
 from hydra_plugins.fedexp_submitit import LocalLauncher, SlurmLauncher
-
-submitit = pytest.importorskip("submitit")
-launchers = pytest.importorskip("hydra_plugins.hydra_submitit_launcher.submitit_launcher")
 
 TINY = ["algorithm=fedavg", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
 TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", "data.subset=300"]

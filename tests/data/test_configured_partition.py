@@ -48,8 +48,6 @@ SMALL["flwr"] = {"partitioner": {"_target_": "flwr_datasets.partitioner.IidParti
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_shipped_option_builds_and_runs(name: str) -> None:
-    if name == "flwr":
-        pytest.importorskip("flwr_datasets")
     options = yaml_node(name) | SMALL.get(name, {})
     assert_complete(run(options, users=np.arange(1000) // 200), 1000, 5)
 

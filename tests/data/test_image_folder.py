@@ -427,12 +427,9 @@ def test_the_home_folder_is_expanded(
     assert len(reader(Path("~/pets")).load(tmp_path / "cache").train) == 4
 
 
-@pytest.mark.skipif(
-    "FEDEXP_CIFAR10_IMAGES" not in os.environ, reason="FEDEXP_CIFAR10_IMAGES is not set"
-)
-def test_cifar10_images(tmp_path: Path) -> None:
+def test_cifar10_images(cifar10_images: Path, tmp_path: Path) -> None:
     """The measured constants are near CIFAR-10's published ones."""
-    dataset = reader(Path(os.environ["FEDEXP_CIFAR10_IMAGES"])).load(tmp_path / "cache")
+    dataset = reader(cifar10_images).load(tmp_path / "cache")
     assert dataset.train.inputs.shape == (50000, 3, 32, 32)
     assert dataset.test.labels.bincount().tolist() == [1000] * 10
     assert dataset.mean == pytest.approx([0.4914, 0.4822, 0.4465], abs=0.002)

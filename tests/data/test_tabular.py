@@ -125,7 +125,6 @@ def test_missing_values_are_refused_or_get_the_training_mean(tmp_path: Path) -> 
 
 
 def test_parquet_holds_the_same(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     breast_cancer().to_parquet(tmp_path / "cancer.parquet")
     one, other = read(write_table(tmp_path)), read(tmp_path / "cancer.parquet")
     assert torch.equal(one.train.inputs, other.train.inputs)

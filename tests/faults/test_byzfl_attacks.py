@@ -1,11 +1,10 @@
 """The attacks of colluding clients give the numbers of the library byzfl."""
 
-import pytest
+import byzfl
 import torch
 
 from fedexp.faults.collusion import inner_product, little_is_enough
 
-byzfl = pytest.importorskip("byzfl")
 STEPS = torch.randn(8, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 

@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from flwr.cli.build import build_fab_from_disk
 
 from fedexp.cli.flower import main
 from fedexp.flower.app import read_app
@@ -32,9 +33,8 @@ def test_another_config_is_another_version(tmp_path: Path) -> None:
 
 
 def test_flower_takes_the_app(tmp_path: Path) -> None:
-    build = pytest.importorskip("flwr.cli.build")
     main([str(tmp_path / "my-app"), *SMALL])
-    assert len(build.build_fab_from_disk(tmp_path / "my-app")) < 20_000
+    assert len(build_fab_from_disk(tmp_path / "my-app")) < 20_000
 
 
 def test_flwr_is_pinned_to_one_minor_version(tmp_path: Path) -> None:

@@ -11,9 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("flwr")
-
 from fake_grid import DIGITS, FAST, FakeGrid, bundle, run
 
 import fedexp

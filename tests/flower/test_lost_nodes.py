@@ -5,9 +5,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("flwr")
-
 import torch
 from fake_grid import DIGITS, FakeGrid, bundle, run
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict

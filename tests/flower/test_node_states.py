@@ -1,9 +1,6 @@
 from pathlib import Path
 
-import pytest
 import torch
-
-pytest.importorskip("flwr")
 
 from fedexp.flower.node_states import NodeStates
 from fedexp.state.client_state import ClientState

@@ -5,9 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("flwr")
-
 import torch
 from fake_grid import DIGITS, FAST, FakeGrid, bundle, run
 from flwr.app import RecordDict

@@ -1,7 +1,4 @@
 import pytest
-
-pytest.importorskip("flwr")
-
 import torch
 from flwr.app import Array, ArrayRecord
 

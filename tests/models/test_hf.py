@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from federations import compose, federate
 from test_backbones import factory
 from torch import Tensor, nn
@@ -15,7 +16,6 @@ from fedexp.errors import InputError
 from fedexp.models.shape import feature_dim, for_inputs
 from fedexp.runtime.plan import plan
 
-transformers = pytest.importorskip("transformers")
 TINY = {
     "hidden_size": 16,
     "num_hidden_layers": 1,

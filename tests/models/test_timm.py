@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 from federations import compose, federate
 from test_backbones import COLOUR, backbone, factory
@@ -13,7 +14,6 @@ from fedexp.errors import InputError
 from fedexp.models.shape import feature_dim
 from fedexp.runtime.plan import plan
 
-timm = pytest.importorskip("timm")
 RESNET = {"name": "resnet10t"}
 
 

@@ -1,7 +1,6 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from run_files import write_run
@@ -50,7 +49,6 @@ def test_runs_are_grouped_by_what_was_swept(made: Report) -> None:
 
 
 def test_the_spec(made: Report) -> None:
-    pytest.importorskip("wandb_workspaces")
     model = build(made, "lab", "digits")._to_model()
     assert model.project.model_dump(by_alias=True)["entityName"] == "lab"
     blocks = json.loads(model.spec.model_dump_json(by_alias=True, exclude_none=True))["blocks"]
@@ -92,8 +90,8 @@ def test_a_missing_package_is_one_line(
 def test_no_login_is_one_line(
     made: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    interface: Any = pytest.importorskip("wandb_workspaces.reports.v2.interface")
     import wandb
+    from wandb_workspaces.reports.v2 import interface
 
     def refuse() -> None:
         raise wandb.errors.UsageError("No API key configured.\nUse `wandb login`.")

@@ -137,7 +137,6 @@ def test_every_option_runs_a_tiny_round(
 
 
 def test_the_options_of_extras_run_a_tiny_round(tmp_path: Path) -> None:
-    pytest.importorskip("flwr_datasets")
     with offline(tmp_path / "hub") as datasets:
         write_saved(datasets, tmp_path / "saved")
         columns = ["data.input=image", "data.target=label"]
@@ -174,8 +173,6 @@ def test_every_model_runs_a_tiny_round(
     data = ["data=image_folder", f"data.root={image_tree}", "data.subset=8", "partition=iid"]
     if override == "model=char_lstm":
         data = ["data=text", *natural_sets["data=text"], override]
-    if override in ("model=timm", "model=hf"):
-        pytest.importorskip("timm" if override == "model=timm" else "transformers")
     data += SMALL_MODELS.get(override, [])
     result = run_in(tmp_path / "run", override, *data, "clients.count=2")
     assert result.metrics["train/loss"].iloc[0] > 0

@@ -16,8 +16,6 @@ from fedexp.data.load import load_data
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
 
-pytest.importorskip("flwr_datasets")
-
 LABELS = np.repeat(np.arange(5), 40)
 USERS = np.array([f"user {number % 4}" for number in range(200)])
 
