@@ -28,6 +28,7 @@ from fedexp.state.folder_lock import check_free, locked, remove_unused
 LOGGER = logging.getLogger(__name__)
 
 _SWEEP = "multirun.yaml"
+_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")  # a folder that was moved is resumed where it is
 HELD = ExitStack()
 """The lock on the folder of the sweep that this process runs; the command releases it at its end.
 
@@ -67,14 +68,27 @@ def with_saved_overrides(overrides: Sequence[str]) -> list[str]:
         if is_sweep:
             of_sweep = saved["hydra"]["overrides"]
             saved = [*of_sweep["hydra"], *of_sweep["task"]]
+        _check_overrides(saved)
     except InputError:
         raise
-    except (OSError, ValueError, LookupError, TypeError, OmegaConfBaseException, YAMLError):
+    except OSError:
         return list(overrides)  # a later check reports a folder without run
-    typed = {"resume", "hydra.mode", "hydra.sweep.dir", *map(override_key, overrides)}
-    kept = [str(each) for each in saved if override_key(str(each)) not in typed]
+    except (ValueError, LookupError, TypeError, OmegaConfBaseException, YAMLError):
+        LOGGER.warning(
+            "%s: is no list of overrides (KEY=VALUE), so only the typed ones count", path
+        )
+        return list(overrides)
+    typed = {"resume", "hydra.mode", *_FOLDERS, *map(override_key, overrides)}
+    kept = [each for each in saved if override_key(each) not in typed]
     first = next(i for i, each in enumerate(overrides) if "=" in each and each[0] != "-")
     return [*overrides[:first], *kept, *overrides[first:]]  # flags and their values stay together
+
+
+def _check_overrides(saved: Any) -> None:
+    """Raise TypeError unless ``saved`` is a list of overrides."""
+    texts = isinstance(saved, list) and all(isinstance(each, str) for each in saved)
+    if not texts or not all("=" in each or each.startswith("~") for each in saved):
+        raise TypeError("no overrides")
 
 
 def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:

@@ -12,7 +12,7 @@ from fedexp.errors import InputError
 from fedexp.measures.clock import Times
 from fedexp.models.shape import training_flops
 from fedexp.runtime.plan import Plan, plan
-from fedexp.system.replay import read_turns
+from fedexp.system.replay import FILE_NAME, read_turns
 
 
 class Replay:
@@ -34,6 +34,12 @@ class Replay:
         self._folder, self._config, self._history = folder, config, history
         _check(plan(validate(dict(config))), folder)
         self._turns = read_turns(folder)
+        count = config["clients"]["count"]
+        clients = (turn.client for turns in self._turns.values() for turn in turns)
+        if wrong := next((client for client in clients if not 0 <= client < count), None):
+            raise InputError(
+                f"{folder / FILE_NAME}: has client {wrong}; the run has 0 to {count - 1}"
+            )
 
     def on(self, system: Mapping[str, Any], targets: Sequence[float]) -> list[dict[str, float]]:
         """The run's metrics of each round, with ``clock/*`` of the devices of ``system``.

@@ -22,7 +22,10 @@ def read_turns(folder: Path) -> dict[int, Sequence[TurnRecord]]:
     found: dict[int, list[TurnRecord]] = defaultdict(list)
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
+            rows = csv.DictReader(file)
+            if missing := {"round", "outcome", *_NUMBERS}.difference(rows.fieldnames or ()):
+                raise ValueError(f"it has no column {min(missing)}")
+            for row in rows:
                 numbers = {name: int(row[name]) for name in _NUMBERS}
                 found[int(row["round"])].append(TurnRecord(**numbers, outcome=_outcome(row)))
     except FileNotFoundError:

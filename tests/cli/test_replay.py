@@ -95,9 +95,16 @@ def test_a_run_without_its_log_of_turns(tmp_path: Path) -> None:
     turns = tmp_path / "run" / "turns.csv"
     with turns.open() as file:
         assert len(list(csv.DictReader(file))) == 3
-    turns.write_text(turns.read_text().replace("sent", "lost"))
-    with pytest.raises(SystemExit, match="'lost' is no outcome"):
-        main([str(tmp_path / "run"), "system=phones"])
+    written = turns.read_text()
+    for content, line in (
+        (written.replace("sent", "lost"), "'lost' is no outcome"),
+        (written.replace("\n1,", "\n1,9", 1), r"turns\.csv: has client 9\d; the run has 0 to"),
+        ("", "it has no column client"),
+        ("[1]\n", "it has no column client"),
+    ):
+        turns.write_text(content)
+        with pytest.raises(SystemExit, match=line):
+            main([str(tmp_path / "run"), "system=phones"])
     turns.unlink()
     with pytest.raises(SystemExit, match=r"has no turns\.csv"):
         main([str(tmp_path / "run"), "system=phones"])

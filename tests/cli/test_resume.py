@@ -120,6 +120,23 @@ def test_a_flag_keeps_its_value_before_the_saved_overrides(tmp_path: Path) -> No
         assert with_saved_overrides([*flags, *typed]) == [*flags, "loss=robust", *typed]
 
 
+@pytest.mark.parametrize("content", ["a: 1", "[1]", "[nope]", "[a=1", "- a=1\n- 2"])
+def test_a_file_of_something_else_adds_no_overrides(
+    content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "overrides.yaml").write_text(content)
+    assert with_saved_overrides([f"resume={tmp_path}"]) == [f"resume={tmp_path}"]
+    assert f"{tmp_path / '.hydra' / 'overrides.yaml'}: is no list of overrides" in caplog.text
+
+
+def test_a_run_that_was_moved_is_resumed_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / ".hydra").mkdir()
+    OmegaConf.save(["hydra.run.dir=before", "rounds=2"], tmp_path / ".hydra" / "overrides.yaml")
+    resume = f"resume={tmp_path}"
+    assert with_saved_overrides([resume]) == ["rounds=2", resume]
+
+
 def test_resume_auto_says_where_it_looked(tmp_path: Path) -> None:
     done = fedexp("resume=auto", "rounds=1", *QUICK, folder=tmp_path)
     line = f"resume=auto: found no unfinished run with this config in {tmp_path / 'outputs'}"
@@ -153,7 +170,7 @@ def test_a_second_start_of_a_sweep_is_refused_and_the_first_ends_well(tmp_path: 
 def test_a_busy_sweep_refuses_every_other_start(typed: list[str], tmp_path: Path) -> None:
     folder = tmp_path / "here"
     (folder / "s").mkdir(parents=True)
-    (folder / "s" / "multirun.yaml").write_text("{}")
+    save_sweep(OmegaConf.create({"hydra": {"overrides": {"hydra": [], "task": []}}}), folder / "s")
     with locked(folder / "s"):
         done = fedexp(*typed, folder=folder)
     assert done.returncode == 1
