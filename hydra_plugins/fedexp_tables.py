@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
 from hydra.errors import HydraException
@@ -17,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.hydra_api import for_launchers, job_config, runs_one_by_one
 from fedexp.cli.sweeps import minutes, save_sweep
+from fedexp.cli.swept_values import swept_values
 from fedexp.errors import InputError
 from fedexp.leaderboard.tuning import Tuning
 from fedexp.papers.sweep import (
@@ -126,30 +126,38 @@ class TableSweeper(Sweeper):
         return job_config(self.hydra_context.config_loader, self.config, job)
 
     def _jobs(self, arguments: Sequence[str]) -> list[list[str]]:
+        typed = self._axes(arguments)
+        params, *parts = map(self._listed, (self._params, *self._parts))
+        if CELLS in params or any(CELLS in part for part in parts):
+            (name,) = typed.pop(CELLS)
+            whole = TableSweep.read(name, params, parts)
+            return table_jobs(whole, self._cells, typed, self._compose)
+        self._refuse_tables(typed.get(CELLS, ()))
+        if params or parts:
+            return TableSweep.read("the preset", params, parts).with_typed(typed).jobs()
+        return TableSweep("", [typed]).jobs()
+
+    def _axes(self, overrides: Sequence[str]) -> dict[str, list[str]]:
+        """Key -> its values in the overrides. Raises HydraException."""
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        typed = {}
-        for override in parser.parse_overrides(list(arguments)):
-            typed[override.get_key_element()] = _values(override)
-        if CELLS not in self._params and not any(CELLS in part for part in self._parts):
-            if self._params:
-                raise InputError(
-                    f"{', '.join(self._params)}: to search for these, add hydra/sweeper=optuna; a "
-                    "table also has experiment, the list of its cells, in hydra.sweeper.params"
-                )
-            self._refuse_tables(typed.get(CELLS, ()))
-            return TableSweep("", [typed]).jobs()
-        (name,) = typed.pop(CELLS)
-        whole = TableSweep.read(name, self._params, self._parts)
-        return table_jobs(whole, self._cells, typed, self._compose)
+        parsed = parser.parse_overrides(list(overrides))
+        return {each.get_key_element(): swept_values(each) for each in parsed}
+
+    def _listed(self, axes: Mapping[str, Any]) -> dict[str, Any]:
+        """A preset's axes, with lists in place of texts such as ``range(3)``."""
+        texts = [f"{key}={value}" for key, value in axes.items() if isinstance(value, str)]
+        return {**axes, **self._axes(texts)}
 
     def _refuse_tables(self, experiments: Sequence[str]) -> None:
         """Raise InputError if one of several experiments is a table."""
+        if len(experiments) < 2:
+            return
         sources = [each.path for each in self.hydra_context.config_loader.get_sources()]
         known = {name for name, _ in table_presets(Path(each) for each in sources)}
         for each in experiments:
             if each in known:
                 raise InputError(
-                    f"experiment={','.join(experiments)}: {each} is a table; name it alone"
+                    f"experiment={','.join(experiments)}: {each} sweeps by itself; name it alone"
                 )
 
 
@@ -173,16 +181,3 @@ def _score(trial: JobReturn) -> float:
 
 def _plain(node: Any) -> Any:
     return OmegaConf.to_container(node) if OmegaConf.is_config(node) else node
-
-
-def _values(override: Override) -> list[str]:
-    """The values of an override, as typed."""
-    if override.is_sweep_override():
-        if not override.is_discrete_sweep():
-            raise HydraException(f"{override.input_line}: only lists of values can be swept")
-        if values := list(override.sweep_string_iterator()):
-            return values
-        raise HydraException(
-            f"{override.input_line}: no option fits (of options in folders, name each)"
-        )
-    return [override.get_value_element_as_str()]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import shorten
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
@@ -21,6 +22,8 @@ from yaml import YAMLError
 from fedexp.state.atomic import write_atomically
 
 _SWEEPER = "hydra/sweeper"
+_LONGEST = 100
+"""Characters of a sweep's name before its folder's name, so that W&B can list it in one line."""
 
 
 def check_in_jobs(arguments: Sequence[str], folder: Path) -> list[str]:
@@ -65,7 +68,8 @@ def save_sweep(config: DictConfig, folder: Path) -> None:
 def sweep_name(folder: Path) -> str:
     """The name of a sweep: the swept keys or the name of the table, then the folder's name.
 
-    For example ``algorithm partition.beta 12-30-00-a1b2``.
+    For example ``algorithm partition.beta 12-30-00-a1b2``. Anything that cannot be read is left out
+    of the name, because a name must not stop a run.
     """
     try:
         saved = OmegaConf.load(folder / "multirun.yaml").hydra
@@ -76,14 +80,18 @@ def sweep_name(folder: Path) -> str:
     except (OSError, ValueError, AttributeError, TypeError, OmegaConfBaseException, YAMLError):
         return folder.name
     named = [key for key in keys if key != "seed" or len(keys) == 1]
-    return " ".join([*(str(each) for each in whole if each), *named, folder.name])
+    words = " ".join([*(str(each) for each in whole if each), *named])
+    return f"{shorten(words, _LONGEST, placeholder=' ...')} {folder.name}".strip()
 
 
 def _has_values(override: Override) -> bool:
     """Whether the override sweeps several values; sweeps from ``check_in_jobs`` have one value."""
     if not override.is_sweep_override():
         return False
-    return not override.is_discrete_sweep() or len(list(override.sweep_iterator())) > 1
+    try:
+        return len(list(override.sweep_iterator())) > 1
+    except (HydraException, ValueError):  # for example, glob without the config tree, or interval
+        return True
 
 
 def _is_flag(argument: str) -> bool:

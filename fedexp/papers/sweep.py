@@ -212,7 +212,7 @@ def announce_single_cell(config: DictConfig) -> None:
         )
     elif params:
         print(
-            f"fedexp: nothing is searched without -m hydra/sweeper=optuna: {', '.join(params)}",
+            f"fedexp: without -m nothing is swept or searched: {', '.join(params)}",
             file=sys.stderr,
         )
 

@@ -167,7 +167,9 @@ def test_three_trials_on_digits(tmp_path: Path) -> None:
     again = fedexp(*STUDY, "resume=auto", folder=tmp_path)
     assert again.returncode == 0, again.stderr
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    line = "optimizer.lr, head.rho, head.scale.init: to search for these, add hydra/sweeper=optuna"
+    line = (
+        "optimizer.lr=tag(log, interval(0.003, 0.3)): only lists of values can be swept; to search"
+    )
     without = fedexp("-m", "search=fednh", *TINY, folder=tmp_path)
     assert without.returncode == 1
-    assert without.stderr.startswith(f"fedexp: {line}; ")
+    assert without.stderr.startswith(f"fedexp: {line}")

@@ -61,6 +61,18 @@ def test_without_m_and_with_another_sweeper_nothing_changes() -> None:
         ),
         (["regularizer.mu=choice(0.1)", "seed=0,1", "head=etf,linear"], {}, "head"),
         (["seed=0,1"], {}, "seed"),
+        (["algorithm=glob(fed*)", "seed=shuffle(1,2)"], {}, "algorithm"),
+        (["optimizer.lr=interval(0.01,1)"], {}, "optimizer.lr"),
+        (
+            ["local.epochs=range(1,4,step=0)", "rounds=tag(a,choice(1,2))"],
+            {},
+            "local.epochs rounds",
+        ),
+        (
+            [f"model.a{i}=1,2" for i in range(30)],
+            {},
+            " ".join(f"model.a{i}" for i in range(10)) + " ...",
+        ),
         (["experiment=fednh/table1", "seed=0"], {"experiment": "a,b"}, "fednh/table1"),
     ],
 )

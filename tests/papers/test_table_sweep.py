@@ -259,6 +259,6 @@ def test_without_m_the_output_says_how_to_run_the_whole(tmp_path: Path) -> None:
 def test_two_tables_at_once_are_refused_and_leave_nothing(tmp_path: Path) -> None:
     done = fedexp("-m", "experiment=fednh/table1,fednh/table2", folder=tmp_path)
     assert done.returncode == 1
-    line = "experiment=fednh/table1,fednh/table2: fednh/table1 is a table; name it alone"
+    line = "experiment=fednh/table1,fednh/table2: fednh/table1 sweeps by itself; name it alone"
     assert done.stderr.strip() == f"fedexp: {line}"
     assert list(tmp_path.glob("multirun/*/*")) == []
