@@ -3,10 +3,13 @@
 import sys
 from importlib.metadata import version
 
+from fedexp.cli.pipes import quiet_in_a_pipe
+
 _SILENT = {"-h", "-c", "-i", "-sc", "--help", "--hydra-help", "--cfg", "--info", "--version"}
 """With one of these flags, the command prints only the flag's output."""
 
 
+@quiet_in_a_pipe()
 def main() -> None:
     """The ``fedexp`` command."""
     arguments = sys.argv[1:]

@@ -6,11 +6,13 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from fedexp.cli import hydra_api
-from fedexp.cli.command import config_folder, exit_in_one_line, run_command
-from fedexp.cli.option_folders import option_folders
+from fedexp.cli.command import exit_in_one_line, run_command
+from fedexp.cli.option_folders import config_folder, option_folders
+from fedexp.cli.pipes import quiet_in_a_pipe
 from fedexp.config.composed import to_dict
 
 
+@quiet_in_a_pipe()
 def main() -> None:
     """The ``fedexp-partition`` command, which shows each client's class counts and trains nothing.
 

@@ -18,10 +18,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedexp.cli import hydra_api
-from fedexp.cli.command import config_folder, exit_in_one_line, remove_if_unused, run_command
+from fedexp.cli.command import exit_in_one_line, remove_if_unused, run_command
 from fedexp.cli.compose import compose
-from fedexp.cli.option_folders import option_folders
+from fedexp.cli.option_folders import config_folder, option_folders
 from fedexp.cli.own_frames import shorten
+from fedexp.cli.pipes import drop_unread_output, quiet_in_a_pipe
+from fedexp.cli.quoting import with_home
 from fedexp.cli.resume import check_run, make_folder, with_saved_overrides
 from fedexp.cli.sweeps import sweep_name
 from fedexp.config.composed import to_dict
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 
 
+@quiet_in_a_pipe()
 def main() -> None:
     """The ``fedexp`` command."""
     run_command(job)
@@ -52,6 +55,7 @@ def job(cfg: DictConfig) -> float:
     If a job of a sweep fails, this function logs the error and returns NaN. The other jobs go on,
     and the sweep ends with exit code 1.
     """
+    drop_unread_output()  # in a worker of a sweep
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     overrides, choices = hydra_config.overrides.task, hydra_config.runtime.choices
@@ -133,7 +137,7 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     """
     from fedexp.config.schema import validate
 
-    overrides = with_saved_overrides(overrides)
+    overrides = with_saved_overrides(with_home(overrides))
     cfg = compose(overrides, config_dir)
     folder = Path(cfg.hydra.run.dir).resolve()
     runtime = cfg.hydra.runtime

@@ -1,22 +1,24 @@
-"""Functions that all commands share: the folder of the config tree, and the end of a command.
+"""Functions that Hydra's commands share: the start and the end of a command.
 
 Imports nothing slow except Hydra, so that ``--help`` and completion are quick.
 """
 
 import os
-import re
 import secrets
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedexp.cli.arguments import flags_last
 from fedexp.cli.help import register_help_resolver
 from fedexp.cli.hydra_api import register_resolver
 from fedexp.cli.hydra_errors import one_line
+from fedexp.cli.option_folders import config_folder
 from fedexp.cli.own_frames import print_shortened
+from fedexp.cli.quoting import with_home
 from fedexp.cli.resume import HELD, register_resolvers, with_saved_overrides
 from fedexp.cli.sweeps import check_in_jobs
 from fedexp.errors import InputError
@@ -28,26 +30,14 @@ register_resolver("run_id", lambda: secrets.token_hex(2), use_cache=True)
 register_resolvers()
 register_help_resolver()
 
-_HYDRA_FLAGS = ("cfg", "help", "info", "multirun", "package", "resolve", "run", "version")
-"""Hydra's flags without a hyphen inside their name."""
-
-
-def config_folder() -> str:
-    """The folder of the config tree: inside an installed package, beside the package in a clone."""
-    package = Path(__file__).resolve().parents[1]
-    candidates = [package / "conf", package.parent / "conf"]
-    return str(next(path for path in candidates if (path / "config.yaml").is_file()))
-
 
 def run_command(job: Callable[[], object]) -> None:
     """Run a Hydra command; print an error in the command line as one line."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them
     try:
-        sys.argv[1:] = _sweep_flag_first(sys.argv[1:])
-        _check_dashes(sys.argv[1:])
-        sys.argv[1:] = with_saved_overrides(sys.argv[1:])
-        sys.argv[1:] = check_in_jobs(sys.argv[1:], Path(config_folder()))
-        with one_line(sys.argv[1:], Path(config_folder())), disk_errors_in_one_line(), HELD:
+        typed = with_saved_overrides(with_home(flags_last(sys.argv[1:])))
+        sys.argv[1:] = check_in_jobs(typed, Path(config_folder()))
+        with one_line(typed), disk_errors_in_one_line(), HELD:
             job()
     except InputError as error:
         raise SystemExit(f"fedexp: {error}") from None
@@ -57,22 +47,6 @@ def run_command(job: Callable[[], object]) -> None:
     except KeyboardInterrupt:  # before the job began
         print("fedexp: interrupted", file=sys.stderr)
         raise SystemExit(128 + signal.SIGINT) from None
-
-
-def _sweep_flag_first(arguments: Sequence[str]) -> list[str]:
-    """Move ``-m`` before all overrides: argparse accepts no overrides on both sides of ``-m``."""
-    flags = [each for each in arguments if each in ("-m", "--multirun")]
-    return [*flags, *(each for each in arguments if each not in flags)]
-
-
-def _check_dashes(arguments: Sequence[str]) -> None:
-    """Raise InputError if a key is written like a flag; Hydra would print a list of all flags."""
-    for argument in arguments:
-        found = re.fullmatch(r"--([\w./@]+)(=.*)?", argument)
-        if found and not any(flag.startswith(found[1]) for flag in _HYDRA_FLAGS):
-            raise InputError(
-                f"{argument}: keys are written without dashes: {found[1]}{found[2] or '=VALUE'}"
-            )
 
 
 @contextmanager

@@ -8,9 +8,9 @@ import hydra
 from omegaconf import DictConfig, open_dict
 
 from fedexp.cli import hydra_api
-from fedexp.cli.command import config_folder
 from fedexp.cli.hydra_errors import one_line
-from fedexp.cli.option_folders import option_folders
+from fedexp.cli.option_folders import config_folder, option_folders, search_path
+from fedexp.cli.quoting import with_home
 from fedexp.config.composed import to_dict
 
 
@@ -19,10 +19,10 @@ def compose(overrides: Sequence[str], config_dir: str | Path | None = None) -> D
 
     Raises InputError for an unknown key or option.
     """
-    place = str(Path(config_dir).resolve()).replace("'", r"\'") if config_dir else ""
-    found = [f"hydra.searchpath=['file://{place}']"] if config_dir else []
-    with one_line(overrides, Path(config_folder())), hydra_api.initialize(config_folder()):
-        return hydra.compose("config", [*found, *overrides], return_hydra_config=True)
+    found = search_path(config_dir)
+    with one_line(overrides, config_dir), hydra_api.initialize(config_folder()):
+        typed = with_home(overrides)
+        return hydra.compose("config", [*found, *typed], return_hydra_config=True)
 
 
 class Composed(NamedTuple):

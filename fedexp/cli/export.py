@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
+from fedexp.cli.parsers import home_path
+from fedexp.cli.pipes import quiet_in_a_pipe
 from fedexp.errors import InputError
 
 
+@quiet_in_a_pipe()
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-export`` command; exit code 1 if the model cannot be exported."""
     options = _parse(arguments)
@@ -31,8 +33,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "file, as classes.json and inputs.json.",
     )
     add = parser.add_argument
-    add("run", type=Path, metavar="RUN", help="the run's folder")
-    add("--to", type=Path, metavar="FILE.pt2", required=True, help="the file to write")
+    add("run", type=home_path, metavar="RUN", help="the run's folder")
+    add("--to", type=home_path, metavar="FILE.pt2", required=True, help="the file to write")
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--model",
@@ -43,7 +45,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     which.add_argument(
         "--client", type=int, metavar="K", help="the personal model of this client instead"
     )
-    return parser.parse_args(arguments)
+    return parser.parse_intermixed_args(arguments)
 
 
 if __name__ == "__main__":

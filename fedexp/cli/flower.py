@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
+from fedexp.cli.parsers import add_config_dir, home_path
+from fedexp.cli.pipes import quiet_in_a_pipe
 from fedexp.errors import InputError
 
 
+@quiet_in_a_pipe()
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-flower`` command; exit code 1 if the config cannot run on Flower."""
     options = _parse(arguments)
@@ -22,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.own_data:
         overrides.append("partition=iid")  # at a node, one client then gets all samples
     try:
-        unchecked, choices = composed(overrides)
+        unchecked, choices = composed(overrides, options.config_dir)
         config, left_out = without_simulated_measures(validate(unchecked))
         write_bundle(options.to, App(config, options.own_data, choices, overrides), left_out)
     except InputError as error:
@@ -39,15 +41,16 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "federation. It takes all overrides of fedexp.",
     )
     add = parser.add_argument
-    add("to", type=Path, metavar="DIR", help="the folder to write; its name is the app's name")
+    add("to", type=home_path, metavar="DIR", help="the folder to write; its name is the app's name")
     add("overrides", nargs="*", metavar="KEY=VALUE", help="overrides, as for fedexp")
+    add_config_dir(parser)
     add(
         "--own-data",
         action="store_true",
         help="each node reads its own dataset; without it, each node has the whole dataset and "
         "takes one client of the configured partition",
     )
-    return parser.parse_args(arguments)
+    return parser.parse_intermixed_args(arguments)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Turns Hydra's errors about a command line into one line."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -8,7 +9,11 @@ from pathlib import Path
 from hydra.errors import HydraException, InstantiationException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
+from fedexp.cli.arguments import config_dir_in
+from fedexp.cli.option_folders import searched_folders
+from fedexp.cli.quoting import quoted, quoted_word
 from fedexp.cli.suggestions import suggested_key
+from fedexp.cli.sweeps import is_multirun
 from fedexp.config.renamed_keys import renamed
 from fedexp.errors import InputError
 
@@ -23,26 +28,22 @@ _FURTHER_ADVICE = ("\nConfig search path", "\nSee https", "\nTo append to your c
 
 
 @contextmanager
-def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
+def one_line(overrides: Sequence[str], config_dir: str | Path | None = None) -> Iterator[None]:
     """Turn Hydra's errors about ``overrides`` into InputErrors of one line.
 
     Args:
-        overrides: the overrides on the command line.
-        folder: the config tree, for suggesting keys and options.
+        overrides: the overrides on the command line, and its flags if any.
+        config_dir: the folder with the user's options, unless a flag names it.
     """
     try:
         yield
     except InstantiationException:  # an error of the job, not of the command line
         raise
+    except OverrideParseException as error:
+        raise InputError(f"{error.override}: {_unreadable(error, overrides)}") from error
     except (HydraException, OmegaConfBaseException) as error:
-        at = f"{error.override}: " if isinstance(error, OverrideParseException) else ""
-        text = f"{error}\n{error.__cause__ or ''}"
-        for advice in _FURTHER_ADVICE:
-            text = text.partition(advice)[0]
-        said = _missing_option(text, folder) or " ".join(text.split()) + _suggestion(
-            text, overrides, folder
-        )
-        raise InputError(at + said) from error
+        own = config_dir or config_dir_in(overrides)
+        raise InputError(_one_line(error, overrides, own)) from error
     except ValueError as error:
         if _NO_OPTION not in str(error):
             raise
@@ -50,35 +51,60 @@ def one_line(overrides: Sequence[str], folder: Path) -> Iterator[None]:
         raise InputError(f"{' '.join(overrides)}: {error}") from error
 
 
-def _suggestion(text: str, overrides: Sequence[str], folder: Path) -> str:
+def _unreadable(error: OverrideParseException, overrides: Sequence[str]) -> str:
+    """The error line about a word that Hydra's grammar refuses, without the word."""
+    word = error.override
+    if "=" not in word:
+        return "should be GROUP=OPTION or KEY=VALUE; a value with spaces is quoted for the shell"
+    said = str(error)
+    if "while evaluating" in said and "Unknown function" not in said:
+        reason = said.removeprefix(f"Error parsing override '{word}'")
+        return " ".join(reason.partition("\nSee https")[0].split())
+    if readable := quoted_word(word, is_multirun(overrides)):
+        return f"cannot be read; write {readable}"
+    return "cannot be read; a key has only letters from a to z, digits and . _ - / @"
+
+
+def _one_line(error: Exception, overrides: Sequence[str], config_dir: str | Path | None) -> str:
+    """The error line about an unknown key or option, or a value that does not fit."""
+    text = f"{error}\n{error.__cause__ or ''}"
+    for advice in _FURTHER_ADVICE:
+        text = text.partition(advice)[0]
+    if word := _quoted(text, "Ambiguous value for argument '"):
+        key, _, value = word.partition("=")
+        forms = [shlex.quote(f"{key}={form}") for form in (f"[{value}]", quoted(value))]
+        return f"{word}: several values need -m; one list is {forms[0]}, one text is {forms[1]}"
+    if said := _missing_option(text, searched_folders(config_dir)):
+        return said
+    return " ".join(text.split()) + _suggestion(text, overrides, config_dir)
+
+
+def _suggestion(text: str, overrides: Sequence[str], config_dir: str | Path | None) -> str:
     """Advice that follows Hydra's message ``text``; empty if there is none.
 
-    There is advice about an unknown key, a missing ``=``, and a plugin that is not installed.
+    There is advice about an unknown key and a plugin that is not installed.
     """
-    if "missing EQUAL" in text:
-        return " Write GROUP=OPTION or KEY=VALUE."
     if unknown := _quoted(text, "Could not override '"):
         words = renamed(unknown)
-        return f" It {words}" if words else suggested_key(unknown, overrides, folder)
+        return f" It {words}" if words else suggested_key(unknown, overrides, config_dir)
     if (missing := _quoted(text, "Could not find '")) in _EXTRAS:
         return f"; it comes with pip install 'fedexp[{_EXTRAS[missing]}]'."
     return ""
 
 
-def _missing_option(text: str, folder: Path) -> str:
+def _missing_option(text: str, folders: Sequence[Path]) -> str:
     """The error line about an unknown option of a group; empty for any other error."""
     group, _, option = _quoted(text, "Could not find '").partition("/")
-    if not (folder / group).is_dir() or not option or group == "hydra":
+    places = [folder / group for folder in folders if (folder / group).is_dir()]
+    if not places or not option or group == "hydra":
         return ""
     found = _quoted(text, "In '")
     place = "" if found == "config" else f"in {found}: "
     if words := renamed(f"{group}={option}"):
         return f"{place}{group}={option} {words}"
-    own = text.partition(f"Available options in '{group}':")[2].split()
-    files = (folder / group).glob("**/*.yaml")
-    options = sorted(
-        {*own, *(path.relative_to(folder / group).with_suffix("").as_posix() for path in files)}
-    )
+    files = ((each, path) for each in places for path in each.glob("**/*.yaml"))
+    own = {path.relative_to(each).with_suffix("").as_posix() for each, path in files}
+    options = sorted({*own, *text.partition(f"Available options in '{group}':")[2].split()})
     if similar := get_close_matches(option, options):
         advice = f"did you mean {' or '.join(f'{group}={each}' for each in similar)}?"
     else:

@@ -11,6 +11,7 @@ A package names its config folder as an entry point of the group ``fedexp.conf``
 
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,11 +30,15 @@ def config_folders() -> Iterator[tuple[str, Path]]:
         if (folder := _folder(point)) is not None:
             yield _origin(point), folder
         else:
-            print(
+            _say_once(
                 f"fedexp: {_origin(point)}: its options are left out, as its entry point "
-                f"{point.name}={point.value} names no folder; write PACKAGE:FOLDER",
-                file=sys.stderr,
+                f"{point.name}={point.value} names no folder; write PACKAGE:FOLDER"
             )
+
+
+@cache  # Hydra looks for the folders at every start, and a suggestion starts Hydra again
+def _say_once(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _folder(point: EntryPoint) -> Path | None:

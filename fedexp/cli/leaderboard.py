@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from fedexp.cli.parsers import home_path
+from fedexp.cli.pipes import quiet_in_a_pipe
 from fedexp.errors import InputError
 
 
+@quiet_in_a_pipe()
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-leaderboard`` command; exit code 1 if nothing could be read."""
     options = _parse(arguments)
@@ -33,9 +35,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "fedexp -m experiment=leaderboard/digits. Several sweeps of one contest are joined.",
     )
     add = parser.add_argument
-    add("sweeps", nargs="+", type=Path, metavar="SWEEP", help="the folder of a sweep")
-    add("--to", type=Path, metavar="DIR", required=True, help="the folder to write to")
-    return parser.parse_args(arguments)
+    add("sweeps", nargs="+", type=home_path, metavar="SWEEP", help="the folder of a sweep")
+    add("--to", type=home_path, metavar="DIR", required=True, help="the folder to write to")
+    return parser.parse_intermixed_args(arguments)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedexp.cli.compose import composed
+from fedexp.cli.parsers import add_config_dir, home_path
+from fedexp.cli.pipes import quiet_in_a_pipe
 from fedexp.cli.report import add_comparison, print_report
 from fedexp.errors import InputError
 from fedexp.papers.report import PaperReport
@@ -20,12 +22,13 @@ from fedexp.reporting.statistics import Measures
 _SHOWN = ("global/accuracy", "clock/seconds")
 
 
+@quiet_in_a_pipe()
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-replay`` command; exit code 1 if no run could be replayed."""
     options = _parse(arguments)
     targets = options.targets
     try:
-        paths, systems = _systems(options.words)
+        paths, systems = _systems(options.words, options.config_dir)
         runs, problems = _replayed(paths, systems, targets)
         times = tuple(f"clock/time_to/{target:g}" for target in targets)
         reached = tuple(n for n in times if any(n in run.history[-1] for run in runs))
@@ -41,8 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(problem, file=sys.stderr)
 
 
-def _systems(words: Sequence[str]) -> tuple[list[Path], dict[str, dict[str, Any]]]:
+def _systems(
+    words: Sequence[str], config_dir: Path | None
+) -> tuple[list[Path], dict[str, dict[str, Any]]]:
     """Divide the words of the command line into folders and simulated devices.
+
+    Args:
+        words: the words that are no flags.
+        config_dir: a folder with options of the user; None if there is no such folder.
 
     Returns:
         The folders, and each option of ``system`` -> the config node ``system`` with this option.
@@ -50,8 +59,8 @@ def _systems(words: Sequence[str]) -> tuple[list[Path], dict[str, dict[str, Any]
     Raises:
         InputError: there is no folder, not exactly one ``system=``, or an override of another key.
     """
-    overrides = [word for word in words if "=" in word and not Path(word).exists()]
-    paths = [Path(word) for word in words if word not in overrides]
+    overrides = [word for word in words if "=" in word and not home_path(word).exists()]
+    paths = [home_path(word) for word in words if word not in overrides]
     if wrong := [each for each in overrides if each.partition("=")[0].split(".")[0] != "system"]:
         raise InputError(f"{wrong[0]}: only system=OPTION,... and keys of system can be given")
     chosen = [each for each in overrides if each.startswith("system=")]
@@ -60,7 +69,7 @@ def _systems(words: Sequence[str]) -> tuple[list[Path], dict[str, dict[str, Any]
     keys = [each for each in overrides if each not in chosen]
     found = {}
     for option in chosen[0].removeprefix("system=").split(","):
-        found[option] = composed([f"system={option}", *keys]).config["system"]
+        found[option] = composed([f"system={option}", *keys], config_dir).config["system"]
     return paths, found
 
 
@@ -120,8 +129,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="PATH... system=OPTION,...",
         help="runs, sweeps or folders of them; the devices; keys such as system.file=my.csv",
     )
+    add_config_dir(parser)
     add_comparison(parser)
-    return parser.parse_args(arguments)
+    return parser.parse_intermixed_args(arguments)
 
 
 if __name__ == "__main__":

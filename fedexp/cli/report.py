@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 
+from fedexp.cli.parsers import home_path
+from fedexp.cli.pipes import quiet_in_a_pipe
 from fedexp.errors import InputError
 from fedexp.papers.report import PaperReport
 from fedexp.reporting.files import DEFAULTS, FORMATS, write
@@ -19,6 +20,7 @@ from fedexp.reporting.wandb_report import save
 from fedexp.tracking.wandb import save_report
 
 
+@quiet_in_a_pipe()
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-report`` command; exit code 1 if nothing could be read."""
     options = _parse(arguments)
@@ -71,7 +73,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "baseline, and the published numbers of their paper.",
     )
     add = parser.add_argument
-    add("paths", nargs="+", type=Path, metavar="PATH", help="a run, a sweep, or a folder of them")
+    add(
+        "paths",
+        nargs="+",
+        type=home_path,
+        metavar="PATH",
+        help="a run, a sweep, or a folder of them",
+    )
     add_comparison(parser)
     _add_contents(parser)
     add(
@@ -80,13 +88,18 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="ENTITY/PROJECT",
         help="also write a report in W&B; with --to its files become an artifact",
     )
-    return parser.parse_args(arguments)
+    return parser.parse_intermixed_args(arguments)
 
 
 def add_comparison(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what is compared, and where the report is written."""
     add = parser.add_argument
-    add("--to", type=Path, metavar="DIR", help="write the report and its figures to this folder")
+    add(
+        "--to",
+        type=home_path,
+        metavar="DIR",
+        help="write the report and its figures to this folder",
+    )
     add(
         "--baseline",
         metavar="KEY=VALUE",

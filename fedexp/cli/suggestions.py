@@ -1,5 +1,6 @@
 """Suggests an existing key for a key on the command line that does not exist."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,6 +12,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedexp.cli import hydra_api
+from fedexp.cli.option_folders import search_path, searched_folders
 
 _SYNONYMS = {
     "learning_rate": "optimizer.lr",
@@ -56,29 +58,50 @@ _SYNONYMS = {
 """A name in other frameworks or papers -> the key or config group of fedexp."""
 
 
-def suggested_key(unknown: str, overrides: Sequence[str], folder: Path) -> str:
+def suggested_key(unknown: str, overrides: Sequence[str], config_dir: str | Path | None) -> str:
     """A sentence of advice about an unknown key; empty if no key is similar.
 
-    The sentence follows Hydra's error message. Keys of the config whose last part is the unknown
-    name come first, then keys that other frameworks call by this name, then keys of similar
-    spelling. A key that the chosen options do not have is never suggested.
+    The sentence follows Hydra's error message. A key of this name in another option of the group
+    comes first, then similar keys of the group's chosen option and of its other options. Then come
+    keys of the whole config whose last part is the unknown name, keys that other frameworks call by
+    this name, and keys of similar spelling, of the chosen options only.
 
     Args:
         unknown: the key, for example "batch_size".
         overrides: the whole command line.
-        folder: the config tree.
+        config_dir: the folder with the user's options; None if there is no such folder.
     """
-    if (folder / unknown).is_dir():  # a group; here Hydra's own message gives the advice +group=
+    folders = searched_folders(config_dir)
+    groups = {path.name for folder in folders for path in folder.glob("*/")}
+    if unknown in groups:  # here Hydra's own message gives the advice +group=
         return ""
-    group = unknown.partition(".")[0]
-    owners = sorted({o for k, (g, o) in keys_of_files(folder) if (k, g) == (unknown, group)})
-    if owners:
-        names = ", ".join(f"{group}={name}" for name in owners)
-        return f" It is a key of {names}, not of the chosen option."
-    known = _keys_in_use(overrides, folder)
-    groups = [each.name for each in sorted(folder.iterdir()) if each.is_dir()]
-    found = _meant(unknown, known, groups)
+    group, _, name = unknown.partition(".")
+    others = _keys_of_group(group, folders) if group in groups else {}
+    if name in others:
+        return f" It is a key of {others[name]}, not of the chosen option."
+    known = _keys_in_use(overrides, folders, search_path(config_dir))
+    own = [key.removeprefix(f"{group}.") for key in known if key.startswith(f"{group}.")]
+    if close := get_close_matches(name, own, n=1):
+        return f" Did you mean {group}.{close[0]}?"
+    if close := get_close_matches(name, list(others), n=1, cutoff=0.8):
+        return f" Did you mean {group}.{close[0]}, a key of {others[close[0]]}?"
+    found = _meant(unknown, known, sorted(groups))
     return f" Did you mean {found}?" if found else ""
+
+
+def _keys_of_group(group: str, folders: Sequence[Path]) -> dict[str, str]:
+    """Key of a group, without the group's name -> the options that have it: ``head=etf, ...``."""
+    owners = defaultdict[str, set[str]](set)
+    for folder in folders:
+        for path in (folder / group).glob("**/*.yaml"):
+            node = OmegaConf.to_container(OmegaConf.load(path))
+            is_global = path.read_text(encoding="utf-8").startswith("# @package _global_")
+            above = () if is_global else path.parent.relative_to(folder).parts
+            option = path.relative_to(folder / group).with_suffix("").as_posix()
+            for key in _flatten(node, above):
+                if key.startswith(f"{group}."):
+                    owners[key.removeprefix(f"{group}.")].add(f"{group}={option}")
+    return {key: ", ".join(sorted(found)) for key, found in owners.items()}
 
 
 def _meant(unknown: str, known: Sequence[str], groups: Sequence[str]) -> str | None:
@@ -100,37 +123,48 @@ def _meant(unknown: str, known: Sequence[str], groups: Sequence[str]) -> str | N
     return last[close[0]] if close else None
 
 
-def _keys_in_use(overrides: Sequence[str], folder: Path) -> list[str]:
-    """The keys of the config that the overrides compose, in the config's order."""
-    choices = dict(_choices(overrides, folder))
+def _keys_in_use(
+    overrides: Sequence[str], folders: Sequence[Path], search: Sequence[str]
+) -> list[str]:
+    """The keys of the config that the overrides compose, in the config's order.
+
+    Args:
+        overrides: the whole command line.
+        folders: the folders with options; the first is fedexp's config tree.
+        search: the override that makes Hydra search the user's folder, if any.
+    """
+    choices = dict(_choices(overrides, folders))
     typed = [f"{group}={option}" for group, option in choices.items()]
     for attempt in (typed, []):
         try:
-            with hydra_api.initialize(str(folder)):
-                config = OmegaConf.to_container(hydra.compose("config", attempt))
+            with hydra_api.initialize(str(folders[0])):
+                composed = hydra.compose("config", [*search, *attempt])
+                config = OmegaConf.to_container(composed)
         except (HydraException, OmegaConfBaseException, ValueError):
             continue
-        lacking = _strays(choices, config, folder) if attempt else set()
+        lacking = _strays(choices, config, folders) if attempt else set()
         return [key for key in _flatten(config, ()) if key not in lacking and key != "paper"]
     return []
 
 
-def _choices(overrides: Sequence[str], folder: Path) -> Iterator[tuple[str, str]]:
+def _choices(overrides: Sequence[str], folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
     """(group, option) of each override that chooses an option; the first option of a sweep."""
     for typed in overrides:
         group, equals, option = typed.partition("=")
-        is_group = equals and (folder / group.lstrip("+")).is_dir() and not group.startswith("-")
+        places = [folder / group.lstrip("+") for folder in folders]
+        is_group = equals and any(map(Path.is_dir, places)) and not group.startswith("-")
         if is_group and not option.startswith("["):
             yield group, option.partition(",")[0]
 
 
-def _strays(choices: Mapping[str, str], config: Any, folder: Path) -> set[str]:
+def _strays(choices: Mapping[str, str], config: Any, folders: Sequence[Path]) -> set[str]:
     """Keys of a group that a preset sets, but that the group's chosen option does not have."""
-    common: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    common: Any = OmegaConf.to_container(OmegaConf.load(folders[0] / "config.yaml"))
     strays: set[str] = set()
     for group, option in choices.items():
-        path = folder / group / f"{option}.yaml"
-        if not path.is_file() or not isinstance(config.get(group), Mapping):
+        files = (folder / group / f"{option}.yaml" for folder in folders)
+        path = next((each for each in files if each.is_file()), None)
+        if path is None or not isinstance(config.get(group), Mapping):
             continue
         own: Any = OmegaConf.to_container(OmegaConf.load(path))
         if "defaults" in own:  # the option also takes keys of another option
@@ -138,18 +172,6 @@ def _strays(choices: Mapping[str, str], config: Any, folder: Path) -> set[str]:
         known = {*_flatten(own, (group,)), *_flatten(common.get(group, {}), (group,))}
         strays |= {key for key in _flatten(config[group], (group,)) if key not in known}
     return strays
-
-
-def keys_of_files(folder: Path) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield each key as typed on the command line, and the (group, option) of the key's file."""
-    for path in folder.glob("**/*.yaml"):
-        group = path.parent.relative_to(folder).parts
-        if group[:1] == ("hydra",):
-            continue
-        node = OmegaConf.to_container(OmegaConf.load(path))
-        is_global = path.read_text(encoding="utf-8").startswith("# @package _global_")
-        option = (group[0] if group else "", path.stem)
-        yield from ((key, option) for key in _flatten(node, () if is_global else group))
 
 
 def _flatten(node: Any, above: Sequence[str]) -> Iterator[str]:

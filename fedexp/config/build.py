@@ -7,6 +7,7 @@ signature, so a new part needs no other schema.
 """
 
 import inspect
+import os
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,6 +45,8 @@ def build(
 ) -> Any:
     """Check a ``_target_`` node against the target's signature, and call the target.
 
+    A path may begin with ``~``.
+
     Args:
         key: the node's place in the config, such as "partition", for error messages.
         node: ``_target_`` and its arguments.
@@ -54,8 +57,18 @@ def build(
     """
     node = dict(node)
     target = locate_kind(key, node.pop("_target_", None), kind)
-    arguments = vars(check(_arguments(target, supplied, types), node, prefix=f"{key}."))
+    checked = vars(check(_arguments(target, supplied, types), node, prefix=f"{key}."))
+    arguments = {name: _at_home(f"{key}.{name}", value) for name, value in checked.items()}
     return partial(target, **arguments) if supplied else target(**arguments)
+
+
+def _at_home(key: str, value: Any) -> Any:
+    """The value; in a path, the home folder in place of ``~``. InputError for an unknown user."""
+    if not isinstance(value, Path) or not str(value).startswith("~"):
+        return value
+    if (found := os.path.expanduser(value)).startswith("~"):
+        raise InputError(f"{key}={value}: there is no such user; a folder ~ is written ./{value}")
+    return Path(found)
 
 
 def locate_kind(key: str, name: Any, kind: type) -> Callable[..., Any]:

@@ -48,7 +48,7 @@ def refusal(*overrides: str) -> str:
     with (
         hydra.initialize_config_dir(folder, version_base="1.3"),
         pytest.raises(InputError) as caught,
-        one_line(overrides, Path(folder)),
+        one_line(overrides),
     ):
         hydra.compose("config", list(overrides))
     return str(caught.value)
