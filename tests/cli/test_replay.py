@@ -43,8 +43,8 @@ def test_a_replay_equals_a_run_with_the_clock_to_the_digit(option: str, tmp_path
 
 def test_the_command_compares_networks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fedexp.run([*SMALL, f"hydra.run.dir={tmp_path / 'run'}"])
-    words = [str(tmp_path / "run"), "system=phones,hospitals", "--targets", "0.05,1.0"]
-    main([*words, "--to", str(tmp_path / "report")])
+    words = [str(tmp_path / "run"), "--targets", "0.05,1.0", "system=phones,hospitals"]
+    main(["--to", str(tmp_path / "report"), *words])
     said = capsys.readouterr().out
     assert "phones" in said
     assert "hospitals" in said

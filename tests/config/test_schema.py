@@ -32,6 +32,26 @@ def test_a_target_is_called_with_its_checked_arguments() -> None:
     assert (built.mu, built.kind, built.depth) == (0.5, "a", None)
 
 
+class Reader:
+    """A dataset of a user, with paths."""
+
+    def __init__(self, root: Path, test: Path | None = None, note: str = "~") -> None:
+        self.all = (root, test, note)
+
+
+def test_a_path_may_begin_with_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    target = f"{__name__}.Reader"
+    node = {"_target_": target, "root": "~/a", "test": "b/~", "note": "~/c"}
+    assert build("data", node, Reader).all == (Path("/home/me/a"), Path("b/~"), "~/c")
+    assert build("data", {"_target_": target, "root": "~"}, Reader).all[:2] == (
+        Path("/home/me"),
+        None,
+    )
+    with pytest.raises(InputError, match=r"^data\.root=~no one/a: there is no such user"):
+        build("data", {"_target_": target, "root": "~no one/a"}, Reader)
+
+
 def test_supplied_arguments_come_later() -> None:
     function = build("partition", {"_target_": f"{HERE}.toy", "beta": 2}, list, ("labels",))
     assert function(labels="x") == ["x", 2.0, 3]

@@ -9,6 +9,7 @@ import pytest
 from flwr.cli.build import build_fab_from_disk
 
 from fedexp.cli.flower import main
+from fedexp.cli.option_folders import config_folder
 from fedexp.flower.app import read_app
 from fedexp.flower.bundle import FLWR, MODULE, REQUIREMENT
 
@@ -22,6 +23,18 @@ def test_the_app_holds_the_checked_config(tmp_path: Path, capsys) -> None:
     assert app.choices["algorithm"] == "fedavg"
     assert "partition" not in app.config.measure
     assert "left out, because they look at clients directly: partition" in capsys.readouterr().out
+
+
+def test_flags_stand_anywhere_and_options_may_be_of_a_folder_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "own/optimizer").mkdir(parents=True)
+    sgd = Path(config_folder(), "optimizer/sgd.yaml").read_text()
+    (tmp_path / "own/optimizer/mine.yaml").write_text(sgd)
+    flags = ["--own-data", "--config-dir", str(tmp_path / "own")]
+    words = [str(tmp_path / "my-app"), *flags[:1], *SMALL, *flags[1:], "optimizer=mine"]
+    main(words)
+    app = read_app(tmp_path / "my-app" / MODULE)
+    assert app.own_data
+    assert app.choices["optimizer"] == "mine"
 
 
 def test_another_config_is_another_version(tmp_path: Path) -> None:
