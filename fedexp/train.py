@@ -27,6 +27,7 @@ from fedexp.cli.quoting import with_home
 from fedexp.cli.resume import check_run, make_folder, with_saved_overrides
 from fedexp.cli.sweeps import sweep_name
 from fedexp.config.composed import to_dict
+from fedexp.config.wandb_variables import origins
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt
@@ -98,7 +99,7 @@ def _run_job(
     else:
         if sweep is None and sys.stderr.isatty() and launcher.this_process().rank == 0:
             print(f"fedexp: {_headline(config, choices)}; loading PyTorch", file=sys.stderr)
-        result = _execute(config, folder, overrides, choices, sweep)
+        result = _execute(config, folder, overrides, choices, origins(cfg, overrides), sweep)
         summary, stopped = result.summary, result.stopped
     from rich.console import Console
 
@@ -149,7 +150,7 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     with disk_errors_in_one_line(folder):
         OmegaConf.save(cfg, make_folder("hydra.run.dir", folder / ".hydra") / "config.yaml")
         OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")
-    return _execute(config, folder, overrides, choices)
+    return _execute(config, folder, overrides, choices, origins(cfg, overrides))
 
 
 def _execute(
@@ -157,6 +158,7 @@ def _execute(
     folder: Path,
     overrides: Sequence[str],
     choices: Mapping[str, str | None],
+    origins: dict[str, str],
     sweep: str | None = None,
 ) -> RunResult:
     from fedexp.config.launch import Launch
@@ -166,7 +168,7 @@ def _execute(
     from fedexp.runtime.execution import execute
 
     own = {group: option for group, option in choices.items() if not group.startswith("hydra/")}
-    return execute(config, folder, Launch(list(overrides), own, sweep), source)
+    return execute(config, folder, Launch(list(overrides), own, sweep, origins), source)
 
 
 if __name__ == "__main__":

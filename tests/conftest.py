@@ -57,10 +57,11 @@ def private_folders(
     """Nothing a test does may touch the user's caches or W&B account."""
     home = tmp_path_factory.getbasetemp() / "home"
     monkeypatch.setenv("FEDEXP_CACHE", str(home / "cache"))
+    for name in [each for each in os.environ if each.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("FEDEXP_DATA", raising=False)
     for name in ("WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_CONFIG_DIR"):
         monkeypatch.setenv(name, str(home / "wandb"))
-    for name in ("WANDB_MODE", "WANDB_DIR", "FEDEXP_DATA"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from torch import nn
 from fedexp.cli.command import config_folder
 from fedexp.config.composed import to_dict
 from fedexp.config.schema import Config, validate
+from fedexp.config.wandb_variables import DISABLED, VARIABLES
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message, Update
 from fedexp.core.server import Server
@@ -29,6 +30,9 @@ MATCHING = [f"regularizer={each}" for each in ("trajectory", "proximal_synthetic
 MATCHING += [f"algorithm={each}" for each in ("fedptr", "fedptr_s", "fedprox_synthetic")]
 FEW_STEPS = ["regularizer.outer_steps=2", "regularizer.inner_steps=2", "regularizer.ipc=2"]
 
+READ = ("FEDEXP_DATA", DISABLED, *VARIABLES.values())
+"""The environment variables that the config reads."""
+
 
 def flatten(input_shape: tuple[int, ...]) -> nn.Flatten:
     """A backbone without parameters, for models that are all head."""
@@ -44,12 +48,12 @@ def compose(*overrides: str) -> Config:
         overrides = (*overrides, "model.feature_dim=10")
     if not any(each.startswith(("algorithm=", "experiment=")) for each in overrides):
         overrides = ("algorithm=fedavg", *overrides)
-    return copy.deepcopy(_compose(overrides, os.environ.get("FEDEXP_DATA")))
+    return copy.deepcopy(_compose(overrides, tuple(map(os.environ.get, READ))))
 
 
 @functools.cache
-def _compose(overrides: tuple[str, ...], data: str | None) -> Config:
-    """Composed once: it takes a third of a second. ``data`` is where the config looks for data."""
+def _compose(overrides: tuple[str, ...], variables: tuple[str | None, ...]) -> Config:
+    """Composed once: it takes a third of a second. ``variables`` has the values of ``READ``."""
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
         cfg = hydra.compose("config", list(overrides))
     return validate(to_dict(cfg, overrides, [Path(config_folder())]))

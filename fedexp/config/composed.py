@@ -37,8 +37,17 @@ def to_dict(cfg: DictConfig, overrides: Sequence[str], folders: Collection[Path]
         form = " ".join(f"{key}=VALUE" for key in missing)
         raise InputError(f"{', '.join(missing)}: must be given, as {form}") from None
     except OmegaConfBaseException as error:  # for example, "${...}" with an unknown key
+        if refused := _input_error(error):  # of a resolver
+            raise refused from None
         raise InputError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
     return _give_way({str(key): value for key, value in values.items()}, overrides, folders)
+
+
+def _input_error(error: BaseException | None) -> InputError | None:
+    """The InputError that led to this error; None if there is none."""
+    while error is not None and not isinstance(error, InputError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _give_way(

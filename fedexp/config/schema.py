@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -209,16 +210,41 @@ class Limits(Group):
     idle_rounds: PositiveInt | None
 
 
-class Wandb(Group):
-    """Settings of the tracker Weights & Biases."""
+_OLD_MODES = {"dryrun": "offline", "run": "online"}
+"""W&B's older names of its modes."""
 
-    mode: Literal["offline", "online", "disabled"]
-    project: str
+_LONGEST = 128  # characters of a project, a run's name or a run's id in W&B
+
+
+def _mode(value: Any) -> Any:
+    return _OLD_MODES.get(value, value) if isinstance(value, str) else value
+
+
+def _without(forbidden: str) -> AfterValidator:
+    """A check that a text has 1 to 128 characters, without any of ``forbidden``."""
+
+    def checked(value: str) -> str:
+        if {*forbidden} & {*value} or not 1 <= len(value) <= _LONGEST:
+            without = f", without any of {' '.join(forbidden)}" if forbidden else ""
+            raise ValueError(f"should have 1 to {_LONGEST} characters{without}")
+        return value
+
+    return AfterValidator(checked)
+
+
+class Wandb(Group):
+    """Settings of the tracker Weights & Biases; W&B's rules for texts are checked here."""
+
+    mode: Annotated[Literal["offline", "online", "disabled"], BeforeValidator(_mode)]
+    project: Annotated[str, _without("/\\#?%:")]
     entity: str | None
     group: str | None
     job_type: str | None
-    name: str | None
+    name: Annotated[str, _without("")] | None
+    notes: str | None
     tags: list[str]
+    id: Annotated[str, _without("/\\#?%:;,'\" ")] | None
+    dir: Path | None
     artifact: bool
     init_timeout: PositiveFloat
     finish_timeout: PositiveFloat

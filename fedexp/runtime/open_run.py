@@ -130,7 +130,9 @@ def open_run(
     folder = _agree_on_folder(folder, ranks)
     with ExitStack() as stack:
         stack.enter_context(disk_errors_in_one_line(folder))
-        claimed = claim(folder, config, headlines, directions)
+        # The jobs of a sweep would become one W&B run if they shared an id.
+        wandb_id = None if launch.sweep else config.tracking.wandb.id
+        claimed = claim(folder, config, headlines, directions, wandb_id)
         run = stack.enter_context(claimed) if ranks.is_first else None
         checkpoint = ranks.from_first(partial(_resume_point, config, folder, run, launch))
         past = _past(checkpoint) if checkpoint else []

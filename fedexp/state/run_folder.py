@@ -125,8 +125,11 @@ def claim(
     config: Config,
     headlines: Mapping[str, str] = MappingProxyType({}),
     directions: Mapping[str, str] = MappingProxyType({}),
+    wandb_id: str | None = None,
 ) -> Iterator[Identity]:
     """Lock ``folder`` while the block runs, write its ``run.json``, and yield the identity in it.
+
+    A new run has the id ``wandb_id``, or a random one; a resumed run keeps its id.
 
     Raises:
         InputError: ``check`` fails, or another process is using the folder.
@@ -135,7 +138,8 @@ def claim(
     with locked(folder):
         check(folder, config)
         now, known = config.model_dump(mode="json") | {"resume": None}, read(folder)
-        found = Identity(now, secrets.token_hex(4), dict(headlines), dict(directions), known=False)
+        new_id = wandb_id or secrets.token_hex(4)
+        found = Identity(now, new_id, dict(headlines), dict(directions), known=False)
         if known:
             found = replace(found, wandb_id=known.wandb_id, known=True)
         write_durably(folder / FILE_NAME, found.content)

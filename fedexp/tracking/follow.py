@@ -62,6 +62,7 @@ def follow(
         headlines=run.headlines,
         resumed=run.known,
         past=past,
+        origins=launch.origins,
     )
     started: list[Tracker] = []
     try:

@@ -8,7 +8,7 @@ from typing import Any
 from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
 from fedexp.tracking.tracker import RunInfo
 
-_LONGEST = 128  # W&B refuses longer names
+LONGEST = 128  # W&B refuses longer names
 _SKEW = ("beta", "classes_per_client")  # their values follow the partition's name
 _NAMED = ("algorithm", "data", "partition", "seed", *(f"partition.{key}" for key in _SKEW))
 _SILENT = (*RECORDS, *COSTS, "objective", "data.root", "hydra", "paper")
@@ -25,7 +25,7 @@ def run_name(run: RunInfo) -> str | None:
         return None
     chosen = (run.choices.get(group) for group in ("algorithm", "data"))
     parts = [*filter(None, chosen), _partition(run), f"s{run.config.get('seed', 0)}"]
-    return "-".join([*filter(None, parts), *_changes(run)])[:_LONGEST]
+    return "-".join([*filter(None, parts), *_changes(run)])[:LONGEST]
 
 
 def columns(run: RunInfo) -> dict[str, str]:

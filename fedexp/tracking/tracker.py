@@ -69,6 +69,8 @@ class RunInfo:
         resumed: whether the run was started before.
         headlines: headline -> ``higher`` or ``lower``: which values are better.
         past: the earlier rounds of a resumed run, in order, without figures.
+        origins: key of ``tracking.wandb`` -> where its value comes from: ``command line``,
+            ``preset``, the name of an environment variable, or ``default``.
     """
 
     folder: Path
@@ -81,6 +83,7 @@ class RunInfo:
     resumed: bool = False
     headlines: Mapping[str, str] = field(default_factory=dict)
     past: Sequence[Record] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rounds_done(self) -> int:

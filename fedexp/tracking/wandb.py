@@ -1,6 +1,9 @@
 """The tracker for Weights & Biases (W&B). Its errors do not stop training."""
 
 import logging
+import os
+import secrets
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -8,9 +11,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, ValidationError
 
 from fedexp.config.schema import Wandb
+from fedexp.config.wandb_variables import DISABLED, VARIABLES
 from fedexp.drawing.data_figure import pixels
 from fedexp.drawing.texts import printable
 from fedexp.errors import InputError
@@ -19,8 +23,9 @@ from fedexp.state.run_folder import CHECKPOINTS, DATA, FILE_NAME, PARTITION
 from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.figure_files import saved_figures
 from fedexp.tracking.jsonl import PER_CLASS
-from fedexp.tracking.run_name import columns, run_name
+from fedexp.tracking.run_name import columns
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
+from fedexp.tracking.wandb_identity import WandbIdentity, identity_of, ignored_id
 
 if TYPE_CHECKING:
     import wandb
@@ -32,21 +37,48 @@ _MODEL_FILES = (FILE_NAME, DATA, PARTITION)
 """The files of a run, besides the weights, that ``fedexp.load`` reads."""
 
 _TAG_LENGTH = 64
-_LONGEST_PROJECT = 128
-_NOT_IN_PROJECTS = "/\\#?%:"
-"""Characters that W&B forbids in the names of projects."""
+_SECRET = ("KEY", "TOKEN", "PASSWORD")
+"""Parts of names of variables whose values are never shown."""
+
+_OWN = {"silent": True, "console": "off"}
+"""fedexp's settings of W&B, unless a variable such as ``WANDB_SILENT`` sets another value."""
+
 _LOGGER = logging.getLogger(__name__)
 
 
 def _checked(settings: Wandb) -> Wandb:
-    """Return the settings. Raises InputError, before data are read, if W&B forbids the project."""
-    refused = {*_NOT_IN_PROJECTS} & {*settings.project}
-    if refused or not 1 <= len(settings.project) <= _LONGEST_PROJECT:
-        raise InputError(
-            f"tracking.wandb.project={settings.project}: should have 1 to {_LONGEST_PROJECT} "
-            f"characters, without any of {' '.join(_NOT_IN_PROJECTS)}"
-        )
+    """Return the settings, before data are read. Raises InputError for what W&B would refuse."""
+    if settings.mode != "disabled":
+        _check_variables()
+        _check_folder(settings.dir)
     return settings
+
+
+def _check_variables() -> None:
+    """Raise InputError, which names the variable, if W&B refuses an environment variable."""
+    found = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
+    if not found:
+        return
+    import wandb
+
+    for name, value in found.items():
+        try:
+            wandb.Settings().update_from_env_vars({name: value})
+        except (ValueError, wandb.errors.UsageError) as error:
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            shown = "" if any(each in name for each in _SECRET) else f"={value}"
+            raise InputError(f"{name}{shown}: W&B refuses it ({reason})") from None
+
+
+def _check_folder(folder: Path | None) -> None:
+    """Raise InputError if W&B's files cannot be written below ``folder``."""
+    if folder is None:
+        return
+    folder = folder.expanduser()
+    above = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        origin = f"{VARIABLES['dir']} or tracking.wandb.dir"
+        raise InputError(f"{origin}={folder}: should be a folder that can be written")
 
 
 class WandbTracker(Tracker):
@@ -59,8 +91,8 @@ class WandbTracker(Tracker):
         run: the facts about the run. Its config and choices become the W&B config. Each choice is
             also a separate key there, so that dashboards can group runs by a choice (see
             ``run_name.columns``).
-        settings: mode, project, names and so on. If no group is set, the name of the sweep is the
-            group. If no name is set, ``run_name`` makes the name.
+        settings: mode, project, names and so on; ``identity_of`` completes them. A resumed run
+            keeps its identity, except for what the command line names.
     """
 
     closes_round = True
@@ -69,7 +101,10 @@ class WandbTracker(Tracker):
         self._run: wandb.Run | None = None
         self._per_class: Mapping[str, float] = {}
         self._folder = run.folder if settings.artifact else None
-        start = partial(_start, run, settings)
+        self._is_elsewhere = settings.dir is not None
+        identity = identity_of(run, settings)
+        _log_identity(run, settings, identity)
+        start = partial(_start, run, settings, identity)
         if settings.mode == "online":
             with self._guard("cannot go online, recording offline for `wandb sync`"):
                 self._run = start("online")
@@ -78,6 +113,9 @@ class WandbTracker(Tracker):
         if settings.mode != "disabled" and self._run is None:
             with self._guard("cannot record, going on without it"):
                 self._run = start("offline")
+        if self._run is not None:
+            with suppress(OSError):  # a full disk is reported where results are written
+                identity.save(run.folder)
         if run.past:
             self._log_past(run)
 
@@ -96,6 +134,9 @@ class WandbTracker(Tracker):
             self._run.summary.update(_flatten(summary or {}))
             if self._folder and summary is not None:
                 _save_artifacts(self._run, self._folder)
+            if self._run.offline and self._is_elsewhere:
+                place = shlex.quote(str(Path(self._run.dir).parent))
+                _LOGGER.info("Offline in W&B; to upload: wandb sync %s", place)
             self._run.finish(exit_code=int(summary is None))
 
     def _log_past(self, run: RunInfo) -> None:
@@ -127,28 +168,46 @@ class WandbTracker(Tracker):
             _LOGGER.warning("W&B: %s (%s)", consequence, reason)
 
 
-def _start(run: RunInfo, settings: Wandb, mode: Literal["online", "offline"]) -> "wandb.Run":
+def _log_identity(run: RunInfo, settings: Wandb, identity: WandbIdentity) -> None:
+    """Log which of command line, preset, environment and default won."""
+    if settings.mode != "disabled":
+        if line := identity.line():
+            _LOGGER.info("%s", printable(line))
+        if line := ignored_id(run, settings, run.origins.get("id", "config")):
+            _LOGGER.warning("%s", printable(line))
+    elif (origin := identity.origins["mode"]) in (DISABLED, VARIABLES["mode"]):
+        _LOGGER.info("W&B: mode=disabled (%s)", origin)
+
+
+def _own(**others: Any) -> "wandb.Settings":
+    """W&B's settings; a variable such as ``WANDB_SILENT`` replaces one of ``_OWN``."""
+    import wandb
+
+    own = {key: value for key, value in _OWN.items() if f"WANDB_{key.upper()}" not in os.environ}
+    return wandb.Settings(**own, **others)
+
+
+def _start(
+    run: RunInfo, settings: Wandb, identity: WandbIdentity, mode: Literal["online", "offline"]
+) -> "wandb.Run":
     """Start or resume a W&B run; an earlier W&B run of this process is finished first."""
     import wandb
 
-    wandb.setup(wandb.Settings(silent=True))  # otherwise the login prints messages
+    wandb.setup(_own())  # otherwise the login prints messages
+    known = identity.values
+    folder = settings.dir.expanduser() if settings.dir else run.folder
+    folder.mkdir(parents=True, exist_ok=True)
     started = wandb.init(
-        dir=run.folder,
+        dir=folder,
         mode=mode,
         id=run.run_id,
         resume="allow" if run.resumed and mode == "online" else None,
         config={**run.config, **columns(run), "choices": dict(run.choices)},
-        project=settings.project,
-        entity=settings.entity,
-        group=settings.group or run.sweep,
-        job_type=settings.job_type,
-        name=settings.name or run_name(run),
-        tags=[tag[:_TAG_LENGTH] for tag in settings.tags],
+        **{key: known[key] for key in ("project", "entity", "group", "job_type", "name", "notes")},
+        tags=[tag[:_TAG_LENGTH] for tag in known["tags"]],
         force=mode == "online",  # without a key, W&B then fails and does not go offline
         reinit="finish_previous",
-        settings=wandb.Settings(
-            console="off",
-            silent=True,
+        settings=_own(
             init_timeout=settings.init_timeout / 2,  # login and start share the time
             login_timeout=settings.init_timeout / 2,
             finish_timeout=settings.finish_timeout,
@@ -214,10 +273,12 @@ def save_report(
     import wandb
 
     try:
-        wandb.setup(wandb.Settings(silent=True))
+        wandb.setup(_own())
         with wandb.init(
             entity=entity,
             project=project,
+            id=secrets.token_hex(4),  # not WANDB_RUN_ID, which is a compared run's
+            name="report",
             job_type="report",
             dir=folder,
             mode=mode,

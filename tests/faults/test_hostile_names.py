@@ -148,7 +148,7 @@ def test_wandb_stays_on_from_round_0(
     assert [each.message for each in caplog.records if each.levelno == logging.WARNING] == [
         "figure broken: cannot be drawn, left out (ValueError: cannot be drawn)"
     ]
-    first, last = wandb_log.history(*wandb_log.run_files(tmp_path))
+    first, last = wandb_log.history(*wandb_log.run_files(tmp_path / "elsewhere"))  # WANDB_DIR
     for row in (first, last):
         assert {f"{name}/_type" for name in figures()} <= row.keys()
     assert last["global/accuracy"] == 0.5

@@ -12,11 +12,10 @@ from matplotlib.figure import Figure
 
 from fedexp.config.schema import Wandb
 from fedexp.errors import InputError
-from fedexp.runtime.plan import plan
 from fedexp.state.files import digest
 from fedexp.state.saved_models import save_weights
 from fedexp.tracking.figure_files import FigureFiles
-from fedexp.tracking.follow import Guarded
+from fedexp.tracking.follow import Guarded, check_trackers
 from fedexp.tracking.jsonl import JsonLines, read_metrics
 from fedexp.tracking.tracker import Record, RunInfo, Tracker, Trackers
 from fedexp.tracking.wandb import WandbTracker, save_report
@@ -38,7 +37,10 @@ def settings(**changes: Any) -> Wandb:
         "group": "sweep",
         "job_type": "fedavg",
         "name": None,
+        "notes": None,
         "tags": ["short", "x" * 70],
+        "id": None,
+        "dir": None,
         "artifact": False,
         "init_timeout": 5,
         "finish_timeout": 30,
@@ -57,16 +59,12 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("project", ["a/b", "a\\b", "a#b", "a?b", "a%b", "a:b", "", "x" * 129])
-def test_a_project_that_wandb_refuses_is_named_before_data(
-    project: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fedexp.data.digits.Digits.load", lambda *_: pytest.fail("data was loaded"))
+def test_a_project_that_wandb_refuses_is_named_before_data(project: str) -> None:
     if project:
         with pytest.raises(wandb.errors.UsageError):
             wandb.Settings(project=project)
-    config = compose(f"tracking.wandb.project='{project}'")
     with pytest.raises(InputError) as caught:
-        plan(config)
+        compose(f"tracking.wandb.project='{project}'")
     line = f"tracking.wandb.project={project}: should have 1 to 128 characters, without any of "
     assert str(caught.value) == line + r"/ \ # ? % :"
 
@@ -374,3 +372,59 @@ def test_long_records_are_read_back_across_blocks(tmp_path: Path) -> None:
     tracker.finish(SUMMARY)
     (path,) = wandb_log.run_files(tmp_path)
     assert wandb_log.config(path)["long"] == "x" * 100_000
+
+
+def test_the_record_has_what_the_variables_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("NAME", "wrong"), ("RUN_ID", "wrong"), ("TAGS", "wrong")):
+        monkeypatch.setenv(f"WANDB_{name}", value)  # the settings come before them
+    chosen = {"notes": "why", "name": "night", "tags": ["a"], "dir": tmp_path / "scratch"}
+    run = RunInfo(tmp_path / "run", run_id="abc123")
+    run.folder.mkdir()
+    WandbTracker(run, settings(**chosen)).finish(SUMMARY)
+    (path,) = wandb_log.run_files(tmp_path / "scratch")
+    (started,) = [each.run for each in wandb_log.records(path) if each.HasField("run")]
+    assert (started.run_id, started.display_name, started.notes) == ("abc123", "night", "why")
+    assert list(started.tags) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("WANDB_RESUME", "sometimes", "WANDB_RESUME=sometimes: W&B refuses it"),
+        ("WANDB_TAGS", "a,,b", "WANDB_TAGS=a,,b: W&B refuses it"),
+        ("WANDB_SILENT", "quite", "WANDB_SILENT=quite: W&B refuses it"),
+        ("WANDB_API_KEY", " secret", "WANDB_API_KEY: W&B refuses it"),
+    ],
+)
+def test_a_variable_that_wandb_refuses_is_named(
+    name: str, value: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_trackers(compose().tracking.trackers)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(InputError) as caught:
+        check_trackers(compose().tracking.trackers)
+    assert str(caught.value).startswith(line)
+    assert "secret" not in str(caught.value)
+    check_trackers(compose("tracking.wandb.mode=disabled").tracking.trackers)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"WANDB_DIR or tracking\.wandb\.dir=.*can be written"):
+        check_trackers(compose(f"tracking.wandb.dir={tmp_path}/file/w").tracking.trackers)
+
+
+def test_wandb_may_speak_if_its_variable_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[wandb.Settings] = []
+    init = wandb.init
+    monkeypatch.setattr(
+        wandb, "init", lambda **those: started.append(those["settings"]) or init(**those)
+    )
+    monkeypatch.setenv("WANDB_CONSOLE", "auto")
+    WandbTracker(RunInfo(tmp_path), settings()).finish(SUMMARY)
+    set_ = started[0].model_fields_set
+    assert ("silent" in set_, "console" in set_) == (True, False)
