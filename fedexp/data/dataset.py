@@ -14,6 +14,7 @@ from fedexp.compatibility.traits import Need
 from fedexp.core.description import Description
 from fedexp.core.token_rows import IGNORED
 from fedexp.data.image_decoding import SAME_SIZE, Fit
+from fedexp.data.origin import Origin
 from fedexp.data.preparations.images import Images
 from fedexp.data.preparations.numbers import Numbers
 from fedexp.data.preparations.preparation import Preparation
@@ -45,6 +46,7 @@ class Split:
             because windows of text overlap; 0 if samples share nothing.
         targets: [n, L] int64 class of each token of a sequence, ``IGNORED`` for tokens that are not
             scored. None if each sample has only its label.
+        origin: where the samples were read, for messages; None if the reader does not say.
     """
 
     inputs: Tensor
@@ -52,6 +54,7 @@ class Split:
     users: np.ndarray | None = None
     overlap: int = 0
     targets: Tensor | None = None
+    origin: Origin | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -60,7 +63,8 @@ class Split:
         """The samples at ``index``, in the order of ``index``; a slice copies nothing."""
         users = None if self.users is None else self.users[index]
         targets = None if self.targets is None else self.targets[index]
-        return Split(self.inputs[index], self.labels[index], users, self.overlap, targets)
+        origin = None if self.origin is None else self.origin.take(index)
+        return Split(self.inputs[index], self.labels[index], users, self.overlap, targets, origin)
 
     def cut(self, position: int) -> "tuple[Split, Split]":
         """Divide the split in two at ``position``; nothing is copied."""

@@ -23,6 +23,7 @@ from fedexp.data.hugging_face_targets import last_scored, of_tokens
 from fedexp.data.image_decoding import Fit, ImageSize
 from fedexp.data.image_statistics import Constants, normalisation
 from fedexp.data.named_columns import check_column
+from fedexp.data.origin import Origin
 from fedexp.data.preparations.numbers import Numbers
 from fedexp.data.preparations.preparation import Preparation
 from fedexp.data.preparations.tokens import Tokens, padded
@@ -134,10 +135,17 @@ class HuggingFace(Source):
                 targets=None
                 if self._token_targets is None
                 else torch.from_numpy(self._token_targets[number][rows]),
+                origin=self._origin(number).take(rows),
             )
             for values, (number, rows) in zip(parts, self._places, strict=True)
         )
         return Dataset(about, train, test, mean, std, self._fit, raw)
+
+    def _origin(self, number: int) -> Origin:
+        """Where all samples of a used split are."""
+        name, part = list(self._used_splits.items())[number]
+        place = f"data.target={self.target}: {self.name}, split {name}"
+        return Origin(place, np.arange(len(part)))
 
     def _preparation(self, train: np.ndarray) -> Preparation | None:
         """The rule for tokens or standardised numbers; None for images, arrays, other numbers."""

@@ -1,7 +1,7 @@
 """Images in class folders, decoded once into one uint8 tensor."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -10,10 +10,12 @@ import numpy as np
 import torch
 
 from fedexp.core.description import Description
+from fedexp.data.consistency import Labelled, refuse
 from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
 from fedexp.data.image_decoding import Fit, ImageSize, decoded, opened
 from fedexp.data.image_statistics import normalisation
 from fedexp.data.image_tree import ImageTree, find_images
+from fedexp.data.origin import Origin
 from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, check_users, divide
 from fedexp.errors import InputError
 
@@ -63,6 +65,7 @@ class ImageFolder(Source):
         if self.split == "users" and self.user_pattern is None:
             raise InputError("data.split=users: needs data.user_pattern, which finds the users")
         self.root = self.root.expanduser()
+        self._has_test = False  # known when the folders are read
         self._pattern = None if self.user_pattern is None else _compile(self.user_pattern)
 
     def describe(self) -> Description:
@@ -81,20 +84,42 @@ class ImageFolder(Source):
         fit = Fit("same" if self.image_size is None else "stretch")
         images = decoded(self.root, tree.paths, description.input_shape, fit, cache)
         parts = Split(torch.from_numpy(images), torch.from_numpy(tree.labels), users)
+        train, test = (
+            replace(part, origin=each.origin)
+            for part, each in zip(parts.cut(tree.num_train), self._labelled(tree), strict=True)
+        )
         constants = normalisation(images[: tree.num_train], self.mean, self.std)
-        return Dataset(description, *parts.cut(tree.num_train), *constants, fit)
+        return Dataset(description, train, test, *constants, fit)
 
     @cached_property
     def _tree(self) -> ImageTree:
         """The paths and labels of the images, with a drawn split if there is no test/."""
         tree = find_images(self.root)
         if tree.num_train < len(tree.paths):
+            self._has_test = True
+            refuse(tree.classes, *self._labelled(tree))  # before images are decoded
             return tree
         users = self._users(tree.paths) if self.split == "users" else None
         parts = divide(tree.labels, users, self.split, self.test_fraction, self.split_seed)
         order = np.concatenate(parts)
         paths = [tree.paths[i] for i in order]
         return ImageTree(tree.classes, paths, tree.labels[order], num_train=len(parts[0]))
+
+    def _labelled(self, tree: ImageTree) -> tuple[Labelled, Labelled]:
+        """The labels of both splits, with the place of each image."""
+        paths, cut = np.array(tree.paths, dtype=object), tree.num_train
+        places = [self.root / name if self._has_test else self.root for name in ("train", "test")]
+        train, test = (
+            Labelled(name, labels, Origin(str(place), _below(self.root, place, own)))
+            for name, labels, place, own in zip(
+                ("training", "test"),
+                np.split(tree.labels, [cut]),
+                places,
+                np.split(paths, [cut]),
+                strict=True,
+            )
+        )
+        return train, test
 
     @cached_property
     def _image_shape(self) -> tuple[int, int]:
@@ -113,6 +138,12 @@ class ImageFolder(Source):
             if match is None or match[1] is None:
                 raise InputError(f"data.user_pattern={self.user_pattern}: finds no user in {path}")
         return np.array([match[1] for match in matches if match])
+
+
+def _below(root: Path, place: Path, paths: np.ndarray) -> np.ndarray:
+    """Paths relative to ``root`` as paths relative to ``place``, which is ``root`` or below it."""
+    above = "" if place == root else f"{place.name}/"
+    return np.array([path.removeprefix(above) for path in paths], dtype=object)
 
 
 def _compile(pattern: str) -> re.Pattern[str]:

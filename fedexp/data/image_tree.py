@@ -41,14 +41,17 @@ def find_images(root: Path) -> ImageTree:
             raise InputError(f"data.root={root}: there is no such folder")
         has_train, has_test = ((root / name).is_dir() for name in ("train", "test"))
         base = root / "train" if has_train else root
+        has_both = has_train and has_test
         classes = _class_names(base)
         if len(classes) < 2:
             raise InputError(
                 f"data.root={root}: {base} must hold a folder for each class, at least two; "
                 f"it holds {', '.join(classes) or 'none'}"
             )
+        if has_both:  # a class of the test images alone is refused by ``consistency``
+            classes = tuple(sorted({*classes, *_class_names(root / "test")}))
         paths, labels = _scan(root, base, classes)
-        if not (has_train and has_test):
+        if not has_both:
             return ImageTree(classes, paths, np.array(labels, dtype=np.int64), len(paths))
         test_paths, test_labels = _scan(root, root / "test", classes)
     if not test_paths:
@@ -81,8 +84,6 @@ def _class_names(folder: Path) -> tuple[str, ...]:
 
 def _scan(root: Path, base: Path, classes: tuple[str, ...]) -> tuple[list[str], list[int]]:
     """Paths, relative to ``root``, and labels of all images in the class folders of ``base``."""
-    if unknown := sorted(set(_class_names(base)) - set(classes)):
-        raise InputError(f"{base}: has classes that are not in train/: {', '.join(unknown)}")
     paths: list[str] = []
     labels: list[int] = []
     for name in _class_names(base):

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from fedexp.config.schema import Config
+from fedexp.data import consistency
 from fedexp.data.cache import remove_leftovers
 from fedexp.data.configured_partition import partition_indices
 from fedexp.data.dataset import Dataset, Describer, Source
@@ -47,7 +48,9 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
     if isinstance(source, DrawnSource):
         return DrawnData(source, config.clients.count, config.seed, device)
     assert isinstance(source, Source)
-    dataset = _subset(source.load(cache), config)
+    dataset = source.load(cache)
+    consistency.check(dataset)
+    dataset = _subset(dataset, config)
     clients = _partition(dataset, config)
     dataset, tests = _test_splits(dataset, clients, config)
     shift = config.partition.shift

@@ -14,6 +14,7 @@ from fedexp.data.classes import Classes, encode_classes, encode_users
 from fedexp.data.dataset import Dataset, Source, Split
 from fedexp.data.features import encode, fit_rows
 from fedexp.data.named_columns import check_column
+from fedexp.data.origin import Origin
 from fedexp.data.preparations.rows import Missing, Rows
 from fedexp.data.table_file import check_cells, read_table
 from fedexp.data.train_test import (
@@ -88,8 +89,9 @@ class Tabular(Source):
                 encode(self._rows, self._inputs(table)),
                 torch.from_numpy(labels),
                 self._users(table),
+                origin=Origin(f"data.target={self.target}: {file}", table.index.to_numpy()),
             )
-            for table, labels in zip(self._tables, self._targets[1], strict=True)
+            for table, labels, file in zip(self._tables, self._targets[1], self._files, strict=True)
         )
         return Dataset(self.describe(), train, test, raw=self._rows)
 
@@ -110,6 +112,11 @@ class Tabular(Source):
             check_users(self.split, list(own), list(others), f"{self.path} and {self.test_path}")
         return table, tests[table.columns]
 
+    @property
+    def _files(self) -> tuple[Path, Path]:
+        """The file of the training rows and that of the test rows."""
+        return self.path, self.test_path or self.path
+
     @cached_property
     def _targets(self) -> Classes:
         """The class names, and the labels of both splits."""
@@ -121,9 +128,9 @@ class Tabular(Source):
 
     def _encode(self, tables: Sequence[pd.DataFrame]) -> Classes:
         key = f"data.target={self.target}"
-        files = [self.path, self.test_path or self.path][: len(tables)]
         found = encode_classes(
-            [f"{key}: {file}" for file in files], [table[self.target] for table in tables]
+            [f"{key}: {file}" for file in self._files[: len(tables)]],
+            [table[self.target] for table in tables],
         )
         classes, rows = len(found[0]), sum(map(len, tables))
         if not self.many_classes and classes > _FEW and classes * 5 >= rows:

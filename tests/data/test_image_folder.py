@@ -364,7 +364,7 @@ def enlarge(root: Path) -> None:
             {},
             r"^data\.root=.*test/dog is a class folder without images \(\.jpg",
         ),
-        (add_test_class, {}, r"/test: has classes that are not in train/: fish$"),
+        (add_test_class, {}, r"/test/fish/.*: the class 'fish' is not in the train"),
         (truncate, {}, r"train/dog/ann_3\.PNG: cannot be read as an image \(.+\)$"),
         (replace_by_text, {}, r"test/cat/cid_5\.png: cannot be read as an image \(.+\)$"),
         (replace_first_by_text, {}, r"train/cat/ann_1\.png: cannot be read as an image \(.+\)$"),

@@ -190,7 +190,7 @@ REFUSED = {
         extra("train/fox/a.gif"), "train/fox is a class folder without images"
     ),
     "a class that is only tested": Odd(
-        extra("test/fox/a.png"), "test: has classes that are not in train/: fox"
+        extra("test/fox/a.png"), "test/fox/a.png: the class 'fox' is not in the train"
     ),
     "no test images": Odd(
         changed(lambda root: [without_test(root), (root / "test").mkdir()]), "holds no class folder"
