@@ -48,7 +48,8 @@ class WandbIdentity:
 
     def _shown(self) -> Iterator[tuple[str, Any]]:
         for key, value in self.values.items():
-            if key in ("mode", "project", "name") or self.origins[key] not in _MADE:
+            is_chosen = self.origins[key] not in _MADE and value not in (None, [])
+            if key in ("mode", "project", "name") or is_chosen:
                 yield key, value
 
     def _won(self, key: str) -> str:
