@@ -28,8 +28,7 @@ METHODS = [
     ["sampler=clustered"],
     ["sampler=divfl"],
     ["sampler=power_of_choice"],
-    ["aggregator=krum"],
-    ["aggregator=trimmed_mean"],
+    ["aggregator=centered_clipping"],
     ["engine=vectorized"],
 ]
 

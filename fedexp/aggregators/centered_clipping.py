@@ -22,6 +22,9 @@ class CenteredClipping(GlobalStep):
     The paper clips the clients' momenta. Here the clients' steps are clipped instead: a client that
     does not take part in every round has no up-to-date momentum.
 
+    Metric: ``aggregator/clipped``, the share of the clients whose s_k - v was clipped at least once
+    in the round. If it is 0, the rule was the mean.
+
     Args:
         radius: tau, the largest norm of s_k - v after clipping. The released experiments have 100,
             but for momenta of gradients. A step contains the learning rate and several gradients,
@@ -35,6 +38,7 @@ class CenteredClipping(GlobalStep):
         super().__init__()
         self.radius, self.iterations = radius, iterations
         self._center: Tensors = {}
+        self._clipped = 0.0
 
     def global_step(self, steps: Tensors) -> Tensors:
         """Start from the last global step v, move it ``iterations`` times, and return the result.
@@ -45,14 +49,21 @@ class CenteredClipping(GlobalStep):
             n: self._center[n].to(x) if n in self._center else torch.zeros_like(x[0])
             for n, x in steps.items()
         }
+        clipped_once = torch.zeros(len(next(iter(steps.values()))), dtype=torch.bool)
         for _ in range(self.iterations):
             factors = (self.radius / distances(steps, center).clamp(min=1e-12)).clamp(max=1)
+            clipped_once |= factors < 1
             for name, x in steps.items():
                 clipped = torch.einsum("k,k...->k...", factors.to(x), x - center[name])
                 center[name] = center[name] + clipped.mean(dim=0)
+        self._clipped = clipped_once.double().mean().item()
         if all(value.isfinite().all() for value in center.values()):
             self._center = center  # otherwise the server refuses the weights, and v must not change
         return center
+
+    def metrics(self) -> dict[str, float]:
+        """The share of the clients whose difference from v was clipped."""
+        return {"aggregator/clipped": self._clipped}
 
     def server_state(self) -> dict[str, Any]:
         """The global step v, from which the next round starts."""

@@ -7,11 +7,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedexp.aggregators.gathered import Gathered, middle_by_size, rounded_down
+from fedexp.aggregators.gathered import middle_by_size
+from fedexp.aggregators.robust import Robust
+from fedexp.aggregators.tolerance import Tolerance
 from fedexp.core.messages import PartUpdate, Tensors
 
 
-class Coordinatewise(Gathered):
+class Coordinatewise(Robust):
     """Each coordinate of the next weights is a statistic of the K clients' values.
 
     All clients have the same weight; a client that was drawn twice counts twice. Integer buffers
@@ -38,7 +40,13 @@ class Coordinatewise(Gathered):
 
 
 class Median(Coordinatewise):
-    """The coordinate-wise median (Yin et al., Def. 1); for an even K the mean of the middle two."""
+    """The coordinate-wise median (Yin et al., Def. 1); for an even K the mean of the middle two.
+
+    The median of one or two values is their mean, so the rule needs three updates.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Tolerance("aggregator=median", 2, 1))
 
     def statistic(self, values: Tensor) -> Tensor:
         """The median of sorted ``values``."""
@@ -50,17 +58,17 @@ class TrimmedMean(Coordinatewise):
     """The coordinate-wise trimmed mean (Yin et al., Definition 2).
 
     Args:
-        trim: beta, the share of values to leave out at each end. The number of values to leave out
-            is rounded down. beta must be at least the share of Byzantine clients in the cohort.
+        trim: beta, at least the share of Byzantine clients among the planned updates of a round. f,
+            the number of values to leave out at each end, is this number of updates, rounded down
+            (``Tolerance``).
     """
 
-    def __init__(self, trim: Annotated[float, Field(ge=0, lt=0.5)]) -> None:
-        super().__init__()
-        self.trim = trim
+    def __init__(self, trim: Annotated[float, Field(gt=0, lt=0.5)]) -> None:
+        super().__init__(Tolerance(f"aggregator.trim={trim:g}", 2, 1, trim))
 
     def statistic(self, values: Tensor) -> Tensor:
-        """The mean of sorted ``values`` without the smallest and the largest ones."""
-        out = rounded_down(self.trim, len(values))
+        """The mean of sorted ``values`` without the f smallest and the f largest ones."""
+        out = self.tolerance.among(len(values))
         kept = values[out : len(values) - out]
         return kept.mean(dim=0, dtype=torch.float64).to(values.dtype)
 

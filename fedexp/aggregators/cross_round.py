@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -108,6 +109,12 @@ class CrossRound(Gathered):
         weighting: a client's weight in the warm-up; see ``Average``.
     """
 
+    unread_if = MappingProxyType(
+        {
+            "weighting": {"warmup": (0,)},
+        }
+    )
+
     def __init__(
         self,
         memory: PositiveInt,
@@ -128,8 +135,7 @@ class CrossRound(Gathered):
         self._seed = setting.seed
         self._parameters = setting.shared & setting.parameter_shapes.keys()
         self.store = self._models = setting.make_store("aggregator")
-        cohort = min(setting.clients_per_round, int((setting.client_sizes > 0).sum()))
-        self._check_batches(cohort, min(self.memory, setting.rounds))
+        self._check_batches(setting.most_updates, min(self.memory, setting.rounds))
         if self.warmup >= setting.rounds:
             LOGGER.warning(
                 "aggregator.warmup=%d: all %d rounds are warm-up, as in FedAvg; use fewer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -43,6 +44,12 @@ class FisherWeighted(Average):
             code leaves out an incomplete last batch; here all batches count.
         batch_size: samples in a batch, if ``gradients`` is ``batch``.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "batch_size": {"gradients": ("sample",)},
+        }
+    )
 
     takes_tokens = False
     traits = frozenset({NOT_THE_MEAN})

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedexp.aggregators.global_step import GlobalStep
 from fedexp.compatibility.traits import UNTRAINED_CLASSIFIER, Need
+from fedexp.compatibility.unread import given
 from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Setting
 from fedexp.core.randomness import torch_generator
@@ -49,6 +50,12 @@ class FLTrust(GlobalStep):
         grad_clip: largest gradient norm of a step, or None for no clipping.
         lr: alpha, the global learning rate.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "epochs": {"steps": given},
+        }
+    )
 
     takes_tokens = False
     needs = MappingProxyType(

@@ -4,17 +4,20 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 
 from fedexp.aggregators.global_step import GlobalStep, distances
+from fedexp.aggregators.robust import Robust
+from fedexp.aggregators.tolerance import Tolerance
 from fedexp.core.messages import Tensors
 
 
-class GeometricMedian(GlobalStep):
+class GeometricMedian(Robust, GlobalStep):
     """The geometric median, by smoothed Weiszfeld (Pillutla et al., IEEE TSP 2022, Algorithm 2).
 
     The Weiszfeld algorithm starts from the mean of the clients' weights. It moves towards the
     geometric median, the point with the smallest mean distance to the clients' weights. The paper
     weights clients by samples, but a Byzantine client could report too many samples. So all clients
     have the same weight here. The released code also stops early if an iteration decreases the mean
-    distance by less than a millionth; here the number of iterations is fixed.
+    distance by less than a millionth; here the number of iterations is fixed. Two points have the
+    same distance from their mean, so the rule needs three updates.
 
     Args:
         iterations: the number of iterations of the algorithm in each round.
@@ -22,7 +25,7 @@ class GeometricMedian(GlobalStep):
     """
 
     def __init__(self, iterations: PositiveInt, smoothing: PositiveFloat) -> None:
-        super().__init__()
+        super().__init__(Tolerance("aggregator=geometric_median", 2, 1))
         self.iterations, self.smoothing = iterations, smoothing
 
     def global_step(self, steps: Tensors) -> Tensors:

@@ -21,6 +21,8 @@ class Declaration:
         forbids: trait -> the error that is raised if another component has the trait. ``{other}``
             in the error stands for the key of the first such component.
         discourages: trait -> the warning that is logged if another component has the trait.
+        unread: key that has no effect in this run -> why, such as "with faults.straggle=0".
+        reads: keys that this component reads although another component does not use them.
     """
 
     key: str
@@ -28,11 +30,13 @@ class Declaration:
     needs: Mapping[str, str] = field(default_factory=dict)
     forbids: Mapping[str, str] = field(default_factory=dict)
     discourages: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
+    reads: frozenset[str] = frozenset()
 
 
 def declared(key: str, component: object) -> Declaration:
     """Read a component's declaration from its attributes ``traits``, ``needs``, and so on."""
-    names = ("traits", "needs", "forbids", "discourages")
+    names = ("traits", "needs", "forbids", "discourages", "unread", "reads")
     return Declaration(key, **{n: getattr(component, n) for n in names if hasattr(component, n)})
 
 

@@ -44,6 +44,14 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def selected(config: Mapping[str, Any], key: str) -> Any:
+    """The value of a key such as ``local.epochs`` in a nested config; None if it is absent."""
+    found: Any = config
+    for name in key.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Each changed key for which ``may_change`` is false, with its old value: ``key=value``."""
     before, now = flatten(old), flatten(new)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from fedexp.compatibility.unread import UnreadWith
 from fedexp.core.messages import Message, Update
 from fedexp.core.part import Setting
 from fedexp.engines.base import Engine
@@ -27,12 +28,14 @@ class Coordination:
         traits: see ``fedexp.compatibility``.
         needs: trait -> the error if no other component has it.
         forbids: trait -> the error if another component has it.
+        unread_if: argument -> when nothing reads it; see ``fedexp.compatibility.unread``.
         system: the simulated devices and the clock, after ``setup``.
     """
 
     traits: frozenset[str] = frozenset()
     needs: Mapping[str, str] = MappingProxyType({})
     forbids: Mapping[str, str] = MappingProxyType({})
+    unread_if: Mapping[str, UnreadWith] = MappingProxyType({})
     system: System
 
     def check(self, clients_per_round: int, system: System) -> None:
@@ -40,6 +43,10 @@ class Coordination:
 
         The check runs before ``setup`` and needs no data.
         """
+
+    def updates_per_step(self, clients_per_round: int) -> int:
+        """The number of updates that a server step waits for; by default those of a cohort."""
+        return clients_per_round
 
     def setup(self, setting: Setting, system: System) -> None:
         """Prepare for the run; called once, before the first round."""

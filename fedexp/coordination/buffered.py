@@ -81,6 +81,14 @@ class Buffered(Coordination):
             (FedBuff), or the ``current`` ones, w^t (FedAsync).
     """
 
+    unread_if = MappingProxyType(
+        {
+            "exponent": {"staleness": ("hinge", "constant")},
+            "grace": {"staleness": ("polynomial", "constant")},
+            "slope": {"staleness": ("polynomial", "constant")},
+        }
+    )
+
     needs = MappingProxyType(
         {
             SIMULATED_TIME: "coordination=buffered: needs simulated time, to know which update "
@@ -129,6 +137,10 @@ class Buffered(Coordination):
                 f"coordination.buffer={self.buffer}: must be at most clients.per_round="
                 f"{clients_per_round}, the number of clients in flight"
             )
+
+    def updates_per_step(self, clients_per_round: int) -> int:
+        """M, the size of the buffer."""
+        return self.buffer
 
     def setup(self, setting: Setting, system: System) -> None:
         """Store how many clients are in flight together, and which weights are parameters."""

@@ -21,6 +21,7 @@ import numpy as np
 from torch import Size, Tensor, nn
 from torch.optim import Optimizer
 
+from fedexp.compatibility.unread import UnreadWith
 from fedexp.core.client_protocol import Batch, Client, Functional
 from fedexp.core.description import Description
 from fedexp.core.forward import Forward
@@ -85,6 +86,7 @@ class Setting:
             the counts. None: the clients cannot be asked.
         noise_seed: seed of the noise that protects privacy; None: ``seed``. A deployment draws it
             from the operating system, because the clients know ``seed``.
+        updates_per_step: the number of updates that a server step waits for; None: K.
     """
 
     seed: int
@@ -109,11 +111,18 @@ class Setting:
     turn_seconds: Callable[[np.ndarray], np.ndarray] | None = None
     count_all: Callable[[], Tensor] | None = None
     noise_seed: int | None = None
+    updates_per_step: int | None = None
 
     @property
     def client_sizes(self) -> Tensor:
         """The number of training samples of each of the N clients, [N]."""
         return self.all_class_counts("").sum(dim=1) if self.sizes is None else self.sizes
+
+    @property
+    def most_updates(self) -> int:
+        """The largest possible number of updates in a server step."""
+        planned = self.updates_per_step or self.clients_per_round
+        return min(planned, int((self.client_sizes > 0).sum()))
 
     def classes_of(self, clients: Tensor) -> Tensor:
         """Class counts [n, C] of these clients [n]; counted now if necessary."""
@@ -175,6 +184,9 @@ class Part:
         needs: trait -> the error message if no other component has the trait.
         forbids: trait -> the error message if another component has the trait.
         discourages: trait -> the warning if another component has the trait.
+        unread_if: argument -> when nothing reads it; see ``fedexp.compatibility.unread``.
+        unread: key of another component that this part makes useless -> why.
+        reads: keys of other components that the part uses.
         store: name -> tensors of the server half that never change after they are stored; None if
             there are none. Large data of many rounds belong here: all checkpoints share one file
             for each name, whereas every checkpoint has its own ``server_state``. A name must be
@@ -188,6 +200,9 @@ class Part:
     needs: Mapping[str, str] = MappingProxyType({})
     forbids: Mapping[str, str] = MappingProxyType({})
     discourages: Mapping[str, str] = MappingProxyType({})
+    unread_if: Mapping[str, UnreadWith] = MappingProxyType({})
+    unread: Mapping[str, str] = MappingProxyType({})
+    reads: frozenset[str] = frozenset()
     store: TensorStore | None = None
 
     def setup(self, setting: Setting) -> None:

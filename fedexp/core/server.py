@@ -40,7 +40,7 @@ class Server:
             if type(part).message_to is not Part.message_to
         }
         self._digests = _Digests()
-        self._merged = 0
+        self._reporting: list[Part] = []
         self.refused = False
         self.idle_rounds = 0
 
@@ -91,10 +91,11 @@ class Server:
     def step(self, accepts: Callable[[Tensors], bool] = lambda weights: True) -> int:
         """Compute the next global weights and call the parts' ``aggregate`` and ``correct``.
 
-        If there is no update, nothing changes: the round is skipped. If ``accepts`` refuses the
-        aggregator's result, the weights stay, and ``aggregate`` and ``correct`` are not called. If
-        ``accepts`` refuses the result of ``correct``, the weights stay, but the parts have changed.
-        In both cases the clients' memories keep their changes.
+        If there is no update, or the aggregator refuses to merge the updates, nothing changes: the
+        round is skipped. If ``accepts`` refuses the aggregator's result, the weights stay, and
+        ``aggregate`` and ``correct`` are not called. If ``accepts`` refuses the result of
+        ``correct``, the weights stay, but the parts have changed. In all cases the clients'
+        memories keep their changes.
 
         Args:
             accepts: weights -> whether they may become the global weights.
@@ -104,18 +105,20 @@ class Server:
         """
         digests, self._digests = self._digests, _Digests()
         count = len(digests.updates)
-        merged = self._next_weights(digests, accepts) if count else None
-        self.refused = bool(count) and merged is None
-        self._merged = 0 if merged is None else count
-        self.idle_rounds = self.idle_rounds + 1 if merged is None else 0
-        self.weights = self.weights if merged is None else merged
+        merged = self.aggregator.merge(self.weights) if count else self.weights
+        is_merged = merged is not self.weights
+        following = self._corrected(merged, digests, accepts) if is_merged else None
+        self.refused = is_merged and following is None
+        self.idle_rounds = self.idle_rounds + 1 if following is None else 0
+        self._reporting = self._reporting_parts(following is not None, count > 0 and not is_merged)
+        self.weights = self.weights if following is None else following
         return count
 
-    def _next_weights(
-        self, digests: "_Digests", accepts: Callable[[Tensors], bool]
+    def _corrected(
+        self, merged: Tensors, digests: "_Digests", accepts: Callable[[Tensors], bool]
     ) -> Tensors | None:
-        """Merge the updates and correct the result; None if ``accepts`` refuses the weights."""
-        merged = corrected = self.aggregator.merge(self.weights)
+        """Let the parts correct the merged weights; None if ``accepts`` refuses the weights."""
+        corrected = merged
         if not accepts(merged):
             return None
         for name, part in self.parts.items():
@@ -124,11 +127,21 @@ class Server:
             corrected = part.correct(self.weights, corrected, sums, len(digests.updates))
         return corrected if corrected is merged or accepts(corrected) else None
 
+    def _reporting_parts(self, stepped: bool, declined: bool) -> list[Part]:
+        """The parts with metrics of the last round.
+
+        Args:
+            stepped: whether the server took its step; then all parts have metrics.
+            declined: whether the aggregator refused to merge; then it alone has metrics.
+        """
+        return list(self.parts.values()) if stepped else [self.aggregator] if declined else []
+
     def metrics(self) -> dict[str, float]:
-        """The parts' metrics of the last round; empty if it was skipped or its weights refused."""
-        if not self._merged:
-            return {}
-        return {name: v for part in self.parts.values() for name, v in part.metrics().items()}
+        """The parts' metrics of the last round; empty if it was skipped or its weights refused.
+
+        If the aggregator refused to merge the updates, only its metrics.
+        """
+        return {name: value for part in self._reporting for name, value in part.metrics().items()}
 
     def state_dict(self) -> dict[str, Any]:
         """The global weights and the parts' server state, for a checkpoint."""

@@ -311,6 +311,7 @@ class Aggregator(Part):
     def merge(self, current: Tensors) -> Tensors:
         """Return the next global weights and forget the updates.
 
-        If there is no update, return ``current``, the current global weights.
+        If there is no update, or if the rule refuses to merge the updates, return ``current``
+        itself, the current global weights. The server then skips the step.
         """
         raise NotImplementedError

@@ -4,6 +4,7 @@ import csv
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -59,6 +60,13 @@ class FedISIC(Source):
         InputError: the constructor raises it if an argument is invalid, ``describe`` if a file is
             missing or the list of images is unreadable, ``load`` if an image is damaged.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "test_fraction": {"split": ("within",)},
+            "split_seed": {"split": ("within",)},
+        }
+    )
 
     root: Path
     short_side: ImageSize

@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedexp.compatibility.unread import given
 from fedexp.core.description import Description
 from fedexp.data import hugging_face_inputs as inputs
 from fedexp.data.cache import Images, cached_images, fingerprint
@@ -85,6 +87,13 @@ class HuggingFace(Source):
             library, the dataset, a split or a column is missing or unusable, ``load`` if an image
             is damaged or has another size.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "test_fraction": {"test": given},
+            "split_seed": {"test": given},
+        }
+    )
 
     name: str
     config: str | None

@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -205,6 +206,12 @@ class Shakespeare(Leaf):
         split: see ``Leaf``.
         split_seed: seed of the draw of users; ``within`` draws nothing.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "split_seed": {"split": ("within",)},
+        }
+    )
 
     name = "shakespeare"
     about = ALPHABET.describe("shakespeare", LENGTH)

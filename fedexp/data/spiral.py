@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import numpy as np
@@ -45,6 +46,12 @@ class Spiral(Source):
         test_points: test points of each arm; their noise is drawn separately.
         seed: seed of the points; independent of the run's seed.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "thinning": {"imbalanced": (False,)},
+        }
+    )
 
     noise: Annotated[float, Field(ge=0, le=1e6)]
     noise_law: Literal["normal", "uniform"]

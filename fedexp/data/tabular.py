@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 import torch
 
+from fedexp.compatibility.unread import given
 from fedexp.core.description import Description
 from fedexp.data.classes import Classes, encode_classes, encode_users
 from fedexp.data.dataset import Dataset, Source, Split
@@ -60,6 +62,13 @@ class Tabular(Source):
         InputError: the constructor raises it if an argument is invalid, ``describe`` if a file or a
             column is missing or unusable, ``load`` if a cell cannot be encoded.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "test_fraction": {"test_path": given},
+            "split_seed": {"test_path": given},
+        }
+    )
 
     path: Path
     target: str

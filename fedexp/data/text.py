@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -53,6 +54,12 @@ class Text(Source):
     Raises:
         InputError: the file cannot be read or has too little text.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "split_seed": {"split": ("within",)},
+        }
+    )
 
     path: Path
     sequence_length: SequenceLength

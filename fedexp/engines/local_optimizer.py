@@ -59,6 +59,8 @@ class LocalOptimizer:
 
     Attributes:
         traits: says whether the optimizer is elementwise, see ``is_elementwise``.
+        is_constant: whether the schedule leaves the learning rate as it is in all rounds.
+        has_state: whether the optimizer keeps tensors from step to step, such as a momentum.
 
     Raises:
         InputError: an unknown key, a value out of range, or an unsuitable class.
@@ -68,6 +70,8 @@ class LocalOptimizer:
         self._make = _optimizer_factory(optimizer)
         self._round_decay = round_decay
         self._rates = _learning_rates(self._make, schedule, rounds)
+        self.is_constant = set(self._rates) == {float(optimizer["lr"])}
+        self.has_state = _has_state(self._make)
         self.traits = frozenset({ELEMENTWISE} if is_elementwise(self) else ())
 
     def __call__(self, parameters: Iterable[nn.Parameter], round: int) -> Optimizer:
@@ -111,6 +115,15 @@ def _optimizer_factory(node: Node) -> partial[Optimizer]:
     except _REFUSALS as error:
         raise InputError(f"optimizer: {_first_line(error)}") from error
     return make
+
+
+def _has_state(make: Callable[..., Optimizer]) -> bool:
+    """Whether an optimizer of ``make`` keeps tensors for a parameter after a step."""
+    parameter = nn.Parameter(torch.zeros(1, 1))
+    parameter.grad = torch.ones(1, 1)
+    optimizer = make([parameter])
+    optimizer.step()
+    return any(value is not None for value in optimizer.state[parameter].values())
 
 
 def _learning_rates(

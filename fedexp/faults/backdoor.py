@@ -40,7 +40,7 @@ class Backdoor:
         train = data.population.train
         if self._train is not train:
             self._train, self._pixel = train, self.trigger.pixel(train)
-        count = round(self.share * data.num_samples)
+        count = self.poisoned_images(data.num_samples)
         generator = numpy_generator(seed, "backdoor", data.client)
         drawn = generator.choice(data.num_samples, count, replace=False)
         places = data.train_index[torch.from_numpy(drawn).to(data.train_index.device)]
@@ -49,6 +49,10 @@ class Backdoor:
         labels = population.train.labels[data.train_index]
         counts = labels.bincount(minlength=len(data.class_counts))
         return replace(data, class_counts=counts, population=population)
+
+    def poisoned_images(self, images: int) -> int:
+        """How many of this number of images are poisoned."""
+        return round(self.share * images)
 
 
 class _Poisoned(Samples):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from fedexp.compatibility.unread import UnreadWith
 from fedexp.core.messages import Message, Update
 from fedexp.core.part import Setting
 from fedexp.data.federated import ClientData
@@ -19,11 +20,13 @@ class Faults:
         needs: for each trait that the data must have, the error if the data lack it; see
             ``fedexp.compatibility``.
         forbids: for each forbidden trait, the error if another component has it.
+        unread_if: argument -> when nothing reads it; see ``fedexp.compatibility.unread``.
     """
 
     traits: frozenset[str] = frozenset()
     needs: Mapping[str, str] = MappingProxyType({})
     forbids: Mapping[str, str] = MappingProxyType({})
+    unread_if: Mapping[str, UnreadWith] = MappingProxyType({})
 
     def setup(self, setting: Setting) -> None:
         """Called once, before the first round."""

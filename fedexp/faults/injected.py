@@ -1,21 +1,25 @@
 """Injected faults, drawn from the seed."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field, PositiveFloat
 
 from fedexp.compatibility.traits import SEVERAL_PROCESSES, TAKES_MORE, Need
+from fedexp.compatibility.unread import UnreadWith
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.federated import ClientData
+from fedexp.errors import InputError
 from fedexp.faults.backdoor import Backdoor
 from fedexp.faults.base import Faults
-from fedexp.faults.collusion import Direction, Knowledge, collude, joint_step
+from fedexp.faults.collusion import Direction, Knowledge, collude, joint_step, most_deviations
 from fedexp.faults.trigger import Trigger
 from fedexp.faults.views import LabelFlip, Straggler
 
@@ -33,6 +37,15 @@ _NEEDS = {
     "label_flip": (Need.CLASS_LABELS,),
     "backdoor": (Need.CLASS_LABELS, Need.IMAGES, Need.ALL_CLIENTS),
 }
+_NO_ATTACKERS = {"byzantine": (0,)}
+
+
+def _only_in(*attacks: str) -> UnreadWith:
+    """The condition of an argument that only these attacks read."""
+    return {
+        **_NO_ATTACKERS,
+        "attack": tuple(each for each in get_args(Attack) if each not in attacks),
+    }
 
 
 class Injected(Faults):
@@ -62,7 +75,8 @@ class Injected(Faults):
         work: the share of the steps in each epoch, or of ``local.steps``, that a straggler takes.
             The number of steps is rounded down, but is at least one.
         nan: probability that a client's whole update becomes NaN.
-        byzantine: the share of Byzantine clients among the clients with data.
+        byzantine: the share of Byzantine clients among the clients with data. Their number is
+            rounded; a share above 0 that is rounded to 0 is an error.
         attack: the attack of the Byzantine clients. w^t are the weights that client k received, and
             w_k are its trained weights. ``sign_flip`` sends w^t - factor (w_k - w^t). ``scale``
             sends w^t + factor (w_k - w^t). ``label_flip`` trains on labels C - 1 - y instead of y.
@@ -74,11 +88,25 @@ class Injected(Faults):
         knows: the updates that colluding clients know before they send theirs. With ``honest`` they
             know the honest updates of the cohort. With ``own`` they know the colluding clients'
             updates before the attack.
-        deviations: z of ``little_is_enough``. If None, ``most_deviations`` computes z.
+        deviations: z of ``little_is_enough``. If None, ``most_deviations`` computes z in every
+            round; with few attackers it is 0, and the attackers send the mean of the known steps.
         direction: the direction p of ``min_max``.
         poisoned: the share of a Byzantine client's images that ``backdoor`` poisons.
         trigger: the trigger of ``backdoor``.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "work": {"straggle": (0,)},
+            "attack": _NO_ATTACKERS,
+            "factor": _only_in("sign_flip", "scale", "backdoor", "inner_product"),
+            "knows": _only_in("little_is_enough", "inner_product", "min_max"),
+            "deviations": _only_in("little_is_enough"),
+            "direction": _only_in("min_max"),
+            "poisoned": _only_in("backdoor"),
+            "trigger": _only_in("backdoor"),
+        }
+    )
 
     def __init__(
         self,
@@ -90,7 +118,7 @@ class Injected(Faults):
         attack: Attack,
         factor: PositiveFloat,
         knows: Knowledge,
-        deviations: NonNegativeFloat | None,
+        deviations: PositiveFloat | None,
         direction: Direction,
         poisoned: Probability,
         trigger: Trigger,
@@ -98,6 +126,12 @@ class Injected(Faults):
         self.drop, self.straggle, self.work, self.nan = drop, straggle, work, nan
         self.byzantine, self.attack, self.factor = byzantine, attack, factor
         self.knows: Knowledge = knows
+        if byzantine and attack == "scale" and factor == 1:
+            raise InputError(
+                "faults.factor=1: faults.attack=scale multiplies steps by 1, so nobody attacks; "
+                "use another number, such as 10"
+            )
+        self.deviations = deviations
         self._joint_step = joint_step(attack, factor, deviations, direction)
         self._flip = LabelFlip()
         if self._joint_step:
@@ -112,7 +146,12 @@ class Injected(Faults):
             self.needs = {n: f"faults.attack={attack}: needs {n}; {advice}" for n in _NEEDS[attack]}
 
     def setup(self, setting: Setting) -> None:
-        """Draw the Byzantine clients. Raises InputError if the trigger does not fit the images."""
+        """Draw the Byzantine clients.
+
+        Raises:
+            InputError: the trigger does not fit the images, there are no attackers, or their attack
+                changes nothing.
+        """
         self.seed = setting.seed
         if self.attack == "backdoor":
             self._backdoor.trigger.check(setting.input_shape, setting.num_classes)
@@ -123,6 +162,8 @@ class Injected(Faults):
         self.byzantine_clients = frozenset(
             generator.choice(eligible, count, replace=False).tolist()
         )
+        if self.byzantine:
+            self._check_effect(setting)
 
     def drops_out(self, round: int, client: int) -> bool:
         """True with probability ``drop``."""
@@ -183,6 +224,33 @@ class Injected(Faults):
             "faults/byzantine": len(present & self.byzantine_clients),
         }
 
+    def _check_effect(self, setting: Setting) -> None:
+        """Raise InputError if there are no attackers, or if their attack changes nothing."""
+        sizes = setting.client_sizes
+        clients = int((sizes > 0).sum())
+        if not self.byzantine_clients:
+            raise InputError(
+                f"faults.byzantine={self.byzantine:g}: is rounded to 0 of {clients} clients with "
+                f"data; use {_upwards(1 / clients):g} for one attacker, or 0 for none"
+            )
+        largest = int(sizes[list(self.byzantine_clients)].max())
+        if self.attack == "backdoor" and not self._backdoor.poisoned_images(largest):
+            raise InputError(
+                f"faults.poisoned={self._backdoor.share:g}: is rounded to 0 of the images of every "
+                f"attacker, who have at most {largest}; use at least {_upwards(1 / largest):g}"
+            )
+        if self.attack == "little_is_enough" and self.deviations is None:
+            self._check_deviations(setting.most_updates)
+
+    def _check_deviations(self, updates: int) -> None:
+        """Raise InputError if z is 0 for every possible number of attackers in a cohort."""
+        most = min(len(self.byzantine_clients), updates)
+        if not any(most_deviations(updates, attackers) for attackers in range(1, most + 1)):
+            raise InputError(
+                f"faults.deviations=null: up to {most} attackers among {updates} updates get z = 0 "
+                "and send the mean of the steps that they know; use a number, such as 1.5"
+            )
+
     def _straggles(self, round: int, client: int) -> bool:
         return self._occurs("straggle", self.straggle, round, client)
 
@@ -199,3 +267,9 @@ def _all_nan(tensors: Tensors) -> Tensors:
         name: torch.full_like(value, torch.nan) if value.is_floating_point() else value
         for name, value in tensors.items()
     }
+
+
+def _upwards(share: float) -> float:
+    """The share with two digits, rounded upwards."""
+    digits: float = 10 ** (2 - math.ceil(math.log10(share)))
+    return math.ceil(share * digits - 1e-6) / digits

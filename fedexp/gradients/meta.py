@@ -36,6 +36,12 @@ class Meta(LocalGradient):
         delta: the step size delta in ``hessian_free``.
     """
 
+    unread_if = MappingProxyType(
+        {
+            "delta": {"approximation": ("first_order",)},
+        }
+    )
+
     forbids = MappingProxyType(
         {
             BATCH_NORM: "{other}: needs two samples or more, and gradient=meta divides each batch; "

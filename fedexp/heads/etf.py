@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import Literal
 
 import torch.nn.functional as F
@@ -56,6 +57,14 @@ class ETF(AdaptedHead):
             ``AdaptedHead``.
         missing: treatment of the classes that a client lacks; see ``AdaptedHead``.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "phi": {"adapt": (False,)},
+            "phi_normalization": {"adapt": (False,)},
+            "missing": {"adapt": (False,)},
+        }
+    )
 
     derived: tuple[str, ...] = ("weight", *AdaptedHead.derived)
     weight: Tensor

@@ -6,6 +6,7 @@ In each round the server moves them towards the clients' class means.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import torch
@@ -117,6 +118,14 @@ class Prototype(Head):
         augmented_means: whether inputs are augmented, as in local training, before the features for
             the class means are computed.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "weighting": {"rho": (1,)},
+            "renormalize_clients": {"rho": (1,)},
+            "augmented_means": {"rho": (1,), "data.augment": ("none",)},
+        }
+    )
 
     derived = ("weight",)
     traits = frozenset({TAKES_STALE})

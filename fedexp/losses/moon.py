@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
@@ -48,6 +50,12 @@ class Moon(Loss):
         mu: weight of the contrast.
         temperature: tau of the contrast.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "temperature": {"mu": (0,)},
+        }
+    )
 
     takes_only_merged = True
     reference_models = ("global", "previous")

@@ -1,5 +1,7 @@
 """FedNTD: distillation from the global model over all classes except the true class."""
 
+from types import MappingProxyType
+
 import torch
 import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
@@ -52,6 +54,12 @@ class NotTrueDistillation(Loss):
         temperature: tau. The factor tau^2 in the loss makes the scale of the gradient independent
             of tau.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "temperature": {"beta": (0,)},
+        }
+    )
 
     reference_models = ("global",)
 

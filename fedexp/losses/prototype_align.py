@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -64,6 +65,12 @@ class PrototypeAlign(PrototypeLoss):
             local epoch: in train mode, with augmentation, while the weights change. FedNH's authors
             did so in their study (Dai et al., AAAI 2023).
     """
+
+    unread_if = MappingProxyType(
+        {
+            "missing": {"lam": (0,)},
+        }
+    )
 
     traits = frozenset({CLASS_PROTOTYPES, TAKES_STALE})
     prototypes: Tensor

@@ -1,5 +1,6 @@
 """FedRCL: a contrastive loss at several layers that also pushes very similar features apart."""
 
+from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -100,6 +101,12 @@ class RelaxedContrastive(Loss):
             sample of its class and the most similar samples of other classes. With ``all`` (paper)
             it is compared with all samples of the batch.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "negatives": {"pairs": ("all",)},
+        }
+    )
 
     levels = True
 

@@ -7,6 +7,7 @@ class.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -54,6 +55,14 @@ class RpclCpdr(PrototypeLoss):
             relational prototype; the nearest are chosen.
         metric: the distance by which they are chosen; see ``relational_prototypes``.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "temperature": {"rpcl_weight": (0,)},
+            "normalizer": {"rpcl_weight": (0,)},
+            "distance": {"cpdr_weight": (0,)},
+        }
+    )
 
     by_client = frozenset({"relational", "holds"})
     relational: Tensor

@@ -32,6 +32,7 @@ class Backdoor(Measure):
             *(Need.IMAGES, Need.ALL_CLIENTS),
         }
     )
+    reads = frozenset({"faults.trigger"})
     overlaps = True
 
     def __init__(self, trigger: Trigger | None, every: PositiveInt) -> None:

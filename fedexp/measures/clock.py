@@ -75,6 +75,7 @@ class Clock(Measure):
 
     def check(self, outline: Outline) -> None:
         """Make the times to the target accuracies headlines (metrics for comparing runs)."""
+        self.idle = "" if outline.simulates_time else "without simulated devices (system)"
         lower: Better = "lower"
         names = self._times.names if outline.simulates_time else ()
         self.headlines: Mapping[str, Better] = dict.fromkeys(names, lower)

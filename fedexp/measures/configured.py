@@ -21,13 +21,14 @@ def build_measures(nodes: Mapping[str, Node | None]) -> dict[str, Measure]:
 
 
 def declared_measures(measures: Mapping[str, Measure], dataset: str) -> Iterator[Declaration]:
-    """Yield a declaration of each measure's ``needs``; error messages name the ``dataset``."""
+    """Yield a declaration of each measure's needs and keys; error messages name the ``dataset``."""
     for name, measure in measures.items():
         key, needs = f"measure.{name}", dict[str, str]()
         for need in sorted(measure.needs):
             lacking = "the method" if need is Need.GLOBAL_MODEL else dataset
             needs |= needed(key, need, lacking, f"leave it out by ~{key}")
-        yield Declaration(key, needs=needs)
+        unread = {key: measure.idle} if measure.idle else {}
+        yield Declaration(key, needs=needs, unread=unread, reads=measure.reads)
 
 
 def check_measures(

@@ -63,6 +63,7 @@ class FewShot(Measure):
         """
         about = outline.about
         if not about.unseen_classes or Need.GLOBAL_MODEL not in outline.given:
+            self.idle = "without test classes that no client has, and a global model"
             return
         self.headlines = MappingProxyType({"global/fewshot_accuracy": "higher"})
         if self.ways > len(about.unseen_classes):

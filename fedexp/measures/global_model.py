@@ -46,6 +46,7 @@ class GlobalModel(Measure):
             )
         if lacking:
             self.headlines = {}
+            self.idle = f"without {lacking[0]}"
 
     def __call__(self, after: AfterRound) -> Measured:
         """The accuracy, the loss, and the accuracy of each class."""

@@ -69,6 +69,7 @@ class HeldOut(Measure):
                 "held_out/worst_decile": "higher",
                 "held_out/std": "lower",
             }
+        self.idle = "" if outline.holds_out else "without clients.held_out"
         self._has_kinds = {Need.CLASS_LABELS, Need.TEST_CLASSES} <= outline.given
         self._own_images = outline.shifts
 

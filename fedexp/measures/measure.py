@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from fedexp.compatibility.traits import Need
+from fedexp.compatibility.unread import UnreadWith
 from fedexp.core.description import Description
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
@@ -68,8 +69,12 @@ class Measure:
         directions: name or pattern (``cost/*``) of other metrics -> whether higher or lower values
             are better. For a metric without a direction, a table marks no best value.
         needs: properties that the data and the method must have, checked before data is read.
+        unread_if: argument -> when nothing reads it; see ``fedexp.compatibility.unread``.
+        reads: keys of other components that the measure uses; see ``fedexp.compatibility``.
         every: rounds between measurements, if ``due`` is not overridden.
         remembers: the clients whose personal models the measure needs; None: no clients.
+        idle: why the run has nothing for this measure, such as "without data.validation"; set by
+            ``check``, empty if it measures. Keys of an idle measure have no effect.
         chosen: a global model to write to ``checkpoints/NAME.pt`` after the run, where NAME is the
             measure's name; None: no model.
         overlaps: whether the measure may be computed while the next round trains
@@ -82,8 +87,11 @@ class Measure:
     headlines: Mapping[str, Better] = MappingProxyType({})
     directions: Mapping[str, Better] = MappingProxyType({})
     needs: frozenset[Need] = frozenset()
+    unread_if: Mapping[str, UnreadWith] = MappingProxyType({})
+    reads: frozenset[str] = frozenset()
     every: int = 1
     remembers: Literal["all", "cohort"] | None = None
+    idle: str = ""
     chosen: Message | None = None
     overlaps: bool = False
 

@@ -61,6 +61,13 @@ class Membership(Measure):
         epochs: passes of a shadow model over its half of the samples.
     """
 
+    unread_if = MappingProxyType(
+        {
+            "shadows": {"attack": ("loss",)},
+            "epochs": {"attack": ("loss",)},
+        }
+    )
+
     needs = frozenset({Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES, Need.ALL_CLIENTS})
     directions: Mapping[str, Better] = MappingProxyType({"membership/*": "lower"})
 

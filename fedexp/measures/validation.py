@@ -32,6 +32,7 @@ class Validation(Measure):
         """Remove the headlines if the run has no global model or no held-out samples."""
         if not outline.validates or Need.GLOBAL_MODEL not in outline.given:
             self.headlines = {}
+            self.idle = "without data.validation and a global model"
 
     def __call__(self, after: AfterRound) -> Measured:
         """Accuracy and mean cross-entropy on the held-out samples."""

@@ -3,6 +3,7 @@
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from fedexp.compatibility.unread import declares_unread
 from fedexp.models.layers import Projection, project
 from fedexp.models.lstm import LSTM
 
@@ -31,6 +32,11 @@ class CharLSTM(nn.Module):
         return z
 
 
+@declares_unread(
+    {
+        "projection": {"feature_dim": (None,)},
+    }
+)
 def char_lstm(
     input_shape: tuple[int, ...],
     vocabulary: int,

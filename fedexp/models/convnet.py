@@ -3,10 +3,16 @@
 from pydantic import PositiveInt
 from torch import nn
 
+from fedexp.compatibility.unread import declares_unread
 from fedexp.models.layers import Projection, flat_width, image_channels, project
 from fedexp.models.levels import LevelReLU, LevelSequential
 
 
+@declares_unread(
+    {
+        "projection": {"feature_dim": (None,)},
+    }
+)
 def convnet(
     input_shape: tuple[int, ...],
     width: PositiveInt,

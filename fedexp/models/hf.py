@@ -11,6 +11,7 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
+from fedexp.compatibility.unread import declares_unread
 from fedexp.errors import InputError
 from fedexp.models.layers import Projection, image_channels, project
 from fedexp.models.weights import reads_initial_weights
@@ -85,6 +86,11 @@ class Pooled(nn.Module):
         return states[torch.arange(states.shape[0], device=states.device), last]
 
 
+@declares_unread(
+    {
+        "projection": {"feature_dim": (None,)},
+    }
+)
 def hf_model(
     input_shape: tuple[int, ...],
     name: str,

@@ -8,6 +8,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from torchvision.models.mobilenetv2 import MobileNetV2
 from torchvision.ops.misc import Conv2dNormActivation
 
+from fedexp.compatibility.unread import declares_unread
 from fedexp.models.layers import (
     Norm,
     Projection,
@@ -43,6 +44,12 @@ class LevelMobileNetV2(MobileNetV2):  # type: ignore[misc]
         return self.classifier(adaptive_avg_pool2d(maps, (1, 1)).flatten(1)), tuple(levels)
 
 
+@declares_unread(
+    {
+        "projection": {"feature_dim": (None,)},
+        "groups": {"norm": ("batch",)},
+    }
+)
 def mobilenet_v2(
     input_shape: tuple[int, ...],
     norm: Norm,

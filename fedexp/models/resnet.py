@@ -6,6 +6,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
+from fedexp.compatibility.unread import declares_unread
 from fedexp.models.layers import (
     Norm,
     Projection,
@@ -48,6 +49,12 @@ class LevelResNet(ResNet):  # type: ignore[misc]
 _BLOCKS = {"basic": BasicBlock, "bottleneck": Bottleneck}
 
 
+@declares_unread(
+    {
+        "projection": {"feature_dim": (None,)},
+        "groups": {"norm": ("batch",)},
+    }
+)
 def resnet(
     input_shape: tuple[int, ...],
     block: Literal["basic", "bottleneck"],

@@ -10,6 +10,7 @@ import torch
 from pydantic import PositiveInt
 from torch import nn
 
+from fedexp.compatibility.unread import declares_unread
 from fedexp.errors import InputError
 from fedexp.models.layers import Projection, image_channels, project, without_inplace
 from fedexp.models.weights import load_file, reads_initial_weights
@@ -18,6 +19,11 @@ from fedexp.models.zoo import GreyToColour
 PRETRAINED = "pretrained"
 
 
+@declares_unread(
+    {
+        "projection": {"feature_dim": (None,)},
+    }
+)
 def timm_model(
     input_shape: tuple[int, ...],
     name: str,

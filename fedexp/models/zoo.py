@@ -6,6 +6,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torchvision import models
 
+from fedexp.compatibility.unread import declares_unread
 from fedexp.errors import InputError
 from fedexp.models.layers import Projection, image_channels, project, without_inplace
 from fedexp.models.weights import load_weights
@@ -23,6 +24,11 @@ class GreyToColour(nn.Module):
         return images.expand(-1, 3, -1, -1)
 
 
+@declares_unread(
+    {
+        "projection": {"feature_dim": (None,)},
+    }
+)
 def torchvision_model(
     input_shape: tuple[int, ...],
     name: str,

@@ -40,6 +40,12 @@ class APFL(OwnModel):
         batch_size: number of samples in this first batch.
     """
 
+    unread_if = MappingProxyType(
+        {
+            "batch_size": {"adaptive": (False,)},
+        }
+    )
+
     takes_only_merged = True
     needs = MappingProxyType(
         {MIXED_MODEL: "personalization=apfl: trains nothing by itself; use gradient=mixture"}

@@ -65,6 +65,7 @@ class CFL(ClusterModels):
         weighting: Weighting,
     ) -> None:
         super().__init__(weighting)
+        self.unread = {"aggregator": "because every cluster has an average of its own"}
         self.eps1, self.eps2, self.gamma = eps1, eps2, gamma
         self.linkage: Linkage = linkage
         self.min_clients = min_clients

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import NonNegativeFloat
@@ -33,6 +34,13 @@ class Ditto(Personalization):
         clip_pull: whether ``local.grad_clip`` clips the sum grad F_k(v) + lam (v - u). If false, it
             clips only grad F_k(v).
     """
+
+    unread_if = MappingProxyType(
+        {
+            "anchor": {"lam": (0,)},
+            "clip_pull": {"lam": (0,)},
+        }
+    )
 
     takes_only_merged = True
     penalty: _Pull

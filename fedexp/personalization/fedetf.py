@@ -32,6 +32,8 @@ class FedETF(Personalization):
         projection_epochs: epochs of training the projection in each cycle.
     """
 
+    reads = frozenset({"local.epochs"})
+
     traits = frozenset({FIXED_CLASSIFIER})
     needs = MappingProxyType(
         {TUNED_CLASSIFIER: "personalization=fedetf: needs head=projected_etf head.tuned=true"}

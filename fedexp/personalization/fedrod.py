@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -41,6 +42,12 @@ class FedROD(Personalization):
             decay.
         clip_second_phase: whether ``local.grad_clip`` clips the gradients in the second phase.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "clip_second_phase": {"second_phase": ("none",), "local.grad_clip": (None,)},
+        }
+    )
 
     takes_tokens = False
     shares: Tensor

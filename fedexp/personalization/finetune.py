@@ -22,6 +22,8 @@ class Finetune(Personalization):
             after the last round, as by Fan et al., NeurIPS 2023, for methods with a global model.
     """
 
+    reads = frozenset({"local.epochs"})
+
     def __init__(self, epochs: Epochs, start: Literal["present", "best"]) -> None:
         super().__init__()
         self.epochs = epochs

@@ -47,6 +47,8 @@ class IFCA(ClusterModels):
     def __init__(self, clusters: PositiveInt, common: list[str], weighting: Weighting) -> None:
         super().__init__(weighting)
         self.clusters, self.common = clusters, tuple(common)
+        if not common:
+            self.unread = {"aggregator": "with personalization.common=[]"}
         self.register_buffer("chosen", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def clustered(self, name: str) -> bool:

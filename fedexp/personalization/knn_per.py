@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import torch
@@ -37,6 +38,14 @@ class KNNPer(Personalization):
             ||z - z_i||^2 / (feature_dim * scale), as in the released code.
         scale: divides the distance; see ``distance``.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "neighbours": {"share": (0,)},
+            "distance": {"share": (0,)},
+            "scale": {"share": (0,)},
+        }
+    )
 
     takes_only_merged = True
     takes_tokens = False

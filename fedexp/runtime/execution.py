@@ -1,5 +1,6 @@
 """One run, from its checked config to its results."""
 
+import logging
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 from lightning.fabric import Fabric
 
+from fedexp.compatibility.unread import warn_of_unread
 from fedexp.config.launch import Launch
 from fedexp.config.schema import Config
 from fedexp.core.client import ClientModule
@@ -38,6 +40,8 @@ from fedexp.state.saved_models import save_weights
 from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.summary import summarize, write_summary
 from fedexp.tracking.tracker import Tracker
+
+LOGGER = logging.getLogger(__name__)
 
 
 def execute(
@@ -84,6 +88,8 @@ def _run(
     if launcher.this_process().rank == 0:
         check(folder, config)
     planned = plan(config, source)
+    if launcher.this_process().rank == 0:
+        warn_of_unread(planned.unread, launch.overrides, LOGGER)
     fabric = make_fabric(config.engine)
     ranks = ranks_of(fabric)
     with fabric.rank_zero_first(local=True):  # the first rank fills the caches for the others

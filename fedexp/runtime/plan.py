@@ -4,8 +4,8 @@ Errors in the config are found before data is decoded.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from fedexp.compatibility.traits import (
     TAKES_STALE,
     Need,
 )
+from fedexp.compatibility.unread import unread_keys
 from fedexp.compression.compressor import Compressor
 from fedexp.config.build import build
 from fedexp.config.schema import Config
@@ -51,6 +52,7 @@ from fedexp.models.several import several
 from fedexp.models.shape import feature_dim, for_inputs, outline
 from fedexp.models.trained import check_trained
 from fedexp.runtime.early import build_compressors, build_optimizer, build_parts
+from fedexp.runtime.unread import declared_unread
 from fedexp.samplers.base import Sampler
 from fedexp.system.availability import Availability
 from fedexp.system.source import DeviceSource
@@ -103,6 +105,7 @@ class Plan:
         engine: makes the engine from its resources.
         partition: divides the samples among the clients.
         measures: name -> measure.
+        unread: key that has no effect in this run -> why; see ``fedexp.compatibility.unread``.
     """
 
     config: Config
@@ -121,6 +124,7 @@ class Plan:
     engine: partial[Engine]
     partition: partial[Any]
     measures: dict[str, Measure]
+    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 def plan(config: Config, source: Describer | None = None) -> Plan:
@@ -136,7 +140,7 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
     found = list(_declarations(planned, settings, backbone))
     check(found, LOGGER)
     _finish(planned, backbone, frozenset().union(*(each.traits for each in found)))
-    return planned
+    return replace(planned, unread=_unread(planned, settings, backbone))
 
 
 def _build(config: Config, source: Describer | None) -> Plan:
@@ -235,6 +239,15 @@ def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:
     check_trained(config, backbone, sockets.by_name(), sockets.personalization)
     given = frozenset(need for need in Need if need in traits)
     check_measures(plan.measures, config, about, given, SIMULATED_TIME in traits)
+
+
+def _unread(plan: Plan, settings: Sequence[Declaration], backbone: nn.Module) -> Mapping[str, str]:
+    """The keys that have no effect in this run -> why; the plan is finished."""
+    parts = plan.sockets.by_name()
+    several = declared_unread(
+        plan.config, backbone, parts, plan.optimizer, plan.upload, plan.download
+    )
+    return unread_keys(plan.config, [*_declarations(plan, settings, backbone), *several])
 
 
 def _of_parts(sockets: Sockets, dataset: str) -> Iterator[Declaration]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -109,6 +110,13 @@ class HiCS(Sampler):
             they are the clients' signals. With ``head`` (released code) a client's vector is the
             update of the head's weight matrix and bias together.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "temperature": {"signal": ("class_counts", "labels")},
+            "scale": {"signal": ("class_counts", "labels")},
+        }
+    )
 
     traits = frozenset({DRAWS_BY_SIZE, TAKES_STALE})
 

@@ -79,6 +79,9 @@ def draw_above_cut(
     return drawn
 
 
+_NO_DEVICES = {"system._target_": ("fedexp.system.source.DeviceSource",)}
+
+
 class Oort(Sampler):
     """Prefers clients with high scores; a share epsilon of the cohort has not trained yet.
 
@@ -123,6 +126,15 @@ class Oort(Sampler):
             None means no limit. The released code leaves out clients that trained more often than
             its limit, and at most 30 % of all clients.
     """
+
+    unread_if = MappingProxyType(
+        {
+            "alpha": {"preferred": (1,), **_NO_DEVICES},
+            "preferred": {"alpha": (0,), **_NO_DEVICES},
+            "pacer_step": {"alpha": (0,), "preferred": (1,), **_NO_DEVICES},
+            "window": {"alpha": (0,), "preferred": (1,), **_NO_DEVICES},
+        }
+    )
 
     takes_tokens = True
     traits = frozenset({DRAWS_BY_SIZE})

@@ -1,7 +1,5 @@
 """Bulyan by hand, against a plain loop of the paper, and in small federations."""
 
-from itertools import permutations
-
 import numpy as np
 import pytest
 import torch
@@ -67,19 +65,13 @@ def test_selection_by_hand() -> None:
     assert selected(squares, 1) == [0, 1, 2, 3, 5]
 
 
-@pytest.mark.parametrize(("n", "f"), [(7, 1), (8, 1), (11, 2), (12, 2), (5, 0)])
+@pytest.mark.parametrize(("n", "f"), [(7, 1), (8, 1), (11, 2), (12, 2)])
 def test_it_is_the_loop_of_the_paper(n: int, f: int) -> None:
     torch.manual_seed(n)
     points = torch.randn(n, 6)
     points[:f] += 30  # far away
     found = merged(Bulyan((f + 0.5) / n), start(6), *cohort(points))["w"]
     np.testing.assert_allclose(found, bulyan_by_the_paper(points.numpy(), f), atol=1e-6)
-
-
-def test_without_byzantine_clients_it_is_the_mean() -> None:
-    points = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
-    found = merged(Bulyan(0.0), start(5), *cohort(points))["w"]
-    torch.testing.assert_close(found, points.mean(dim=0))
 
 
 def test_one_wild_coordinate_of_a_byzantine_update_has_a_bounded_effect() -> None:
@@ -92,9 +84,11 @@ def test_one_wild_coordinate_of_a_byzantine_update_has_a_bounded_effect() -> Non
 
 
 def test_the_order_does_not_matter_and_draws_count() -> None:
-    points = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
-    results = [merged(Bulyan(0.2), start(3), *each) for each in permutations(cohort(points))]
+    seven = cohort(torch.randn(7, 3, generator=torch.Generator().manual_seed(0)))
+    orders = (seven, seven[::-1], seven[3:] + seven[:3])
+    results = [merged(Bulyan(0.2), start(3), *each) for each in orders]
     assert all(torch.equal(results[0]["w"], each["w"]) for each in results)
+    points = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     twice = [Update(k, 10, {"w": row}, draws=2) for k, row in enumerate(points)]
     again = [Update(k + 4, 10, {"w": row}) for k, row in enumerate(points)]
     once = [Update(k, 10, {"w": row}) for k, row in enumerate(points)]
@@ -111,16 +105,10 @@ def test_integer_buffers_are_of_a_selected_client() -> None:
 
 
 def test_a_cohort_that_is_too_small_is_refused_in_one_line() -> None:
-    line = r"aggregator.byzantine=0\.2: 2 Byzantine .* cohort of 10 .* 4 \* 2 \+ 3 = 11 clients"
+    line = r"^aggregator\.byzantine=0\.2: 2 attackers among 10 updates need at least 11 updates; "
+    line += r"use the share 0\.1 for 1, or at least 11 updates in a round"
     with pytest.raises(InputError, match=line):
         federate("aggregator=bulyan", "aggregator.byzantine=0.2")
-
-
-def test_dropped_clients_lower_the_assumed_number() -> None:
-    """Six of seven updates allow f = 0 only: the mean."""
-    points = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
-    found = merged(Bulyan(0.2), start(4), *cohort(points))["w"]
-    torch.testing.assert_close(found, points.mean(dim=0))
 
 
 @pytest.mark.slow

@@ -67,6 +67,7 @@ def test_centred_clipping_by_hand() -> None:
     # Steps 1, 2 and 60 from 10, clipped around 0: (1 + 2 + 2) / 3
     first = merged(rule, start(10.0), update(0, 11.0), update(1, 12.0), update(2, 70.0))["w"]
     assert first.item() == pytest.approx(10 + 5 / 3)
+    assert rule.metrics() == {"aggregator/clipped": pytest.approx(1 / 3)}
     # Around 5/3: step 0 is clipped to none, 5/3 away: -5/3; step 9 is 22/3 away: 2
     second = merged(rule, start(0.0), update(0, 0.0), update(1, 9.0))["w"]
     assert second.item() == pytest.approx(5 / 3 + (-5 / 3 + 2) / 2)
@@ -103,12 +104,13 @@ def test_buffers_are_of_the_client_with_the_median_size(rule: Aggregator) -> Non
 
 @pytest.mark.parametrize("rule", [GeometricMedian(3, 1e-6), CenteredClipping(1.0, 1)])
 def test_weights_that_are_numbers_and_models_without_shared_weights(rule: Aggregator) -> None:
-    scalar = Update(0, 1, {"scale": torch.tensor(1.5)})
-    assert merged(rule, {"scale": torch.tensor(1.0)}, scalar)["scale"].item() == pytest.approx(1.5)
+    scalars = [Update(k, 1, {"scale": torch.tensor(1.5)}) for k in range(3)]
+    found = merged(rule, {"scale": torch.tensor(1.0)}, *scalars)
+    assert found["scale"].item() == pytest.approx(1.5)
     assert merged(rule, {}, Update(0, 1, {})) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["geometric_median", "centered_clipping", "adagrad"])
 def test_the_contract(option: str) -> None:
-    check_part(f"aggregator={option}")
+    check_part(f"aggregator={option}", "clients.per_round=3")

@@ -65,7 +65,7 @@ METHODS: dict[str, list[str]] = {
     "moon of the cohort": ["algorithm=moon", "measure.personal.of=cohort"],
     "clustered": ["sampler=clustered", "aggregator=uniform"],
     "median": ["aggregator=median"],
-    "krum": ["aggregator=krum"],
+    "krum": ["aggregator=krum", "clients.per_round=5"],
     "cross_round": ["aggregator=cross_round", "aggregator.warmup=0", "aggregator.memory=2"],
     "norm_clipped": ["aggregator=norm_clipped", "aggregator.norm=0.1"],
     "private": ["aggregator=private", "aggregator.noise_multiplier=0.1"],

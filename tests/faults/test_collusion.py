@@ -183,7 +183,8 @@ def weights_after(federation: Federation, rounds: int = 2) -> Tensors:
 def test_a_round_is_the_honest_updates_and_the_joint_step(attack: str) -> None:
     """The mean of four honest models and twice w + step."""
     uniform = ["aggregator=uniform", *SMALL]
-    federation = federate(*uniform, *BYZANTINE, f"faults.attack={attack}")
+    attacks = [*BYZANTINE, f"faults.attack={attack}", "faults.deviations=1.5"]
+    federation = federate(*uniform, *attacks)
     faults = federation.engine.resources.faults
     assert isinstance(faults, Injected)
     assert faults._joint_step is not None

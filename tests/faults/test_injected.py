@@ -25,7 +25,8 @@ def injected(seed: int = 0, clients: int = 100, **changes: Any) -> Injected:
     faults = Injected(**{**NOTHING, "attack": "sign_flip", "factor": 1.0, **changes})
     counts = torch.ones(clients, 2, dtype=torch.int64)
     counts[::10] = 0  # every tenth client has no data
-    faults.setup(Setting(seed, 5, 2, 2, clients, 10, counts, {"w": torch.Size([2])}))
+    shapes = {"w": torch.Size([2])}
+    faults.setup(Setting(seed, 5, 2, 2, clients, 10, counts, shapes, input_shape=(1, 8, 8)))
     return faults
 
 
@@ -60,7 +61,7 @@ def test_the_byzantine_share_is_of_the_clients_with_data() -> None:
     byzantine_clients = injected(byzantine=0.2).byzantine_clients
     assert len(byzantine_clients) == 18  # of 90
     assert not any(client % 10 == 0 for client in byzantine_clients)
-    assert byzantine_clients == injected(byzantine=0.2, drop=0.5, attack="scale").byzantine_clients
+    assert byzantine_clients == injected(byzantine=0.2, drop=0.5, factor=2.0).byzantine_clients
     assert byzantine_clients != injected(seed=1, byzantine=0.2).byzantine_clients
     assert injected(byzantine=0.0).byzantine_clients == frozenset()
 
@@ -225,12 +226,43 @@ def test_raise_stops_the_run_and_names_the_client() -> None:
         ("faults.drop=1.5", r"faults\.drop=1\.5: .*less than or equal to 1"),
         ("faults.work=0", r"faults\.work=0: .*greater than 0"),
         ("faults.attack=shout", r"faults\.attack=shout: .*'sign_flip', 'scale', 'label_flip'"),
+        (
+            "faults.byzantine=0.02",
+            r"faults\.byzantine=0\.02: is rounded to 0 of 20 .* 0\.05 for",
+        ),
         ("on_bad_update=ignore", r"on_bad_update=ignore: .*'quarantine' or 'raise'"),
     ],
 )
 def test_wrong_values_are_one_line(override: str, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         federate("faults=unreliable", override)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"attack": "scale"}, r"^faults\.factor=1: .* multiplies steps by 1, .* such as 10$"),
+        (
+            {"attack": "backdoor", "poisoned": 0.2},
+            r"^faults\.poisoned=0\.2: is rounded to 0 of .* have at most 2; use at least 0\.5",
+        ),
+        (
+            {"attack": "little_is_enough", "byzantine": 0.02},
+            r"^faults\.deviations=null: up to 2 attackers among 10 .* z = 0 .* such as 1\.5$",
+        ),
+    ],
+)
+def test_an_attack_that_changes_nothing_is_refused_with_a_number_that_does(
+    changes: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(InputError, match=line):
+        injected(**{"byzantine": 0.2, **changes})
+
+
+def test_without_attackers_no_attack_is_refused() -> None:
+    injected(attack="scale")
+    injected(attack="backdoor", poisoned=0.0)
+    injected(attack="little_is_enough")
 
 
 def test_attacks_leave_received_private_weights_alone() -> None:

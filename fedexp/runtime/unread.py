@@ -1,0 +1,72 @@
+"""Keys without effect that follow from several components of a run."""
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from fedexp.compatibility.declaration import Declaration
+from fedexp.compatibility.traits import DRAWS_REPEATEDLY
+from fedexp.compression.compressor import Compressor
+from fedexp.config.schema import Config, share_of
+from fedexp.core.part import Part
+from fedexp.core.sockets import Personalization
+from fedexp.engines.local_optimizer import LocalOptimizer
+
+
+def declared_unread(
+    config: Config,
+    backbone: nn.Module,
+    parts: dict[str, Part],
+    optimizer: LocalOptimizer,
+    upload: Compressor,
+    download: Compressor,
+) -> Iterator[Declaration]:
+    """Declare the keys without effect.
+
+    Args:
+        config: the run's config.
+        backbone: the backbone; it may be on the meta device.
+        parts: socket -> part.
+        optimizer: the local optimizer.
+        upload: compresses what clients send.
+        download: compresses what the server sends.
+    """
+    personalization = parts["personalization"]
+    assert isinstance(personalization, Personalization)
+    if not _shares_weights(backbone, parts, personalization):
+        name = type(personalization).__name__
+        why = f"because no weights are shared with this personalization ({name})"
+        keys = {"aggregator": True, "compression": not upload.is_none}
+        keys |= {"download": not download.is_none}
+        yield Declaration("personalization", unread={k: why for k, used in keys.items() if used})
+    clients, part = config.clients, parts["sampler"]
+    training = clients.count - share_of(clients.count, clients.held_out)
+    if clients.per_round == training and DRAWS_REPEATEDLY not in part.traits:
+        why = f"because clients.per_round={clients.per_round} takes all clients in every round"
+        yield Declaration("sampler", unread={"sampler": why})
+    if config.engine.processes == 1:
+        yield Declaration("engine", unread={"engine.balance": "in a run of one process"})
+    if config.local.keep_optimizer and not optimizer.has_state:
+        why = "because this optimizer has no state; use for example optimizer.momentum=0.9"
+        yield Declaration("optimizer", unread={"local.keep_optimizer": why})
+    if optimizer.is_constant:
+        why = f"because the learning rate is the same in all {config.rounds} rounds"
+        yield Declaration("schedule", unread=dict.fromkeys(_schedule_keys(config), why))
+
+
+def _shares_weights(
+    backbone: nn.Module, parts: dict[str, Part], personalization: Personalization
+) -> bool:
+    """Whether the personalization shares any weight of the model."""
+    networks = {name: part for name, part in parts.items() if isinstance(part, nn.Module)}
+    whole = nn.ModuleDict({"backbone": backbone, **networks})
+    trained = (name for name, weight in whole.named_parameters() if weight.requires_grad)
+    return any(map(personalization.shared, trained))
+
+
+def _schedule_keys(config: Config) -> Iterator[str]:
+    """The schedule's keys; the group itself unless it is the schedule with a constant rate."""
+    node = dict(config.schedule)
+    if not str(node.pop("_target_")).endswith(".ConstantLR"):
+        yield "schedule"
+    yield from (f"schedule.{name}" for name in node)
