@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from fedexp.compatibility.declaration import Declaration
 from fedexp.config.build import locate
 from fedexp.config.keys import is_below, override_key, selected
-from fedexp.config.schema import Config
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 UnreadWith = Mapping[str, Collection[Any] | Callable[[Any], bool]]
@@ -62,12 +61,17 @@ SETTINGS: Mapping[str, UnreadWith] = MappingProxyType(
 """Key of a setting -> the keys and values with which it has no effect."""
 
 
-def unread_keys(config: Config, declarations: Sequence[Declaration]) -> dict[str, str]:
+def unread_keys(
+    values: Mapping[str, Any], declarations: Sequence[Declaration] = ()
+) -> dict[str, str]:
     """The keys that have no effect in this run: key -> why, such as ``with faults.straggle=0``.
 
     A key stands for itself and for all keys below it.
+
+    Args:
+        values: the run's config as nested dictionaries.
+        declarations: the declarations of all components.
     """
-    values = config.model_dump()
     found = dict(_unread(SETTINGS, "", values))
     for key, node in _nodes(values):
         table = getattr(locate(key, node["_target_"]), "unread_if", {})

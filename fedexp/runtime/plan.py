@@ -52,7 +52,7 @@ from fedexp.models.several import several
 from fedexp.models.shape import feature_dim, for_inputs, outline
 from fedexp.models.trained import check_trained
 from fedexp.runtime.early import build_compressors, build_optimizer, build_parts
-from fedexp.runtime.unread import declared_unread
+from fedexp.runtime.without_effect import declared_unread
 from fedexp.samplers.base import Sampler
 from fedexp.system.availability import Availability
 from fedexp.system.source import DeviceSource
@@ -247,7 +247,9 @@ def _unread(plan: Plan, settings: Sequence[Declaration], backbone: nn.Module) ->
     several = declared_unread(
         plan.config, backbone, parts, plan.optimizer, plan.upload, plan.download
     )
-    return unread_keys(plan.config, [*_declarations(plan, settings, backbone), *several])
+    return unread_keys(
+        plan.config.model_dump(), [*_declarations(plan, settings, backbone), *several]
+    )
 
 
 def _of_parts(sockets: Sockets, dataset: str) -> Iterator[Declaration]:

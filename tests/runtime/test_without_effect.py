@@ -1,0 +1,61 @@
+"""Keys without effect that follow from several components, and the line of a run."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from federations import compose
+
+import fedexp
+from fedexp.runtime.plan import plan
+
+
+@pytest.mark.parametrize(
+    ("overrides", "keys", "why"),
+    [
+        (["algorithm=local", "compression=topk"], {"aggregator", "compression"}, r"(Local)"),
+        (["algorithm=local"], {"aggregator"}, r"(Local)"),
+        (["algorithm=fedproto"], {"aggregator"}, r"(PrototypesOnly)"),
+        (["algorithm=ifca"], {"aggregator"}, "with personalization.common=[]"),
+        (["clients.per_round=20"], {"sampler"}, "because clients.per_round=20 takes all clients"),
+        (
+            ["local.keep_optimizer=true", "optimizer.momentum=0"],
+            {"local.keep_optimizer"},
+            "because this optimizer has no state",
+        ),
+        (["rounds=5", "schedule=step"], {"schedule", "schedule.gamma"}, "is the same in all 5"),
+        ([], {"engine.balance"}, "in a run of one process"),
+        ([], {"measure.held_out"}, "without clients.held_out"),
+        ([], {"measure.clock"}, "without simulated devices (system)"),
+        ([], {"measure.fewshot"}, "without test classes that no client has"),
+        ([], {"measure.validation"}, "without data.validation"),
+    ],
+)
+def test_keys_that_several_components_make_useless(
+    overrides: list[str], keys: set[str], why: str
+) -> None:
+    unread = plan(compose(*overrides)).unread
+    assert keys <= unread.keys()
+    assert all(why in unread[key] for key in keys)
+
+
+def test_what_is_used_is_not_declared() -> None:
+    used = ["algorithm=fedper", "compression=topk", "rounds=30", "schedule=step"]
+    used += ["clients.held_out=0.2", "data.validation=0.1", "system=lognormal"]
+    unread = plan(compose(*used, "local.keep_optimizer=true")).unread
+    groups = {"aggregator", "compression", "sampler", "schedule", "measure", "local"}
+    named = {key for key in unread if key.partition(".")[0] in groups}
+    assert named == {"measure.fewshot", "measure.global", "measure.validation"}  # no global model
+    assert "system.late" in unread
+
+
+def test_a_run_says_it_once_and_only_of_typed_keys(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    small = ["rounds=1", "local.epochs=1", "data.subset=200", "measure.personal=null"]
+    small += ["tracking.wandb.mode=disabled", f"hydra.run.dir={tmp_path}"]
+    with caplog.at_level(logging.WARNING):
+        fedexp.run(["algorithm=fedavg", *small, "model.lora.alpha=4"])
+    assert [each for each in caplog.messages if "no effect" in each] == [
+        "model.lora.alpha=4: has no effect with model.lora.rank=null"
+    ]
