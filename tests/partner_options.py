@@ -14,6 +14,15 @@ NEED_BATCH_NORM = [
     f"{group}={n}" for group in ("algorithm", "personalization") for n in ("fedbn", "silobn")
 ]
 
+ROBUST_COHORTS = {
+    "aggregator=median": ["clients.per_round=3"],
+    "aggregator=geometric_median": ["clients.per_round=3"],
+    "aggregator=trimmed_mean": ["clients.per_round=3", "aggregator.trim=0.34"],
+    "aggregator=krum": ["clients.per_round=5"],
+    "aggregator=bulyan": ["clients.count=8", "clients.per_round=7", "aggregator.byzantine=0.15"],
+}
+"""Robust aggregator -> a cohort in which it tolerates one attacker."""
+
 PARTNERS: dict[str, list[str]] = {
     "head=identity": ["model.feature_dim=10"],
     "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
@@ -21,5 +30,6 @@ PARTNERS: dict[str, list[str]] = {
     "+measure=backdoor": ["faults=byzantine", "faults.attack=backdoor"],
     **{option: [f"algorithm={name}"] for option, name in _PRESETS.items()},
     **{option: ["model.batch_norm=true"] for option in NEED_BATCH_NORM},
+    **ROBUST_COHORTS,
 }
 """Option -> overrides that it needs, on digits with an MLP."""

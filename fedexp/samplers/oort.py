@@ -79,9 +79,6 @@ def draw_above_cut(
     return drawn
 
 
-_NO_DEVICES = {"system._target_": ("fedexp.system.source.DeviceSource",)}
-
-
 class Oort(Sampler):
     """Prefers clients with high scores; a share epsilon of the cohort has not trained yet.
 
@@ -129,10 +126,10 @@ class Oort(Sampler):
 
     unread_if = MappingProxyType(
         {
-            "alpha": {"preferred": (1,), **_NO_DEVICES},
-            "preferred": {"alpha": (0,), **_NO_DEVICES},
-            "pacer_step": {"alpha": (0,), "preferred": (1,), **_NO_DEVICES},
-            "window": {"alpha": (0,), "preferred": (1,), **_NO_DEVICES},
+            "alpha": {"preferred": (1,)},
+            "preferred": {"alpha": (0,)},
+            "pacer_step": {"alpha": (0,), "preferred": (1,)},
+            "window": {"alpha": (0,), "preferred": (1,)},
         }
     )
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from federations import FEW_STEPS, MATCHING, federate
+from partner_options import ROBUST_COHORTS
 from torch import Tensor, nn
 
 from fedexp.cli.command import config_folder
@@ -60,7 +61,7 @@ DROPPING = [
 
 BATCH_NORM = ["model.batch_norm=true", "local.batch_size=1000"]
 NEEDS = {"algorithm=fedbn": BATCH_NORM, "algorithm=silobn": BATCH_NORM}
-NEEDS |= {"loss=mixture": ["head=mixture"], "sampler=oort": ["system=uniform"]}
+NEEDS |= {"loss=mixture": ["head=mixture"], "sampler=oort": ["system=uniform"], **ROBUST_COHORTS}
 
 
 def save(folder: Path, federation: Federation, round: int, keep: int = 2) -> None:
