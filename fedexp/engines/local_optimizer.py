@@ -70,8 +70,9 @@ class LocalOptimizer:
         self._make = _optimizer_factory(optimizer)
         self._round_decay = round_decay
         self._rates = _learning_rates(self._make, schedule, rounds)
-        self.is_constant = set(self._rates) == {float(optimizer["lr"])}
-        self.has_state = _has_state(self._make)
+        tried = _after_a_step(self._make)
+        self.is_constant = set(self._rates) == {float(tried.param_groups[0]["lr"])}
+        self.has_state = any(len(each) > 0 for each in tried.state.values())
         self.traits = frozenset({ELEMENTWISE} if is_elementwise(self) else ())
 
     def __call__(self, parameters: Iterable[nn.Parameter], round: int) -> Optimizer:
@@ -117,13 +118,13 @@ def _optimizer_factory(node: Node) -> partial[Optimizer]:
     return make
 
 
-def _has_state(make: Callable[..., Optimizer]) -> bool:
-    """Whether an optimizer of ``make`` keeps tensors for a parameter after a step."""
+def _after_a_step(make: Callable[..., Optimizer]) -> Optimizer:
+    """An optimizer of ``make`` after a step on one parameter."""
     parameter = nn.Parameter(torch.zeros(1, 1))
     parameter.grad = torch.ones(1, 1)
     optimizer = make([parameter])
     optimizer.step()
-    return any(value is not None for value in optimizer.state[parameter].values())
+    return optimizer
 
 
 def _learning_rates(
