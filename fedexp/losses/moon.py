@@ -56,7 +56,6 @@ class Moon(Loss):
             "temperature": {"mu": (0,)},
         }
     )
-
     takes_only_merged = True
     reference_models = ("global", "previous")
 

@@ -45,7 +45,6 @@ class APFL(OwnModel):
             "batch_size": {"adaptive": (False,)},
         }
     )
-
     takes_only_merged = True
     needs = MappingProxyType(
         {MIXED_MODEL: "personalization=apfl: trains nothing by itself; use gradient=mixture"}

@@ -41,7 +41,6 @@ class Ditto(Personalization):
             "clip_pull": {"lam": (0,)},
         }
     )
-
     takes_only_merged = True
     penalty: _Pull
 

@@ -46,7 +46,6 @@ class KNNPer(Personalization):
             "scale": {"share": (0,)},
         }
     )
-
     takes_only_merged = True
     takes_tokens = False
     store_z: Tensor
