@@ -1,12 +1,16 @@
 """The loop over the rounds of a run."""
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
+from fedexp.compatibility.traits import DRAWS_REPEATEDLY
 from fedexp.coordination.base import Coordination
+from fedexp.core import results
 from fedexp.core.client import ClientModule
+from fedexp.core.error_notes import noted
 from fedexp.core.messages import Message, Update
 from fedexp.core.server import Server
 from fedexp.data.federated import FederatedData
@@ -18,6 +22,7 @@ from fedexp.measures.measures import Measures, Pending
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.request import Request, Selected
 from fedexp.state.client_store import ClientStore
+from fedexp.system.round_time import RoundTime
 from fedexp.system.system import System
 from fedexp.tracking.tracker import Record, Tracker
 
@@ -54,6 +59,11 @@ class Federation:
         self.server, self.sampler, self.engine = server, sampler, engine
         self.quarantine, self.measures, self.tracker = quarantine, measures, tracker
         self.ranks, self.placement, self.coordination = ranks, placement, coordination
+        self._components = {
+            **engine.resources.components,
+            **measures.components,
+            "coordination": coordination,
+        }
         self._pending: deque[Pending] = deque()
 
     @property
@@ -94,7 +104,8 @@ class Federation:
             message = self.server.broadcast(0)
             self._pending.append(self.measures.before_training(message, self.server))
         for round in range(done + 1, rounds + 1):
-            self._pending.append(self.start_round(round))
+            with noted(f"running round {round}", self._components):
+                self._pending.append(self.start_round(round))
             self.log_pending(leave=1)
             if stops_after(round):
                 self.log_pending()
@@ -104,7 +115,8 @@ class Federation:
 
     def run_round(self, round: int) -> Record:
         """Run one round and return its record."""
-        return _record(self.start_round(round))
+        with noted(f"running round {round}", self._components):
+            return _record(self.start_round(round))
 
     def start_round(self, round: int) -> Pending:
         """Run one round; with ``evaluation.overlap`` the evaluation may go on after the return."""
@@ -132,11 +144,13 @@ class Federation:
         self.sampler.limit_to(present, request.places, request.selection)
         if not self.sampler.cohort_size:
             return Selected([], [])
-        asked = self.sampler.candidates(message.round)
+        whose = "sampler", self.sampler, "candidates(...)"
+        candidates = self.sampler.candidates(message.round)
+        asked = results.clients(candidates, self.sampler.with_data, *whose)
         local = self.engine.probe(self.placement.local_clients(asked), message)
         answers = self.ranks.gather_pairs(local) if asked else ()
         self.sampler.observe(exchange.count_answers(answers))
-        cohort = exchange.count_cohort(self.sampler.select(message.round))
+        cohort = exchange.count_cohort(_checked(self.sampler.select(message.round), self.sampler))
         self.server.sent_to(exchange.receivers)
         starting = [c for c in cohort if not faults.drops_out(message.round, c)]
         if self.system.limits_turns:
@@ -150,8 +164,14 @@ class Federation:
         """Let attackers change updates, then yield each update that the quarantine accepts."""
         exchange, faults = self.measures.exchange, self.engine.resources.faults
         self.quarantine.begin_round()
-        arrivals = exchange.count_arrivals(self.placement.timed(updates))
+        whose = "coordination", self.coordination, "updates(...)"
+        sent = (
+            results.instance(each, Update, *whose)
+            for each in results.instance(updates, Iterable, *whose)
+        )
+        arrivals = exchange.count_arrivals(self.placement.timed(sent))
         for update in faults.collude(arrivals, exchange.message):
+            results.update(update, exchange.message.weights, "faults", faults, "collude(...)")
             if self.quarantine.accepts(update, exchange.message.round):
                 yield update
 
@@ -159,8 +179,10 @@ class Federation:
         """Advance the simulated clock, if any, to the round's end; tell the sampler the seconds."""
         exchange = self.measures.exchange
         exchange.time = self.coordination.advance(exchange)
-        exchange.coordination = self.coordination.metrics()
+        whose = "coordination", self.coordination
+        exchange.coordination = results.numbers(self.coordination.metrics(), *whose, "metrics()")
         if exchange.time is not None:
+            results.instance(exchange.time, RoundTime, *whose, "advance(...)")
             self.sampler.observe_seconds(exchange.time.of_clients)
 
     def evaluate(self, message: Message) -> Pending:
@@ -177,6 +199,20 @@ class Federation:
     def global_model(self, round: int) -> ClientModule:
         """Load the current global model (of ``round``) into the resident module, in eval mode."""
         return self.engine.resources.load_global(self.server.broadcast(round)).eval()
+
+
+def _checked(chosen: Any, sampler: Sampler) -> list[int]:
+    """The clients that the sampler chose: at most K eligible ones, each once unless declared."""
+    whose = "sampler", sampler, "select(...)"
+    cohort = results.clients(chosen, sampler.eligible, *whose)
+    if len(cohort) > sampler.cohort_size:
+        problem = f"returned {len(cohort)} clients; it must return at most {sampler.cohort_size}"
+        raise results.wrong(problem, *whose)
+    twice = [client for client, draws in Counter(cohort).items() if draws > 1]
+    if twice and DRAWS_REPEATEDLY not in sampler.traits:
+        problem = f"returned client {twice[0]} twice; a sampler that draws clients repeatedly must"
+        raise results.wrong(f"{problem} have the trait DRAWS_REPEATEDLY", *whose)
+    return cohort
 
 
 def _record(pending: Pending) -> Record:

@@ -27,6 +27,7 @@ from fedexp.cli.quoting import with_home
 from fedexp.cli.resume import check_run, make_folder, with_saved_overrides
 from fedexp.cli.sweeps import sweep_name
 from fedexp.config.composed import to_dict
+from fedexp.config.option_files import named_in_errors
 from fedexp.config.wandb_variables import origins
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
@@ -90,8 +91,9 @@ def _run_job(
     from fedexp.config.schema import validate
 
     folders = option_folders(HydraConfig.get().runtime.config_sources)
-    # Finds most errors before PyTorch is imported.
-    config = validate(to_dict(cfg, overrides, folders))
+    with named_in_errors(choices, folders, overrides):
+        # Finds most errors before PyTorch is imported.
+        config = validate(to_dict(cfg, overrides, folders))
     summary = run_folder.finished_summary(folder) if config.resume else None
     stopped = None
     if summary and summary["rounds"] == config.rounds:
@@ -99,7 +101,9 @@ def _run_job(
     else:
         if sweep is None and sys.stderr.isatty() and launcher.this_process().rank == 0:
             print(f"fedexp: {_headline(config, choices)}; loading PyTorch", file=sys.stderr)
-        result = _execute(config, folder, overrides, choices, origins(cfg, overrides), sweep)
+        result = _execute(
+            config, folder, overrides, choices, folders, origins(cfg, overrides), sweep
+        )
         summary, stopped = result.summary, result.stopped
     from rich.console import Console
 
@@ -145,12 +149,13 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     choices, folders = runtime.choices, option_folders(runtime.config_sources)
     with open_dict(cfg):
         del cfg["hydra"]
-    config = validate(to_dict(cfg, overrides, folders))
+    with named_in_errors(choices, folders, overrides):
+        config = validate(to_dict(cfg, overrides, folders))
     check_run(folder, config)
     with disk_errors_in_one_line(folder):
         OmegaConf.save(cfg, make_folder("hydra.run.dir", folder / ".hydra") / "config.yaml")
         OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")
-    return _execute(config, folder, overrides, choices, origins(cfg, overrides))
+    return _execute(config, folder, overrides, choices, folders, origins(cfg, overrides))
 
 
 def _execute(
@@ -158,17 +163,19 @@ def _execute(
     folder: Path,
     overrides: Sequence[str],
     choices: Mapping[str, str | None],
+    folders: Mapping[Path, str],
     origins: dict[str, str],
     sweep: str | None = None,
 ) -> RunResult:
     from fedexp.config.launch import Launch
     from fedexp.runtime.early import described_source
 
-    source = described_source(config)  # finds mistakes before Lightning is imported
-    from fedexp.runtime.execution import execute
-
     own = {group: option for group, option in choices.items() if not group.startswith("hydra/")}
-    return execute(config, folder, Launch(list(overrides), own, sweep, origins), source)
+    with named_in_errors(choices, folders, overrides):
+        source = described_source(config)  # finds mistakes before Lightning is imported
+        from fedexp.runtime.execution import execute
+
+        return execute(config, folder, Launch(list(overrides), own, sweep, origins), source)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,17 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
+import yaml
 from hydra.errors import HydraException, InstantiationException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from fedexp.cli.arguments import config_dir_in
+from fedexp.cli.option_circles import circle
 from fedexp.cli.option_folders import searched_folders
 from fedexp.cli.quoting import quoted, quoted_word
 from fedexp.cli.suggestions import suggested_key
 from fedexp.cli.sweeps import is_multirun
+from fedexp.config.option_files import shown
 from fedexp.config.renamed_keys import renamed
 from fedexp.errors import InputError
 
@@ -44,11 +47,26 @@ def one_line(overrides: Sequence[str], config_dir: str | Path | None = None) -> 
     except (HydraException, OmegaConfBaseException) as error:
         own = config_dir or config_dir_in(overrides)
         raise InputError(_one_line(error, overrides, own)) from error
+    except yaml.MarkedYAMLError as error:
+        raise InputError(_invalid(error)) from error
+    except RecursionError as error:  # Hydra follows the files of a circle again and again
+        if files := circle(searched_folders(config_dir or config_dir_in(overrides))):
+            names = " -> ".join(map(shown, files))
+            raise InputError(f"{names}: the defaults of these files form a circle") from error
+        raise
     except ValueError as error:
         if _NO_OPTION not in str(error):
             raise
         # Hydra does not name the override.
         raise InputError(f"{' '.join(overrides)}: {error}") from error
+
+
+def _invalid(error: yaml.MarkedYAMLError) -> str:
+    """The error line about a file that is no valid YAML."""
+    mark = error.problem_mark or error.context_mark
+    place = f"{shown(Path(mark.name))}, line {mark.line + 1}: " if mark else ""
+    advice = "; indent with spaces, not with tabs" if r"'\t'" in str(error.problem) else ""
+    return f"{place}is not valid YAML ({error.problem}{advice})"
 
 
 def _unreadable(error: OverrideParseException, overrides: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Generator, Tensor
 
 from fedexp.compression.compressor import Compressor
+from fedexp.core import results
 from fedexp.core.messages import Tensors, count_bytes
 from fedexp.core.part import Memory
 from fedexp.core.randomness import torch_generator
@@ -81,8 +82,7 @@ class Differences:
         weights = {}
         for name, code in encoded.tensors.items():
             if self.compresses(name, base):
-                decoded = self._compressor.decode(code, base[name], self._generator(name, key))
-                weights[name] = base[name] + decoded
+                weights[name] = base[name] + self._decode(name, code, base[name], key)
             else:
                 weights[name] = code[_AS_IT_IS]
         return weights
@@ -99,10 +99,17 @@ class Differences:
         lost = own.pop("lost", None)
         value = difference if lost is None else difference + lost
         code = self._compressor.encode(value, own, self._generator(name, key))
+        results.tensors(code, self._purpose, self._compressor, "encode(...)")
         if self._feedback:
-            own["lost"] = value - self._compressor.decode(code, value, self._generator(name, key))
+            own["lost"] = value - self._decode(name, code, value, key)
+        results.memory(own, self._purpose, self._compressor)
         memory.update({f"{name}/{field}": tensor for field, tensor in own.items()})
         return code
+
+    def _decode(self, name: str, code: Tensors, like: Tensor, key: tuple[int, ...]) -> Tensor:
+        decoded = self._compressor.decode(code, like, self._generator(name, key))
+        whose = self._purpose, self._compressor, "decode(...)"
+        return results.alike(decoded, like, name, *whose)
 
     def _paths(self, name: str, memory: Memory) -> list[tuple[str, str]]:
         """The pairs (field, name in the memory) for all memory entries of this weight."""

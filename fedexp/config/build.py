@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+from fedexp.config.constructed import check_hooks, construct
 from fedexp.config.renamed_keys import renamed
 from fedexp.errors import InputError
 
@@ -59,7 +60,10 @@ def build(
     target = locate_kind(key, node.pop("_target_", None), kind)
     checked = vars(check(_arguments(target, supplied, types), node, prefix=f"{key}."))
     arguments = {name: _at_home(f"{key}.{name}", value) for name, value in checked.items()}
-    return partial(target, **arguments) if supplied else target(**arguments)
+    check_hooks(key, target, kind)
+    if supplied:
+        return partial(target, **arguments)
+    return construct(key, target, kind, arguments)
 
 
 def _at_home(key: str, value: Any) -> Any:
@@ -114,6 +118,10 @@ def _public_name(kind: type) -> str:
 def locate(key: str, name: Any) -> Callable[..., Any]:
     """Import the class or function with this dotted name; errors name the config ``key``."""
     module, _, attribute = str(name).rpartition(".")
+    if name is None:
+        raise InputError(
+            f"{key}._target_: is missing; it names a class, as in _target_: my_package.MyClass"
+        )
     if not module or module.startswith("."):
         raise InputError(f"{key}._target_={name}: must be written MODULE.NAME")
     try:

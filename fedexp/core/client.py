@@ -7,7 +7,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
-from fedexp.core.client_protocol import Batch, Functional, LocalData
+from fedexp.core import results
+from fedexp.core.client_protocol import Batch, Functional, GradientAt, LocalData
 from fedexp.core.forward import (
     Forward,
     classify,
@@ -77,7 +78,7 @@ class ClientModule(LocalModel):
             def objective(batch: Batch, real: Tensor | None) -> Tensor:
                 return self.objective(batch, real, step, in_last_epoch)[0]
 
-            self._step_gradient = StepGradient(self, self.gradient, objective, batch)
+            self._step_gradient = StepGradient(self, self.step_gradient, objective, batch)
         loss, forward = self.objective(batch)
         unpenalised = cross_entropy(*forward.scored) if in_last_epoch else None
         self.turn.took_step(loss.detach(), self.measure(forward), unpenalised)
@@ -98,7 +99,8 @@ class ClientModule(LocalModel):
         """
         loss, forward = self.data_loss(batch, real, step, in_last_epoch)
         with full_precision(forward.z):
-            penalty: Tensor | float = self._penalty(self.trained_parameters())
+            penalty = self._penalty(self.trained_parameters())
+        results.scalar(penalty, "regularizer", self._penalty, "forward(...)", number=True)
         return loss + penalty, forward
 
     def data_loss(
@@ -112,6 +114,7 @@ class ClientModule(LocalModel):
         inputs, targets = batch
         features, levels = features_and_levels(self.backbone, inputs, self.loss.levels)
         z, logits = classify(self.head, features)
+        results.rows(logits, z, "head", self.head, "forward(...)")
         steps = self.turn.steps if step is None else step
         last = self.turn.in_last_epoch if in_last_epoch is None else in_last_epoch
         forward = Forward(z, logits, targets, real, levels, self.head, steps, last)
@@ -119,8 +122,15 @@ class ClientModule(LocalModel):
             forward = by_token(forward)
         references = self.frozen_copies(inputs)
         with full_precision(z):
-            loss: Tensor = self.loss(forward, **references) + self.personalization.term(forward)
-        return loss, forward
+            loss, term = self.loss(forward, **references), self.personalization.term(forward)
+        results.scalar(loss, "loss", self.loss, "forward(...)")
+        results.scalar(term, "personalization", self.personalization, "term(...)", number=True)
+        return loss + term, forward
+
+    def step_gradient(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
+        """The gradient of a step by the rule ``gradient``; see ``LocalGradient.forward``."""
+        found = self.gradient(parameters, own, gradient_at)
+        return results.gradients(found, parameters, "gradient", self.gradient, "forward(...)")
 
     @torch.no_grad()
     def unclipped_gradient(self) -> Tensors:
@@ -128,7 +138,11 @@ class ClientModule(LocalModel):
 
         Most methods have none. See ``Regularizer.unclipped_gradient``.
         """
-        return self._penalty.unclipped_gradient(self.trained_parameters())
+        found = self._penalty.unclipped_gradient(self.trained_parameters())
+        whose = "regularizer", self._penalty, "unclipped_gradient(...)"
+        if self.turn.steps <= 1 and found:  # the names and shapes are the same in later steps
+            return results.gradients(found, dict(self.tensor_index.parameters()), *whose)
+        return results.tensors(found, *whose)
 
     @property
     def _penalty(self) -> Regularizer:
@@ -307,7 +321,10 @@ class ClientModule(LocalModel):
     @torch.no_grad()
     def measure(self, forward: Forward) -> dict[str, Tensors]:
         """The results of the parts' ``measure`` in one step: socket -> named tensors."""
-        measured = {name: part.measure(forward) for name, part in self.parts.items()}
+        measured = {
+            name: results.tensors(part.measure(forward), name, part, "measure(...)")
+            for name, part in self.parts.items()
+        }
         return {name: tensors for name, tensors in measured.items() if tensors}
 
     def features(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fedexp.core import results
 from fedexp.core.messages import Tensors
 
 
@@ -33,7 +34,12 @@ class Reducible(Protocol):
 
 def joined(parties: Mapping[str, Reducible]) -> Contribution:
     """Join the contributions of all ``parties`` into one; ``split`` divides the reduced result."""
-    shares = {name: party.contribution() for name, party in parties.items()}
+    shares = {
+        name: results.instance(party.contribution(), Contribution, name, party, "contribution()")
+        for name, party in parties.items()
+    }
+    for name, share in shares.items():
+        results.tensors(share.sums, name, parties[name], "contribution().sums")
     sums = {f"{name}:{key}": v for name, share in shares.items() for key, v in share.sums.items()}
     return Contribution(sums, {name: share.items for name, share in shares.items()})
 

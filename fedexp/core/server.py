@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import torch
 
+from fedexp.core import results
 from fedexp.core.messages import Extras, Message, PartMessage, Tensors, Update
 from fedexp.core.part import Part
 from fedexp.core.reducible import Contribution, Reducible, joined, split
 from fedexp.core.sockets import Aggregator
-from fedexp.errors import InputError
 
 
 class Server:
@@ -46,7 +46,10 @@ class Server:
 
     def broadcast(self, round: int) -> Message:
         """The message to all clients: the global weights and the tensors of the parts (extras)."""
-        extras = {name: part.broadcast(round) for name, part in self.parts.items()}
+        extras = {
+            name: results.tensors(part.broadcast(round), name, part, "broadcast(...)")
+            for name, part in self.parts.items()
+        }
         sent = {name: tensors for name, tensors in extras.items() if tensors}
         return Message(round, self.weights, sent, self._readdress if self._addressing else None)
 
@@ -64,13 +67,11 @@ class Server:
         """The message to this client, after every part's ``message_to``."""
         weights, extras = message.weights, dict(message.extras)
         for name, part in self._addressing.items():
-            own = part.message_to(client, PartMessage(message.round, weights, extras.get(name, {})))
-            if missing := weights.keys() - own.weights.keys():
-                raise InputError(
-                    f"{name}: message_to({client}, ...) left out {min(missing)}; it must return "
-                    "all weights of the message"
-                )
-            weights, extras[name] = own.weights, own.extras
+            whose = name, part, f"message_to({client}, ...)"
+            sent = PartMessage(message.round, weights, extras.get(name, {}))
+            own = results.instance(part.message_to(client, sent), PartMessage, *whose)
+            weights = results.weights(own.weights, weights, *whose, may_add=True)
+            extras[name] = results.tensors(own.extras, *whose)
         return Message(
             message.round, weights, {name: sent for name, sent in extras.items() if sent}
         )
@@ -105,7 +106,7 @@ class Server:
         """
         digests, self._digests = self._digests, _Digests()
         count = len(digests.updates)
-        merged = self.aggregator.merge(self.weights) if count else self.weights
+        merged = self._merge() if count else self.weights
         is_merged = merged is not self.weights
         following = self._corrected(merged, digests, accepts) if is_merged else None
         self.refused = is_merged and following is None
@@ -113,6 +114,14 @@ class Server:
         self._reporting = self._reporting_parts(following is not None, count > 0 and not is_merged)
         self.weights = self.weights if following is None else following
         return count
+
+    def _merge(self) -> Tensors:
+        """The aggregator's result; the current weights themselves if it refuses to merge."""
+        merged = self.aggregator.merge(self.weights)
+        if merged is self.weights:
+            return merged
+        whose = "aggregator", self.aggregator, "merge(...)"
+        return results.weights(merged, self.weights, *whose)
 
     def _corrected(
         self, merged: Tensors, digests: "_Digests", accepts: Callable[[Tensors], bool]
@@ -124,7 +133,10 @@ class Server:
         for name, part in self.parts.items():
             part.aggregate([update.to(name) for update in digests.updates])
             sums = digests.sums[name]
-            corrected = part.correct(self.weights, corrected, sums, len(digests.updates))
+            found = part.correct(self.weights, corrected, sums, len(digests.updates))
+            if found is not corrected:
+                whose = name, part, "correct(...)"
+                corrected = results.weights(found, self.weights, *whose)
         return corrected if corrected is merged or accepts(corrected) else None
 
     def _reporting_parts(self, stepped: bool, declined: bool) -> list[Part]:
@@ -141,11 +153,19 @@ class Server:
 
         If the aggregator refused to merge the updates, only its metrics.
         """
-        return {name: value for part in self._reporting for name, value in part.metrics().items()}
+        found = (
+            results.numbers(part.metrics(), socket, part, "metrics()")
+            for socket, part in self.parts.items()
+            if part in self._reporting
+        )
+        return {name: value for of_part in found for name, value in of_part.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """The global weights and the parts' server state, for a checkpoint."""
-        states = {name: part.server_state() for name, part in self.parts.items()}
+        states = {
+            name: results.instance(part.server_state(), dict, name, part, "server_state()")
+            for name, part in self.parts.items()
+        }
         return {"weights": self.weights, "parts": states, "idle_rounds": self.idle_rounds}
 
     @property
@@ -191,10 +211,12 @@ class Server:
         extras: Extras = {}
         for name, part in self.parts.items():
             report = update.extras.get(name, {})
+            extracted = part.extract(update.weights, self.weights)
+            results.tensors(extracted, name, part, "extract(...)")
             if part.summed:
                 _add(self._digests.sums[name], report)
                 report = {}
-            extras[name] = report | part.extract(update.weights, self.weights)
+            extras[name] = report | extracted
         return update.digest(extras)
 
 

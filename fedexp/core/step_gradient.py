@@ -5,11 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedexp.core.client_protocol import Batch
+from fedexp.core.client_protocol import Batch, GradientAt
 from fedexp.core.forward import autocast_like
 from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Tensors
-from fedexp.core.sockets import LocalGradient
 
 
 class StepGradient:
@@ -19,7 +18,8 @@ class StepGradient:
 
     Args:
         module: the client's model.
-        rule: computes the gradient that replaces the step's gradient.
+        rule: computes the gradient that replaces the step's gradient; see
+            ``LocalGradient.forward``.
         objective: (batch, ``real`` [B] or None) -> the objective, a scalar; see ``Forward.real``.
         batch: the samples of the step.
     """
@@ -27,7 +27,7 @@ class StepGradient:
     def __init__(
         self,
         module: LocalModel,
-        rule: LocalGradient,
+        rule: Callable[[Tensors, Tensors, GradientAt], Tensors],
         objective: Callable[[Batch, Tensor | None], Tensor],
         batch: Batch,
     ) -> None:

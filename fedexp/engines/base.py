@@ -8,8 +8,10 @@ from typing import Any, Literal, cast
 import torch
 from torch.optim import Optimizer
 
+from fedexp.core import results
 from fedexp.core.client import ClientModule
 from fedexp.core.client_protocol import Batch
+from fedexp.core.error_notes import noted
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.randomness import seed_layers
@@ -46,6 +48,7 @@ class Engine:
         self.resources = resources
         self.schedule = Schedule(resources)
         personalization = type(resources.personalization)
+        self._components = resources.components
         self._client_chooses = personalization.choose is not Personalization.choose
 
     def compile(self, mode: Literal["default", "reduce-overhead"]) -> None:
@@ -73,16 +76,23 @@ class Engine:
         """
         if not clients:
             return
-        store, data = self.resources.store, self.resources.data
         for client in clients:
-            if self.resources.sampler.trains_candidates:
-                self._train_copy(client, message)
-            else:
-                private = store.private(client) or {}
-                own = self._received(data.clients[client], message, private)
-                module = self._load_model(own, private)
-                module.begin_turn(data.clients[client], own)
-            yield client, self.resources.sampler.answer(self.resources.module)
+            doing = f"asking client {client} for the sampler in round {message.round}"
+            with noted(doing, self._components):
+                answer = self._answer(client, message)
+            yield client, answer
+
+    def _answer(self, client: int, message: Message) -> Tensors:
+        """The client's answer to the sampler."""
+        sampler, data = self.resources.sampler, self.resources.data.clients[client]
+        if sampler.trains_candidates:
+            self._train_copy(client, message)
+        else:
+            private = self.resources.store.private(client) or {}
+            own = self._received(data, message, private)
+            self._load_model(own, private).begin_turn(data, own)
+        answer = sampler.answer(self.resources.module)
+        return results.tensors(answer, "sampler", sampler, "answer(...)")
 
     def _train_copy(self, client: int, message: Message) -> None:
         """Train a client's shared model with a copy of the client's state; nothing is stored."""
@@ -109,21 +119,22 @@ class Engine:
 
         for start in range(0, len(clients), size):
             group = clients[start : start + size]
-            yield group, self.begin_all(group, tune)
+            yield group, self.begin_all(group, tune, f"after round {message.round}")
 
     def tuning_phases(self) -> Sequence[Phase]:
         """The phases of tuning a personal model that have at least one training step."""
         return [phase for phase in self.resources.personalization.tuning() if phase.epochs]
 
-    def begin_all(self, clients: Sequence[int], begin: Callable[[int], object]) -> Stack:
+    def begin_all(self, clients: Sequence[int], begin: Callable[[int], object], when: str) -> Stack:
         """Build a stack with a row for each client.
 
         ``begin(client)`` loads the client's model into the resident module, which is then copied
-        into the row.
+        into the row. ``when`` is the round, as a note on an exception names it.
         """
         stack = Stack(self.resources.module, len(clients))
         for row, client in enumerate(clients):
-            begin(client)
+            with noted(f"beginning with client {client} {when}", self._components):
+                begin(client)
             stack.save_row(row)
         return stack
 
@@ -230,12 +241,23 @@ class Engine:
         ``Turn.fitted`` to the metrics.
         """
         module, parts = self.resources.module, self.resources.parts
-        reports = {name: part.report(module, state.memory(name)) for name, part in parts.items()}
+        reports = {
+            name: results.tensors(
+                part.report(module, state.memory(name)), name, part, "report(...)"
+            )
+            for name, part in parts.items()
+        }
         local = {name: value.clone() for name, value in module.weights.items()}
         shared, state.private = self.resources.split(local)
-        state.personal_model = local | self.resources.personalization.personal_weights(local)
+        personalization = self.resources.personalization
+        own = personalization.personal_weights(local)
+        whose = "personalization", personalization, "personal_weights(...)"
+        state.personal_model = local | results.some_weights(own, local, *whose)
         for name, part in parts.items():
-            shared = part.upload(module, shared, state.memory(name))
+            found = part.upload(module, shared, state.memory(name))
+            if found is not shared:
+                shared = results.weights(found, shared, name, part, "upload(...)")
+            results.memory(state.memory(name), name, part)
         return Update(
             client=module.data.client,
             num_samples=module.data.num_samples,
@@ -261,7 +283,9 @@ class Engine:
 
         A client that is too slow for a deadline may get a view of its data with fewer steps.
         """
-        data = self.resources.faults.data(message.round, self.resources.data.clients[client])
+        faults = self.resources.faults
+        data = faults.data(message.round, self.resources.data.clients[client])
+        results.instance(data, ClientData, "faults", faults, "data(...)")
         return self.schedule.data(message.round, data)
 
     def _received(self, data: ClientData, message: Message, private: Tensors) -> Message:
@@ -271,7 +295,10 @@ class Engine:
             return message
         module = self._load_model(message, private)
         module.begin_turn(data, message)
-        chosen = self.resources.personalization.choose(module, message.to("personalization"))
+        personalization = self.resources.personalization
+        chosen = personalization.choose(module, message.to("personalization"))
+        whose = "personalization", personalization, "choose(...)"
+        results.some_weights(chosen, module.weights, *whose)
         return replace(message, weights=message.weights | chosen)
 
     def _load_model(self, message: Message, private: Tensors) -> ClientModule:

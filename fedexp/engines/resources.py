@@ -52,6 +52,11 @@ class Resources:
     system: System
     upload: CompressedUpload | None = None
 
+    @property
+    def components(self) -> dict[str, object]:
+        """Place in the config -> component, for notes on exceptions (``core.error_notes``)."""
+        return {"model": self.module.backbone, **self.parts, "faults": self.faults}
+
     def split(self, weights: Tensors) -> tuple[Tensors, Tensors]:
         """Split ``weights`` into (shared, private), without the head's derived buffers."""
         own = {name: weight for name, weight in weights.items() if self.module.is_sent(name)}

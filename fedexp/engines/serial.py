@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from fedexp.core.error_notes import noted
 from fedexp.core.messages import Message, Update
 from fedexp.engines.base import Engine
 from fedexp.engines.kept_optimizer import PERSONAL_MODEL, SHARED_MODEL
@@ -16,12 +17,11 @@ class Serial(Engine):
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Train the clients in the cohort's order."""
         for client, draws in Counter(cohort).items():
-            try:
-                with self.resources.store.open(client) as state:
-                    update = self._train_one(client, message, state, draws)
-            except Exception as error:
-                error.add_note(f"while training client {client} in round {message.round}")
-                raise
+            with (
+                noted(f"training client {client} in round {message.round}", self._components),
+                self.resources.store.open(client) as state,
+            ):
+                update = self._train_one(client, message, state, draws)
             yield update
 
     def _train_one(self, client: int, message: Message, state: ClientState, draws: int) -> Update:

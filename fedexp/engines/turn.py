@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from fedexp.compression.upload import MEMORY, CompressedUpload
+from fedexp.core import results
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.turn import Turn
 from fedexp.engines.resources import Resources
+from fedexp.faults.base import Faults
 from fedexp.faults.quarantine import has_finite_sums, is_finite
 from fedexp.state.client_state import ClientState
 
@@ -48,7 +50,7 @@ def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
     module = resources.module
     sent = [_sent(each, resources.upload) for each in turns]
     arrived = [
-        resources.faults.corrupt(update, each.turn.message)
+        _after_faults(update, each, resources.faults)
         for update, each in zip(sent, turns, strict=True)
     ]
     scalars = [
@@ -66,6 +68,14 @@ def _sent(trained: Trained, upload: CompressedUpload | None) -> Update:
     if upload is None:
         return trained.update
     return upload.send(trained.update, trained.turn.message, trained.state.memory(MEMORY))
+
+
+def _after_faults(sent: Update, trained: Trained, faults: Faults) -> Update:
+    """The update of a client as it arrives at the server."""
+    arrived = faults.corrupt(sent, trained.turn.message)
+    if arrived is sent:
+        return arrived
+    return results.update(arrived, sent.weights, "faults", faults, "corrupt(...)")
 
 
 def _sums_are_finite(turn: Trained, arrived: Update, device: torch.device) -> Tensor:

@@ -19,6 +19,7 @@ from fedexp.compatibility.traits import (
     RECURRENT,
     STOCHASTIC_DEPTH,
 )
+from fedexp.core.error_notes import noted
 from fedexp.core.forward import cross_entropy
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
@@ -91,13 +92,11 @@ class Vectorized(Engine):
         """Train one stack after another."""
         self.resources.load_global(message)  # sets the shapes of this round's buffers
         draws = Counter(cohort)
-        clients: Sequence[int] = list(draws)
-        try:
-            for clients in self._chunks(draws, message, self._local_steps):
-                yield from self._train_stack(clients, draws, message)
-        except Exception as error:
-            error.add_note(f"while training clients {clients} in round {message.round}")
-            raise
+        where = f"in round {message.round}"
+        for clients in self._chunks(draws, message, self._local_steps):
+            with noted(f"training clients {clients} {where}", self._components):
+                updates = self._train_stack(clients, draws, message)
+            yield from updates
 
     def tuned(
         self, clients: Sequence[int], size: int, message: Message
@@ -110,9 +109,11 @@ class Vectorized(Engine):
             return self._steps(self.resources.data.clients[client], message.round, tuning)
 
         for group in self._chunks(clients, message, steps):
-            stack = self.begin_all(group, lambda client: self.begin_tuning(client, message))
+            where = f"after round {message.round}"
+            stack = self.begin_all(group, lambda k: self.begin_tuning(k, message), where)
             if tuning:
-                self._fit_all(stack, [tuning] * len(group))
+                with noted(f"tuning the models of clients {group} {where}", self._components):
+                    self._fit_all(stack, [tuning] * len(group))
             yield group, stack
 
     def _local_steps(self, client: int, message: Message) -> tuple[int, ...]:
@@ -140,7 +141,9 @@ class Vectorized(Engine):
         """
         for group in longest_first({client: steps(client, message) for client in clients}):
             if self._clients_per_chunk is None:
-                self._clients_per_chunk = clients_that_fit(self.resources, group[0], message)
+                doing = f"trying a step of client {group[0]} in round {message.round}"
+                with noted(doing, self._components):
+                    self._clients_per_chunk = clients_that_fit(self.resources, group[0], message)
             for start in range(0, len(group), self._clients_per_chunk):
                 yield group[start : start + self._clients_per_chunk]
 
@@ -149,21 +152,23 @@ class Vectorized(Engine):
     ) -> list[Update]:
         """Train the shared models and, if the method has them, the separate models."""
         personalization, trained = self.resources.personalization, []
+        where = f"in round {message.round}"
         with ExitStack() as open_states:
             states = {c: open_states.enter_context(self.resources.store.open(c)) for c in clients}
             before = {client: state.copy() for client, state in states.items()}
-            stack = self.begin_all(clients, lambda c: self.begin(c, message, states[c]))
+            stack = self.begin_all(clients, lambda c: self.begin(c, message, states[c]), where)
             kept = self._kept_optimizers(SHARED_MODEL, states)
             epochs = [self.epochs(turn) for turn in stack.turns]
             self._fit_all(stack, [personalization.phases(each) for each in epochs], kept)
             for row, client in enumerate(clients):
                 stack.load_row(row)
-                update, state = self.finish(states[client], draws[client]), states[client]
+                with noted(f"finishing the turn of client {client} {where}", self._components):
+                    update, state = self.finish(states[client], draws[client]), states[client]
                 trained.append(Trained(update, stack.turns[row], state, before[client]))
             personal_phases = [personalization.personal_phases(each) for each in epochs]
             if personal_phases[0]:
                 stack = self.begin_all(
-                    clients, lambda c: self.begin_personal(c, message, states[c])
+                    clients, lambda c: self.begin_personal(c, message, states[c]), where
                 )
                 self._fit_all(stack, personal_phases, self._kept_optimizers(PERSONAL_MODEL, states))
                 for row, client in enumerate(clients):
@@ -270,7 +275,7 @@ class Vectorized(Engine):
             gradients: Tensors = torch.func.grad(loss)(parameters)
             return gradients
 
-        taken: Tensors = module.gradient(dict(module.trained_parameters()), own, gradient_at)
+        taken: Tensors = module.step_gradient(dict(module.trained_parameters()), own, gradient_at)
         return taken
 
 

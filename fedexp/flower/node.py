@@ -11,6 +11,7 @@ from functools import cached_property
 import torch
 from flwr.app import RecordDict
 
+from fedexp.core.error_notes import noted
 from fedexp.data.federated import ClientData
 from fedexp.distributed.fabric import make_fabric
 from fedexp.distributed.ranks import Ranks
@@ -90,7 +91,9 @@ class Node:
             state = self._states(request).load(request.base, fabric.device)
             if state is not None:
                 federation.store.put(self._own.client, state)
-            yield federation, request, state is not None
+            doing = f"answering for client {self._own.client} in round {request.message.round}"
+            with noted(doing, federation.engine.resources.components):
+                yield federation, request, state is not None
 
     def _states(self, request: Request) -> NodeStates:
         return NodeStates(self._own.states / request.run / f"client_{self._own.client}")

@@ -8,6 +8,8 @@ from functools import partial, reduce
 from operator import or_
 from typing import Any, Literal
 
+from fedexp.core import results
+from fedexp.core.error_notes import noted
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.reducible import Contribution, Reducible, joined, split
 from fedexp.core.server import Server
@@ -99,6 +101,11 @@ class Measures:
         """Name of a measure -> the global model that the measure chose to keep as a file."""
         found = {name: measure.chosen for name, measure in self._measures.items()}
         return {name: message for name, message in found.items() if message is not None}
+
+    @property
+    def components(self) -> dict[str, object]:
+        """Place in the config -> measure."""
+        return {f"measure.{name}": measure for name, measure in self._measures.items()}
 
     def begin_round(self, message: Message) -> None:
         """Start a round; the clients start from ``message``."""
@@ -192,12 +199,33 @@ def _run(
     scoring: Scoring,
 ) -> Results:
     """Call these measures one after another; each measure sees the results of earlier measures."""
-    start, results = time.perf_counter(), {}
+    start, found = time.perf_counter(), {}
     after = view(message=message, scoring=scoring)
     for name, measure in measures.items():
-        results[name] = measure(after)
-        after = replace(after, found=after.found | results[name])
-    return Results(results, time.perf_counter() - start)
+        components = {**scoring.resources.components, f"measure.{name}": measure}
+        with noted(f"measuring after round {message.round}", components):
+            found[name] = _checked(measure(after), name, measure)
+        after = replace(after, found=after.found | found[name])
+    return Results(found, time.perf_counter() - start)
+
+
+def _checked(found: Any, name: str, measure: Measure) -> Measured:
+    """The result of a measure: numbers, figures, and tables with columns of one length."""
+    whose = f"measure.{name}", measure, "__call__(...)"
+    results.instance(found, Measured, *whose)
+    results.numbers(found.metrics, *whose)
+    results.numbers(found.per_class, *whose)
+    for title, table in {**found.tables, **found.logs}.items():
+        lengths = {column: len(values) for column, values in table.items()}
+        if len(set(lengths.values())) > 1:
+            columns = ", ".join(f"{column} has {length}" for column, length in lengths.items())
+            problem = f"returned the table {title}, whose columns differ in length: {columns}"
+            raise results.wrong(problem, *whose)
+    for title, figure in found.figures.items():
+        if not hasattr(figure, "savefig"):
+            problem = f"returned {results.described(figure)} as the figure {title}; it must be a"
+            raise results.wrong(f"{problem} matplotlib Figure", *whose)
+    return results.instance(found, Measured, *whose)
 
 
 def headlines(measures: Mapping[str, Measure]) -> dict[str, Better]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from fedexp.config.constructed import failed, target_name
 from fedexp.core.description import Description
 from fedexp.core.fixed_weights import fixed_layers
 from fedexp.errors import InputError
@@ -71,6 +72,8 @@ def feature_dim(
         z = _trial(build, input_shape)
     except InputError:
         raise
+    except AttributeError as error:  # such as a forgotten super().__init__()
+        raise failed(target_name("model", build), build, error) from error
     except (AssertionError, RuntimeError, ValueError) as error:
         raise _misfit(build, input_shape, str(error).partition("\n")[0]) from error
     if not isinstance(z, Tensor):

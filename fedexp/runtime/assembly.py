@@ -14,8 +14,10 @@ from fedexp.compatibility.traits import SIMULATED_TIME
 from fedexp.compression.download import CompressingServer
 from fedexp.compression.upload import CompressedUpload
 from fedexp.config.schema import Config
+from fedexp.core import results
 from fedexp.core.client import ClientModule
 from fedexp.core.client_protocol import Functional
+from fedexp.core.error_notes import noted
 from fedexp.core.functional import functional, functional_head
 from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Message, Tensors, count_bytes
@@ -75,8 +77,9 @@ def assemble(
     _set_up(plan, module, setting, fabric.device)
     resources = _resources(plan, fabric, data, module, client_folder)
     engine = population.engine(resources, partial(_engine, plan))
-    for measure in plan.measures.values():
-        measure.setup(setting, resources)
+    for name, measure in plan.measures.items():
+        with noted("setting up", {f"measure.{name}": measure}):
+            measure.setup(setting, resources)
     overlap = _overlap(config, fabric, data) if config.evaluation.overlap else None
     measures = Measures(plan.measures, config.rounds, population.scoring(engine), ranks, overlap)
     by_time = config.engine.balance == "time"
@@ -171,7 +174,9 @@ def _set_up(plan: Plan, module: ClientModule, setting: Setting, device: torch.de
     plan.system.setup(setting.num_clients, setting.seed, flops_of_sample)
     invited = replace(setting, clients_per_round=plan.system.invited)
     for socket, part in plan.sockets.by_name().items():
-        part.setup(invited if socket == "sampler" else setting)
+        with noted("setting up", {socket: part}):
+            part.setup(invited if socket == "sampler" else setting)
+    _check_head(plan)
     plan.faults.setup(setting)
     plan.coordination.setup(setting, plan.system)
     module.finish_setup()
@@ -180,6 +185,17 @@ def _set_up(plan: Plan, module: ClientModule, setting: Setting, device: torch.de
     if config.channels_last is True or (config.channels_last == "auto" and prefers):
         module.to(memory_format=torch.channels_last)
     module.to(device)
+
+
+def _check_head(plan: Plan) -> None:
+    """Raise InputError if the head's logits of two samples are not [2, C]."""
+    head, was_training = plan.sockets.head, plan.sockets.head.training
+    z = torch.zeros(2, plan.feature_dim)
+    with noted("setting up", {"head": head}), torch.no_grad():
+        logits = head.eval()(z)
+    head.train(was_training)
+    like = torch.zeros(2, plan.description.num_classes)
+    results.alike(logits, like, "logits", "head", head, "forward(...)")
 
 
 def _resources(

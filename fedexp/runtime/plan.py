@@ -16,6 +16,7 @@ from fedexp.compatibility.settings import declared_data_settings, declared_setti
 from fedexp.compatibility.traits import (
     EXPECTS_CURRENT,
     OTHER_START,
+    SEVERAL_PROCESSES,
     SIMULATED_TIME,
     TAKES_MORE,
     TAKES_STALE,
@@ -24,8 +25,10 @@ from fedexp.compatibility.traits import (
 from fedexp.compatibility.unread import unread_keys
 from fedexp.compression.compressor import Compressor
 from fedexp.config.build import build
+from fedexp.config.constructed import construct
 from fedexp.config.schema import Config
 from fedexp.coordination.base import Coordination
+from fedexp.core import results
 from fedexp.core.description import Description
 from fedexp.core.part import Part, has_server_half, hooks_beside_merge
 from fedexp.core.randomness import seeded
@@ -36,6 +39,7 @@ from fedexp.core.sockets import (
     Loss,
     Network,
     Personalization,
+    Phase,
     Regularizer,
 )
 from fedexp.data.configured_partition import SUPPLIED as PARTITION_SUPPLIED
@@ -164,7 +168,8 @@ def _build(config: Config, source: Describer | None) -> Plan:
     width = feature_dim(model, about.input_shape, about.per_token)
 
     def new_head() -> Head:
-        made: Head = head(feature_dim=width, num_classes=about.num_classes)
+        shapes = {"feature_dim": width, "num_classes": about.num_classes}
+        made: Head = construct("head", head, Head, shapes)
         configure_head(made, config.model)
         return made
 
@@ -216,6 +221,8 @@ def _declarations(
     yield declared("optimizer", plan.optimizer)
     yield declared("engine", plan.engine.func)
     yield from declared_measures(plan.measures, dataset)
+    for name, measure in plan.measures.items():
+        yield from _of_reduction(f"measure.{name}", measure)
 
 
 def _system(config: Config) -> System:
@@ -236,6 +243,7 @@ def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:
     network = Network(backbone, sockets.head, plan.feature_dim, about.num_classes)
     with seeded(config.seed, "personalization"):
         sockets.personalization.create(network, sockets.loss)
+    _check_phases(sockets.personalization)
     check_trained(config, backbone, sockets.by_name(), sockets.personalization)
     given = frozenset(need for need in Need if need in traits)
     check_measures(plan.measures, config, about, given, SIMULATED_TIME in traits)
@@ -252,10 +260,19 @@ def _unread(plan: Plan, settings: Sequence[Declaration], backbone: nn.Module) ->
     )
 
 
+def _check_phases(personalization: Personalization) -> None:
+    """Raise InputError if the phases of training are not a list or tuple of ``Phase``."""
+    whose = "personalization", personalization
+    results.sequence(personalization.phases(1), Phase, *whose, "phases(...)")
+    results.sequence(personalization.personal_phases(1), Phase, *whose, "personal_phases(...)")
+    results.sequence(personalization.tuning(), Phase, *whose, "tuning()")
+
+
 def _of_parts(sockets: Sockets, dataset: str) -> Iterator[Declaration]:
     """The declarations of the parts; errors name the ``dataset``."""
     for socket, part in sockets.by_name().items():
         yield declared(socket, part)
+        yield from _of_reduction(socket, part)
         if _starts_elsewhere(part):
             yield Declaration(socket, frozenset({OTHER_START}))
         if has_server_half(part) and TAKES_STALE not in part.traits:
@@ -268,6 +285,17 @@ def _of_parts(sockets: Sockets, dataset: str) -> Iterator[Declaration]:
             yield Declaration(socket, needs=needed(subject, Need.CLASS_LABELS, dataset, advice))
     if sockets.personalization.has_global:
         yield Declaration("personalization", frozenset({Need.GLOBAL_MODEL}))
+
+
+def _of_reduction(socket: str, part: object) -> Iterator[Declaration]:
+    """A declaration that forbids several processes, if hooks of ``Reducible`` are missing."""
+    for base in (Aggregator, Measure):
+        hooks = [name for name in ("contribution", "set_reduced") if isinstance(part, base)]
+        lacks = [name for name in hooks if getattr(type(part), name) is getattr(base, name)]
+        if lacks and (base is Aggregator or len(lacks) < len(hooks)):
+            error = f"{results.named(socket, part)} has no {' and no '.join(lacks)}"
+            message = f"{{other}}: {error}, which several processes need; should be one process"
+            yield Declaration(socket, forbids={SEVERAL_PROCESSES: message})
 
 
 def _starts_elsewhere(part: Part) -> bool:

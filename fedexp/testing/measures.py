@@ -47,7 +47,7 @@ def check_measure(*overrides: str, config_dir: str | Path | None = None) -> None
 
     Raises:
         ContractError: names the first broken rule and the value that breaks it.
-        InputError: the config is invalid.
+        InputError: the config is invalid, or a hook returns a wrong result.
     """
     config = configure([_MEASURED_ROUNDS, *overrides], config_dir)
     usual = configure([], None).measure.keys()

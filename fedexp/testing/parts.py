@@ -9,6 +9,7 @@ from fedexp.compatibility.traits import CHOOSES_BY_DEVICE
 from fedexp.config.schema import Config
 from fedexp.coordination.base import Coordination
 from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.results import WrongResultError
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.federation import Federation
@@ -49,8 +50,8 @@ def check_part(
 
     Raises:
         ContractError: names the first broken rule and the value that breaks it.
-        InputError: the config is invalid, or chosen clients may not train or send their updates
-            later, as with ``faults`` or a deadline.
+        InputError: a hook returns a wrong result, the config is invalid, or chosen clients may not
+            train or send their updates later, as with ``faults`` or a deadline.
     """
     config = configure(overrides, config_dir)
     _check_rounds(plan(config))
@@ -81,6 +82,8 @@ def check_part(
         )
         run_stacked = partial(_sent_after, _train, vectorized)
         compare(expected, run_stacked, "engine=vectorized differs from serial", tolerance)
+    except WrongResultError:
+        raise
     except InputError:
         return  # ``engine=vectorized`` refuses the part
 

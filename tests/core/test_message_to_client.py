@@ -67,7 +67,7 @@ def test_a_message_without_some_weights_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(OwnModels, "message_to", lambda self, client, message: few)
     with pytest.raises(
         InputError,
-        match=r"personalization: message_to\(3, \.\.\.\) left out backbone\.1\.0\.weight; it must",
+        match=r"OwnModels\): message_to\(3, \.\.\.\) left out backbone\.1\.0\.weight; it must",
     ):
         message.to_client(3)
 

@@ -90,3 +90,12 @@ def test_own_data(tmp_path: Path) -> None:
     assert run(grid, tmp_path / "runs").summary["rounds"] == 3
     record = next((tmp_path / "runs").glob("*/*/federation.json"))
     assert json.loads(record.read_text())["sizes"] == dict.fromkeys("0123", 300)
+
+
+def test_an_exception_in_a_part_names_client_and_round(tmp_path: Path) -> None:
+    words = ["algorithm=fedavg", "loss._target_=contract_breakers.Failing"]
+    grid = FakeGrid(bundle(tmp_path, *words), tmp_path / "states")
+    with pytest.raises(IndexError) as error:
+        run(grid, tmp_path / "runs")
+    (note,) = error.value.__notes__
+    assert re.fullmatch(r"while training client \d in round 1, in loss \(.*Failing\)", note)

@@ -126,7 +126,7 @@ class Scoring:
 
         for start in range(0, len(clients), size):
             group = clients[start : start + size]
-            yield group, engine.begin_all(group, load)
+            yield group, engine.begin_all(group, load, f"after round {message.round}")
 
     def _load_kept(self, client: int, message: Message) -> None:
         """Load the stored personal model of ``client`` into the resident module."""
