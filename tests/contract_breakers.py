@@ -1,4 +1,4 @@
-"""Losses and regularizers that break one rule of the contract of a part each."""
+"""Parts that break one rule of the contract of a part each."""
 
 import itertools
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from torch import Tensor
 
 from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors, Update
 from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import Loss
+from fedexp.core.sockets import Aggregator, Loss
 
 _CALLS = itertools.count()
 
@@ -104,3 +104,27 @@ class Failing(Loss):
 
 def _beyond_the_end(logits: Tensor) -> Tensor:
     return [logits][1]
+
+
+class InOneProcess(Aggregator):
+    """It has no hooks for several processes, and returns the first update without a weight."""
+
+    def __init__(self, weighting: str = "") -> None:
+        self.updates: list[Update] = []
+
+    def add(self, update: Update, current: Tensors) -> None:
+        self.updates.append(update)
+
+    def merge(self, current: Tensors) -> Tensors:
+        updates, self.updates = self.updates, []
+        return {name: value for name, value in updates[0].weights.items() if "head" not in name}
+
+
+class WrongWhenStacked(Loss):
+    """Its measurement is a tensor only when clients train one after another."""
+
+    def measure(self, batch: Forward) -> Tensors:
+        return {"samples": len(batch.targets) if batch.real is not None else torch.ones(())}
+
+    def forward(self, batch: Forward) -> Tensor:
+        return mean_cross_entropy(batch)

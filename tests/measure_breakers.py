@@ -74,3 +74,14 @@ class NotFinite(NeverMeasured):
 
     def __call__(self, after: AfterRound) -> Measured:
         return Measured({"own/score": math.nan if after.round == 1 else 0.5})
+
+
+class OneSided(Alone):
+    """It sends what it observed to the other processes, and takes nothing from them."""
+
+
+class NoResult(Measure):
+    """It returns nothing."""
+
+    def __call__(self, after: AfterRound) -> Measured:
+        return None  # type: ignore[return-value]

@@ -108,3 +108,44 @@ def test_an_option_of_an_extra_that_is_not_installed_says_what_to_install() -> N
     with pytest.raises(InputError) as raised, one_line([]):
         raise HydraException(said)
     assert str(raised.value).endswith("basic; it comes with pip install 'fedexp[ray]'.")
+
+
+def test_defaults_that_form_a_circle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _write("conf/loss/a.yaml", "defaults:\n  - b\n")
+    _write("conf/loss/b.yaml", "defaults: [{/loss: a}]\n")
+    with pytest.raises(InputError) as raised:
+        fedexp.run(["loss=a"], config_dir="conf")
+    names = "conf/loss/a.yaml -> conf/loss/b.yaml -> conf/loss/a.yaml"
+    assert str(raised.value) == f"{names}: the defaults of these files form a circle"
+
+
+def test_a_recursion_error_of_a_users_part_stays(tmp_path: Path) -> None:
+    with pytest.raises(RecursionError), one_line(["--config-dir", str(tmp_path)], tmp_path):
+        raise RecursionError
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("a: 1\n\tb: 2\n", "conf/loss/own.yaml, line 2: is not valid YAML (found character '\\t' "),
+        ("x: 1\n", "conf/loss/own.yaml: loss._target_: is missing; it names a class, as in "),
+        ("", "conf/loss/own.yaml: loss._target_: is missing; it names a class, as in "),
+        ("[1]", "conf/loss/own.yaml: loss=[1]: should be a valid dictionary"),
+        ("_target_: no.Such", "conf/loss/own.yaml: loss._target_=no.Such: cannot be imported"),
+    ],
+)
+def test_a_mistake_in_the_file_of_an_own_option_names_the_file(
+    content: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _write("conf/loss/own.yaml", content)
+    with pytest.raises(InputError) as raised:
+        fedexp.run(["loss=own"], config_dir="conf")
+    assert str(raised.value).startswith(line)
+
+
+def _write(name: str, content: str) -> None:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)

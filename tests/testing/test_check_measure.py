@@ -2,6 +2,7 @@
 
 import pytest
 
+from fedexp.errors import InputError
 from fedexp.testing import ContractError, check_measure
 
 
@@ -32,3 +33,8 @@ def test_measures_keep_the_contract(overrides: list[str]) -> None:
 def test_a_measure_that_breaks_a_rule_is_noticed(measure: str, rule: str) -> None:
     with pytest.raises(ContractError, match=rule):
         check_measure(f"+measure.own._target_=measure_breakers.{measure}")
+
+
+def test_a_wrong_result_is_one_line() -> None:
+    with pytest.raises(InputError, match=r"^measure\.own \(.*NoResult\): .*returned None"):
+        check_measure("+measure.own._target_=measure_breakers.NoResult")

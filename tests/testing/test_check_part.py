@@ -38,6 +38,18 @@ def test_a_broken_rule_is_noticed(part: str, rule: str) -> None:
         check_part(f"loss._target_=contract_breakers.{part}")
 
 
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("aggregator._target_=contract_breakers.InOneProcess", r"merge\(\.\.\.\) left out head"),
+        ("loss._target_=contract_breakers.WrongWhenStacked", "returned an int as samples"),
+    ],
+)
+def test_a_wrong_result_is_one_line(override: str, line: str) -> None:
+    with pytest.raises(InputError, match=line):
+        check_part(override)
+
+
 def test_a_wrong_override_is_one_line() -> None:
     with pytest.raises(InputError, match=r"regularizer\.mu=-1"):
         check_part("regularizer=proximal", "regularizer.mu=-1")

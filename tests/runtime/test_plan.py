@@ -1,0 +1,36 @@
+"""Components that cannot share a run with several processes are refused before they start."""
+
+import pytest
+from federations import compose
+
+from fedexp.errors import InputError
+from fedexp.runtime.plan import plan
+
+TWO = ("engine.devices=2", "engine.device=cpu")
+
+
+@pytest.mark.parametrize(
+    ("override", "component", "missing"),
+    [
+        (
+            "aggregator._target_=contract_breakers.InOneProcess",
+            "aggregator (contract_breakers.InOneProcess)",
+            "no contribution and no set_reduced",
+        ),
+        (
+            "+measure.own._target_=measure_breakers.OneSided",
+            "measure.own (measure_breakers.OneSided)",
+            "no set_reduced",
+        ),
+    ],
+)
+def test_a_component_without_hooks_for_several_processes(
+    override: str, component: str, missing: str
+) -> None:
+    with pytest.raises(InputError) as raised:
+        plan(compose(override, *TWO))
+    assert str(raised.value) == (
+        f"engine.devices=2 engine.num_nodes=1: {component} has {missing}, which several processes "
+        "need; should be one process"
+    )
+    assert plan(compose(override))
