@@ -93,6 +93,7 @@ class Local(Group):
     epochs: Annotated[int | float | list[int], PlainValidator(_local_epochs)]
     steps: Steps | None
     batch_size: PositiveInt
+    last_batch: Literal["auto", "keep", "drop", "merge"]
     grad_clip: PositiveFloat | None
     keep_optimizer: bool
 

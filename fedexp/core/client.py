@@ -18,6 +18,7 @@ from fedexp.core.forward import (
 )
 from fedexp.core.frozen_copies import FrozenCopies
 from fedexp.core.functional import functional
+from fedexp.core.last_batch import LastBatch
 from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Part
@@ -186,9 +187,7 @@ class ClientModule(LocalModel):
         """
         parameters = dict(self.tensor_index.parameters())
         sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
-        if self.data.num_samples % batch_size == 1:
-            batch_size -= 1  # BatchNorm needs two samples
-        for batch in self.data.batches(batch_size):
+        for batch in self.data.batches(batch_size, last=LastBatch(shortest=2)):  # for BatchNorm
             share = len(batch[1]) / self.data.num_samples
             _, gradient = self.batch_gradient(batch, parameters, share)
             sums = {name: total + gradient[name] for name, total in sums.items()}

@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from fedexp.core.frozen_copies import FrozenCopies
+from fedexp.core.last_batch import KEEP, LastBatch
 from fedexp.core.messages import Tensors
 
 Batch = tuple[Tensor, Tensor]
@@ -73,10 +74,12 @@ class LocalData(Protocol):
         With a generator the inputs are augmented as in local training.
         """
 
-    def local_batches(self, round: int, batch_size: int) -> Iterable[Batch]:
+    def local_batches(self, round: int, batch_size: int, last: LastBatch = KEEP) -> Iterable[Batch]:
         """Shuffled and augmented batches; each loop over them yields the next epoch."""
 
-    def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
+    def batches(
+        self, batch_size: int, augment: Generator | None = None, last: LastBatch = KEEP
+    ) -> Iterator[Batch]:
         """Batches of all training samples, not shuffled; ``augment`` works as in ``inputs``."""
 
 

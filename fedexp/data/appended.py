@@ -7,6 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from fedexp.core.client_protocol import Batch
+from fedexp.core.last_batch import KEEP, LastBatch
 from fedexp.data.batches import LocalBatches
 from fedexp.data.federated import ClientData
 
@@ -29,7 +30,7 @@ class AppendedBatches(LocalBatches):
         self, whole: LocalBatches, inputs: Tensor, labels: Tensor, order: Generator
     ) -> None:
         super().__init__(
-            whole.samples, whole.index, whole.batch_size, whole.augment, whole.order, whole.draws
+            whole.samples, whole.index, whole.lengths, whole.augment, whole.order, whole.draws
         )
         self._whole, self._inputs, self._labels, self._order = whole, inputs, labels, order
 
@@ -37,9 +38,6 @@ class AppendedBatches(LocalBatches):
     def shares_samples(self) -> bool:
         """False: ``samples`` lacks the appended samples, which belong to this client only."""
         return False
-
-    def __len__(self) -> int:
-        return len(self._whole)
 
     def chunks(self) -> Sequence[Tensor]:
         """Positions of each batch's samples; appended sample j is at position len(samples) + j."""
@@ -79,6 +77,6 @@ class AppendedData(ClientData):
         """The number of the client's steps in a round; appended samples do not change it."""
         return self._steps(planned)
 
-    def local_batches(self, round: int, batch_size: int) -> AppendedBatches:
+    def local_batches(self, round: int, batch_size: int, last: LastBatch = KEEP) -> AppendedBatches:
         """This round's shuffled batches, with appended samples."""
-        return AppendedBatches(self._batches(round, batch_size), *self._appended)
+        return AppendedBatches(self._batches(round, batch_size, last), *self._appended)

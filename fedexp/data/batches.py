@@ -18,20 +18,29 @@ from fedexp.data.samples import Samples
 class LocalBatches(IterableDataset[Batch]):
     """One client's batches in one round; each loop over the object gives a newly shuffled epoch.
 
-    The last batch of an epoch may be shorter. The class is also a PyTorch dataset:
-    ``DataLoader(batches, batch_size=None)`` feeds exactly these batches to Lightning's Trainer.
+    The class is also a PyTorch dataset: ``DataLoader(batches, batch_size=None)`` feeds exactly
+    these batches to Lightning's Trainer.
+
+    Args:
+        samples: the samples of the population.
+        index: [n] positions of the client's n samples.
+        lengths: the number of samples in each batch of an epoch. The epoch leaves out the samples
+            that exceed their sum, which are others in every epoch.
+        augment: augments a batch of inputs; None: no augmentation.
+        order: draws the order of the samples.
+        draws: draws the augmentation.
     """
 
     def __init__(
         self,
         samples: Samples,
         index: Tensor,
-        batch_size: int,
+        lengths: Sequence[int],
         augment: Augmentation | None,
         order: Generator,
         draws: Generator,
     ) -> None:
-        self.samples, self.index, self.batch_size = samples, index, batch_size
+        self.samples, self.index, self.lengths = samples, index, list(lengths)
         self.augment, self.order, self.draws = augment, order, draws
 
     @property
@@ -40,7 +49,7 @@ class LocalBatches(IterableDataset[Batch]):
         return self.samples.is_shared
 
     def __len__(self) -> int:
-        return -(-len(self.index) // self.batch_size)
+        return len(self.lengths)
 
     def __iter__(self) -> Iterator[Batch]:
         for chunk in self.chunks():
@@ -53,8 +62,7 @@ class LocalBatches(IterableDataset[Batch]):
     def samples_in(self, steps: int) -> int:
         """The number of samples in ``steps`` batches from the beginning of an epoch."""
         epochs, rest = divmod(steps, len(self))
-        in_epoch = min(len(self) * self.batch_size, len(self.index))
-        return epochs * in_epoch + rest * self.batch_size
+        return epochs * sum(self.lengths) + sum(self.lengths[:rest])
 
     def next_chunks(self, steps: int) -> Iterator[Tensor]:
         """The positions [B] of the samples in each of ``steps`` batches; begins a new epoch.
@@ -74,8 +82,8 @@ class LocalBatches(IterableDataset[Batch]):
 
     def chunks(self) -> Sequence[Tensor]:
         """For each batch of the next epoch, the positions [B] of its B samples."""
-        permutation = torch.randperm(len(self.index), generator=self.order)
-        return torch.split(self.index[to_device(permutation, self.index.device)], self.batch_size)
+        permutation = torch.randperm(len(self.index), generator=self.order)[: sum(self.lengths)]
+        return torch.split(self.index[to_device(permutation, self.index.device)], self.lengths)
 
 
 def nearest_steps(epochs: float, batches: int) -> int:

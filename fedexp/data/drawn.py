@@ -77,6 +77,8 @@ class DrawnData(FederatedData):
         train: empty; each client has its own training samples.
     """
 
+    can_leave_out = False  # clients are drawn with all their samples
+
     def __init__(
         self, source: DrawnSource, num_clients: int, seed: int, device: torch.device
     ) -> None:

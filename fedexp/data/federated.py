@@ -3,12 +3,14 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
 from fedexp.core.client_protocol import Batch
+from fedexp.core.last_batch import KEEP, LastBatch
 from fedexp.core.randomness import torch_generator
 from fedexp.data.augment import augmentation
 from fedexp.data.batches import LocalBatches
@@ -76,22 +78,25 @@ class ClientData:
         """The client's steps in a round: ``planned``, unless a subclass overrides this method."""
         return planned
 
-    def local_batches(self, round: int, batch_size: int) -> LocalBatches:
+    def local_batches(self, round: int, batch_size: int, last: LastBatch = KEEP) -> LocalBatches:
         """Shuffled and augmented batches for this round's local training."""
         data, where = self.population, (round, self.client)
         return LocalBatches(
             data.train,
             self.train_index,
-            batch_size,
+            last.lengths(self.num_samples, batch_size),
             data.augment,
             order=torch_generator(data.seed, "batches", *where),
             draws=torch_generator(data.seed, "augment", *where),
         )
 
-    def batches(self, batch_size: int, augment: Generator | None = None) -> Iterator[Batch]:
+    def batches(
+        self, batch_size: int, augment: Generator | None = None, last: LastBatch = KEEP
+    ) -> Iterator[Batch]:
         """Batches of all training samples, in order; ``augment`` works as in ``inputs``."""
         targets = self.population.train.targets[self.train_index]
-        for positions in torch.split(torch.arange(len(targets), device=targets.device), batch_size):
+        lengths = last.lengths(self.num_samples, batch_size)
+        for positions in torch.split(torch.arange(len(targets), device=targets.device), lengths):
             yield self.inputs(positions, augment), targets[positions]
 
 
@@ -118,8 +123,10 @@ class FederatedData:
         class_counts: [N, C] number of training samples of each class at each client.
         clients: the data of each client; a client that is held out has no samples here.
         held_out_clients: the data of each client that is held out, by the client's number.
+        can_leave_out: whether ``leave_out`` is possible.
     """
 
+    can_leave_out: ClassVar[bool] = True
     class_counts: Tensor
     clients: Sequence[ClientData]
     held_out_clients: Mapping[int, ClientData] = MappingProxyType({})
@@ -158,10 +165,21 @@ class FederatedData:
             )
 
         self.class_counts = counts.clone()
-        self.held_out_clients = {client: client_data(client, counts[client]) for client in held_out}
-        for client in held_out:
-            self.class_counts[client], indices[client] = 0, (nothing, nothing, nothing)
-        self.clients = [client_data(*each) for each in enumerate(self.class_counts)]
+        self.clients = [client_data(*each) for each in enumerate(counts)]
+        left_out = {client: self.clients[client] for client in held_out}
+        self.leave_out(held_out)
+        self.held_out_clients = left_out
+
+    def leave_out(self, clients: Collection[int]) -> None:
+        """Take all samples from these clients, which are then clients without data."""
+        nothing = torch.arange(0, device=self.train.labels.device)
+        self.class_counts[list(clients)] = 0
+        self.clients = [
+            ClientData(n, counts, nothing, nothing, self) if n in clients else self.clients[n]
+            for n, counts in enumerate(self.class_counts.to(nothing.device))
+        ]
+        others = {n: each for n, each in self.held_out_clients.items() if n not in clients}
+        self.held_out_clients = others
         validation = torch.cat([client.validation_index for client in self.clients])
         self.validation = Subset(self.train, validation)
 

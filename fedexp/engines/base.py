@@ -180,7 +180,11 @@ class Engine:
 
     def epochs(self, turn: Turn) -> float:
         """The number of local epochs of this turn; see ``local_epochs``."""
-        return local_epochs(self.resources.local, cast(ClientData, turn.data), turn.round)
+        return local_epochs(self.resources, cast(ClientData, turn.data), turn.round)
+
+    def batches_of(self, turn: Turn) -> LocalBatches:
+        """The training batches of the client whose turn this is."""
+        return self.resources.local_batches(cast(ClientData, turn.data), turn.round)
 
     def fit(
         self, module: ClientModule, phases: Sequence[Phase], kept: Memory | None = None
@@ -195,7 +199,7 @@ class Engine:
             kept: the optimizer state to start from; it is updated after training. With None each
                 phase starts with a fresh optimizer.
         """
-        batches = batches_of(module.turn, self.resources.local.batch_size)
+        batches = self.batches_of(module.turn)
         for number, phase in enumerate(phases, start=1):
             steps = batches.steps_in(phase.epochs)
             if number == len(phases):
@@ -315,8 +319,3 @@ class Engine:
         )
         for name in names:
             self.resources.parts[name].begin(module, message.to(name), state.memory(name))
-
-
-def batches_of(turn: Turn, batch_size: int) -> LocalBatches:
-    """The training batches of the client whose turn this is."""
-    return cast(LocalBatches, turn.data.local_batches(turn.round, batch_size))

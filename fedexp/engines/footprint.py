@@ -27,10 +27,11 @@ def clients_that_fit(resources: Resources, client: int, message: Message) -> int
     finds the same number.
     """
     module = resources.load_global(message)
-    module.begin_turn(resources.data.clients[client], message)
-    batch_size = resources.local.batch_size
-    inputs, targets = next(iter(module.data.local_batches(message.round, batch_size)))
-    rows = torch.arange(min(batch_size, int(resources.data.sizes.max())), device=targets.device)
+    data, last = resources.data.clients[client], resources.last_batch
+    module.begin_turn(data, message)
+    inputs, targets = next(iter(resources.local_batches(data, message.round)))
+    longest = last.longest(int(resources.data.sizes.max()), resources.local.batch_size)
+    rows = torch.arange(longest, device=targets.device)
     batch = inputs[rows % len(targets)], targets[rows % len(targets)]
     # All clients share the fixed tensors, which therefore do not count.
     state = sum(each.numel() * each.element_size() for _, each in module.tensor_index.everything())

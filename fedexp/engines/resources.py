@@ -8,10 +8,12 @@ from lightning.fabric import Fabric
 from fedexp.compression.upload import CompressedUpload
 from fedexp.config.schema import Local
 from fedexp.core.client import ClientModule
+from fedexp.core.last_batch import LastBatch
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Part
 from fedexp.core.sockets import Personalization
-from fedexp.data.federated import FederatedData
+from fedexp.data.batches import LocalBatches
+from fedexp.data.federated import ClientData, FederatedData
 from fedexp.faults.base import Faults
 from fedexp.samplers.base import Sampler
 from fedexp.state.client_store import ClientStore
@@ -32,6 +34,7 @@ class Resources:
         initial: every weight before the first round, without the head's derived buffers.
         store: the clients' states.
         local: settings of local training: epochs, batch size, gradient clipping.
+        last_batch: the rule for the last batch of an epoch of local training.
         eval_batch_size: test samples in one forward pass.
         faults: injected faults.
         system: simulated devices and time.
@@ -47,6 +50,7 @@ class Resources:
     initial: Tensors
     store: ClientStore
     local: Local
+    last_batch: LastBatch
     eval_batch_size: int
     faults: Faults
     system: System
@@ -56,6 +60,10 @@ class Resources:
     def components(self) -> dict[str, object]:
         """Place in the config -> component, for notes on exceptions (``core.error_notes``)."""
         return {"model": self.module.backbone, **self.parts, "faults": self.faults}
+
+    def local_batches(self, data: ClientData, round: int) -> LocalBatches:
+        """The batches of local training on ``data`` in this round."""
+        return data.local_batches(round, self.local.batch_size, self.last_batch)
 
     def split(self, weights: Tensors) -> tuple[Tensors, Tensors]:
         """Split ``weights`` into (shared, private), without the head's derived buffers."""

@@ -113,9 +113,9 @@ class Schedule:
         return self._work(_with_share(data, self._shares[client]), round)
 
     def _work(self, data: ClientData, round: int) -> Work:
-        local = self._resources.local
-        batches = data.local_batches(round, local.batch_size)
-        phases = self._resources.personalization.phases(local_epochs(local, data, round))
+        resources = self._resources
+        batches = resources.local_batches(data, round)
+        phases = resources.personalization.phases(local_epochs(resources, data, round))
         steps = [batches.steps_in(phase.epochs) for phase in phases]
         return Work(sum(steps), sum(map(batches.samples_in, steps)))
 
@@ -124,11 +124,11 @@ class Schedule:
 
         With ``local.steps`` a unit is a step of the round; otherwise it is a step of an epoch.
         """
-        local = self._resources.local
+        resources, local = self._resources, self._resources.local
         if local.steps is not None:
             return local.steps, data.steps(local.steps)
-        whole = -(-data.num_samples // local.batch_size)
-        return whole, len(data.local_batches(round, local.batch_size))
+        whole = len(resources.last_batch.lengths(data.num_samples, local.batch_size))
+        return whole, len(resources.local_batches(data, round))
 
 
 def _with_share(data: ClientData, share: float) -> ClientData:

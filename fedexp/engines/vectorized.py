@@ -26,7 +26,7 @@ from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
 from fedexp.core.step_gradient import part_of
 from fedexp.data.federated import ClientData
-from fedexp.engines.base import Engine, batches_of
+from fedexp.engines.base import Engine
 from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.kept_optimizer import PERSONAL_MODEL, SHARED_MODEL
 from fedexp.engines.local_epochs import local_epochs
@@ -119,14 +119,14 @@ class Vectorized(Engine):
     def _local_steps(self, client: int, message: Message) -> tuple[int, ...]:
         """The client's steps in each phase of its local training."""
         data, round = self.training_data(client, message), message.round
-        epochs = local_epochs(self.resources.local, data, round)
+        epochs = local_epochs(self.resources, data, round)
         personalization = self.resources.personalization
         phases = [*personalization.phases(epochs), *personalization.personal_phases(epochs)]
         return self._steps(data, round, phases)
 
     def _steps(self, data: ClientData, round: int, phases: Sequence[Phase]) -> tuple[int, ...]:
         """The client's steps in each phase; without phases, its number of batches in an epoch."""
-        batches = data.local_batches(round, self.resources.local.batch_size)
+        batches = self.resources.local_batches(data, round)
         return tuple(batches.steps_in(each.epochs) for each in phases) or (len(batches),)
 
     def _chunks(
@@ -198,7 +198,7 @@ class Vectorized(Engine):
             kept: each row's optimizer state to start from; it is updated after training.
         """
         local, module = self.resources.local, self.resources.module
-        batches = [batches_of(turn, local.batch_size) for turn in stack.turns]
+        batches = [self.batches_of(turn) for turn in stack.turns]
         record = StackedRecord(stack.turns, module.device)
         for number, of_rows in enumerate(zip(*phases, strict=True), start=1):
             module.begin_phase(of_rows[0])

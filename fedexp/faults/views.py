@@ -1,11 +1,9 @@
 """Modified views of a client's data: flipped labels and fewer steps. No sample is copied."""
 
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
+from fedexp.core.last_batch import KEEP, LastBatch
 from fedexp.data.batches import LocalBatches
 from fedexp.data.federated import ClientData, FederatedData
 
@@ -46,20 +44,8 @@ class Straggler(ClientData):
         """The share ``work`` of the planned steps, rounded down, at least one step."""
         return max(1, int(self.work * planned))
 
-    def local_batches(self, round: int, batch_size: int) -> LocalBatches:
+    def local_batches(self, round: int, batch_size: int, last: LastBatch = KEEP) -> LocalBatches:
         """The first batches of every epoch: the share ``work`` of them, at least one."""
-        return _FirstBatches(super().local_batches(round, batch_size), self.work)
-
-
-class _FirstBatches(LocalBatches):
-    def __init__(self, whole: LocalBatches, work: float) -> None:
-        super().__init__(
-            whole.samples, whole.index, whole.batch_size, whole.augment, whole.order, whole.draws
-        )
-        self.work = work
-
-    def __len__(self) -> int:
-        return max(1, int(self.work * super().__len__()))
-
-    def chunks(self) -> Sequence[Tensor]:
-        return super().chunks()[: len(self)]
+        batches = super().local_batches(round, batch_size, last)
+        del batches.lengths[max(1, int(self.work * len(batches))) :]
+        return batches

@@ -25,6 +25,8 @@ class KnownData(FederatedData):
             all clients, without samples.
     """
 
+    can_leave_out = False  # a client's samples are on its node
+
     def __init__(
         self, whole: FederatedData, sizes: Tensor, clients: Mapping[int, ClientData]
     ) -> None:

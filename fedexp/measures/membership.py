@@ -93,7 +93,7 @@ class Membership(Measure):
         if not after.ranks.is_first:
             return Measured()
         resources, data = after.resources, after.data
-        indices = choose(data, self.samples, resources.local.batch_size)
+        indices = choose(data, self.samples)
         pool = _pool(data, *indices)
         is_member = np.arange(len(pool)) < len(indices[0])
         target = _confidences(after.global_model(), pool, resources)
@@ -111,12 +111,14 @@ class Membership(Measure):
     ) -> Iterator[np.ndarray]:
         """Train one shadow model after another; yield each one's confidences [n] in n samples."""
         federation = after.resources
+        last = federation.last_batch
         resources = replace(
             federation,
             data=_population(federation.data, pool, inside),
             parts={name: federation.parts[name] for name in _TRAINED_WITH},
             store=ClientStore("off", inf),
             local=federation.local.model_copy(update={"epochs": self.epochs, "steps": None}),
+            last_batch=replace(last, shortest=max(2, last.shortest)),  # for BatchNorm
             faults=Faults(),
             upload=None,
         )
@@ -207,22 +209,18 @@ def attack_metrics(name: str, scores: np.ndarray, is_member: np.ndarray) -> dict
     return {f"membership/{name}_{key}": float(value) for key, value in values.items()}
 
 
-def choose(data: FederatedData, samples: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+def choose(data: FederatedData, samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the members in the training split, and of the non-members in the test split.
 
     Of each class, there are equally many members and non-members. Their number is proportional to
     the number of samples of the class in the split that has fewer of them. In all, there are
-    ``samples`` members and ``samples`` non-members, or fewer if there are not enough samples. If
-    the last batch of a shadow model would hold one sample, too few for BatchNorm, one member and
-    one non-member are left out.
+    ``samples`` members and ``samples`` non-members, or fewer if there are not enough samples.
     """
     held = np.sort(torch.cat([client.train_index for client in data.clients]).cpu().numpy())
     labels = data.train.labels.cpu().numpy()[held], data.test.labels.cpu().numpy()
     classes = data.description.num_classes
     available = np.minimum(*(np.bincount(side, minlength=classes) for side in labels))
     size = min(samples, int(available.sum()))
-    if size > 1 and size % batch_size == 1:
-        size -= 1
     generator = numpy_generator(data.seed, "membership")
     counts = apportion(size, available, generator)[None, :]
     members, others = (deal(side, counts, generator)[0] for side in labels)

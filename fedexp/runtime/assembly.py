@@ -19,6 +19,7 @@ from fedexp.core.client import ClientModule
 from fedexp.core.client_protocol import Functional
 from fedexp.core.error_notes import noted
 from fedexp.core.functional import functional, functional_head
+from fedexp.core.last_batch import LastBatch
 from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Message, Tensors, count_bytes
 from fedexp.core.part import Setting, TensorStore
@@ -34,12 +35,12 @@ from fedexp.engines.allocator import keep_freed_memory
 from fedexp.engines.base import Engine
 from fedexp.engines.layout import check_compiler, prefers_channels_last
 from fedexp.engines.resources import Resources
-from fedexp.errors import InputError
 from fedexp.faults.quarantine import Quarantine
 from fedexp.federation import Federation
 from fedexp.measures.measures import Measures, remembers
 from fedexp.measures.scoring.overlap import Overlap
-from fedexp.models.shape import training_flops, trains_on_one
+from fedexp.models.shape import training_flops
+from fedexp.runtime.last_batches import check_single_samples, last_batch_of
 from fedexp.runtime.plan import Plan
 from fedexp.runtime.plan import plan as make_plan
 from fedexp.runtime.population import SIMULATED, Population
@@ -67,20 +68,21 @@ def assemble(
             uses temporary folders.
         population: reaches the clients, in this program's processes or elsewhere.
     """
-    _check_last_batches(plan, data)
+    last_batch = last_batch_of(plan)
+    check_single_samples(plan, last_batch, data)
     if fabric.device.type == "cpu":
         keep_freed_memory()
     config, ranks = plan.config, ranks_of(fabric)
     module = resident_module(plan)
-    setting = _setting(plan, data, module, partial(_store, config, client_folder))
+    setting = _setting(plan, data, module, last_batch, partial(_store, config, client_folder))
     setting = population.known(setting)
     _set_up(plan, module, setting, fabric.device)
-    resources = _resources(plan, fabric, data, module, client_folder)
+    resources = _resources(plan, fabric, data, module, last_batch, client_folder)
     engine = population.engine(resources, partial(_engine, plan))
     for name, measure in plan.measures.items():
         with noted("setting up", {f"measure.{name}": measure}):
             measure.setup(setting, resources)
-    overlap = _overlap(config, fabric, data) if config.evaluation.overlap else None
+    overlap = _overlap(config, fabric, resources) if config.evaluation.overlap else None
     measures = Measures(plan.measures, config.rounds, population.scoring(engine), ranks, overlap)
     by_time = config.engine.balance == "time"
     return Federation(
@@ -122,6 +124,7 @@ def _setting(
     plan: Plan,
     data: FederatedData,
     module: ClientModule,
+    last_batch: LastBatch,
     make_store: Callable[[str], TensorStore],
 ) -> Setting:
     """Make the ``Setting``, which holds all that parts may know about the experiment."""
@@ -137,7 +140,7 @@ def _setting(
         draw_model=partial(_drawn_model, plan),
         draw_samples=partial(draw_samples, data),
         local_optimizer=plan.optimizer,
-        turn_seconds=partial(_turn_seconds, plan, data, module) if simulates else None,
+        turn_seconds=partial(_turn_seconds, plan, data, module, last_batch) if simulates else None,
     )
 
 
@@ -203,6 +206,7 @@ def _resources(
     fabric: Fabric,
     data: FederatedData,
     module: ClientModule,
+    last_batch: LastBatch,
     client_folder: Path | None,
 ) -> Resources:
     """The objects that the engine works with."""
@@ -218,6 +222,7 @@ def _resources(
         initial={n: w.clone() for n, w in module.weights.items() if module.is_sent(n)},
         store=ClientStore(remembers(plan.measures), ram_bytes, client_folder),
         local=config.local,
+        last_batch=last_batch,
         eval_batch_size=config.evaluation.batch_size,
         faults=plan.faults,
         system=plan.system,
@@ -261,42 +266,43 @@ def _engine(plan: Plan, resources: Resources) -> Engine:
     return engine
 
 
-def _overlap(config: Config, fabric: Fabric, data: FederatedData) -> Overlap:
+def _overlap(config: Config, fabric: Fabric, resources: Resources) -> Overlap:
     """Evaluation that runs at the same time as training, on a second engine with new parts."""
-    copy = make_plan(config)
+    copy, data, last_batch = make_plan(config), resources.data, resources.last_batch
     module = resident_module(copy)
-    setting = _setting(copy, data, module, partial(_store, config, None))
+    setting = _setting(copy, data, module, last_batch, partial(_store, config, None))
     _set_up(copy, module, setting, fabric.device)
-    engine = _engine(copy, _resources(copy, fabric, data, module, None))
+    engine = _engine(copy, _resources(copy, fabric, data, module, last_batch, None))
     return Overlap(engine, config.clients.ram_gib * 2**30)
 
 
 def _turn_seconds(
-    plan: Plan, data: FederatedData, module: ClientModule, clients: np.ndarray
+    plan: Plan,
+    data: FederatedData,
+    module: ClientModule,
+    last_batch: LastBatch,
+    clients: np.ndarray,
 ) -> np.ndarray:
     """Expected seconds [n] of the turns of ``clients`` [n]; see ``Setting.turn_seconds``."""
-    samples = _expected_samples(plan, data.sizes.numpy()[clients])
+    sizes, places = np.unique(data.sizes.numpy()[clients], return_inverse=True)
+    samples = np.array([_expected_samples(plan, last_batch, size) for size in sizes.tolist()])
     shared = plan.sockets.personalization.shared
     weights = {n: w for n, w in module.weights.items() if module.is_sent(n) and shared(n)}
     nbytes = np.full(len(clients), count_bytes(weights))
     assert plan.system.devices is not None
-    return plan.system.devices.seconds(clients, samples, nbytes, nbytes)
+    return plan.system.devices.seconds(clients, samples[places], nbytes, nbytes)
 
 
-def _expected_samples(plan: Plan, sizes: np.ndarray) -> np.ndarray:
-    """Expected samples [n] of all phases of a turn, for n clients with ``sizes`` [n] samples."""
+def _expected_samples(plan: Plan, last_batch: LastBatch, size: int) -> float:
+    """Expected samples of all phases of a turn, for a client with ``size`` samples."""
     local, phases = plan.config.local, plan.sockets.personalization.phases
+    lengths = last_batch.lengths(size, local.batch_size)
     if local.steps is None:
         epochs: float = sum(phase.epochs for phase in phases(float(np.mean(local.epochs))))
-        return epochs * sizes
-    batches = np.ceil(sizes / local.batch_size).astype(np.int64).clip(1)
-    in_epoch, places = np.unique(batches, return_inverse=True)
-    steps = [
-        sum(nearest_steps(phase.epochs, count) for phase in phases(local.steps / count))
-        for count in in_epoch.tolist()
-    ]
-    expected: np.ndarray = np.array(steps)[places] * np.minimum(local.batch_size, sizes)
-    return expected
+        return epochs * sum(lengths)
+    planned = phases(local.steps / len(lengths))
+    steps = sum(nearest_steps(phase.epochs, len(lengths)) for phase in planned)
+    return steps * lengths[0]
 
 
 def _drawn_model(plan: Plan, number: int) -> Tensors:
@@ -318,23 +324,3 @@ def _global_model(module: ClientModule, round: int, weights: Tensors) -> Functio
 def _global_head(head: Head, round: int) -> Functional:
     """The head of the server's global model as a function."""
     return functional_head(head, Message(round, {}, {"head": head.broadcast(round)}))
-
-
-def _ends_with_one(samples: np.ndarray, batch_size: int) -> np.ndarray:
-    """Whether an epoch of ``samples`` samples [n] ends with a batch of one sample; False for 0."""
-    found: np.ndarray = (samples > 0) & (samples % batch_size == 1 % batch_size)
-    return found
-
-
-def _check_last_batches(plan: Plan, data: FederatedData) -> None:
-    """Raise InputError if some batch has one sample and the model has BatchNorm that needs more."""
-    size = plan.config.local.batch_size
-    single = np.flatnonzero(_ends_with_one(data.sizes.numpy(), size)).tolist()
-    if plan.sockets.personalization.tuning():
-        held_out = data.held_out_clients.values()
-        single += [n.client for n in held_out if _ends_with_one(np.array(n.num_samples), size)]
-    if single and not trains_on_one(plan.backbone, plan.description.input_shape):
-        raise InputError(
-            f"local.batch_size={size}: the last batch of client {single[0]} would hold one sample, "
-            "too few for this model's BatchNorm; take another size or a model without BatchNorm"
-        )

@@ -96,12 +96,12 @@ def _run(
         data = population.load(config, planned.source, fabric.device)
     main, others = headlines(planned.measures), directions(planned.measures)
     with restored_threads(), open_run(folder, config, launch, ranks, main, others) as run:
-        if ranks.is_first:
-            write_partition(run.folder / PARTITION, data)
-            write_description(run.folder, data.description, data.preparation)
         shape = planned.description.input_shape
         set_threads(config, planned.backbone, shape, fabric.device, ranks)
         federation = assemble(planned, fabric, data, run.tracker, run.clients, population)
+        if ranks.is_first:  # assembly may have left clients out
+            write_partition(run.folder / PARTITION, data)
+            write_description(run.folder, data.description, data.preparation)
         last, stopped = train(federation, config, run, clock)
         if ranks.is_first and run.has_folder():
             _save_chosen(federation, run.folder)

@@ -1,6 +1,7 @@
 import torch
 from torch import Generator
 
+from fedexp.core.last_batch import KEEP
 from fedexp.data.batches import LocalBatches, joined
 from fedexp.data.dataset import Split
 from fedexp.data.samples import Samples
@@ -9,7 +10,8 @@ from fedexp.data.samples import Samples
 def local_batches(inputs: torch.Tensor, index: list[int], seed: int = 0) -> LocalBatches:
     samples = Samples(Split(inputs, torch.arange(len(inputs))), (), (), torch.device("cpu"))
     order, draws = (Generator().manual_seed(seed + each) for each in (0, 1))
-    return LocalBatches(samples, torch.tensor(index), 2, None, order, draws)
+    lengths = KEEP.lengths(len(index), 2)
+    return LocalBatches(samples, torch.tensor(index), lengths, None, order, draws)
 
 
 def test_an_epoch_is_every_sample_once_with_the_short_batch_kept() -> None:

@@ -12,6 +12,7 @@ from federations import begin_client, compose, federate
 from torch import Tensor
 
 import fedexp
+from fedexp.core.last_batch import KEEP
 from fedexp.core.messages import Message
 from fedexp.core.turn import Turn
 from fedexp.data.batches import LocalBatches
@@ -30,7 +31,8 @@ LOOK_AHEAD = ["regularizer.ipc=1", "regularizer.outer_steps=2", "regularizer.inn
 def batches(samples: int, batch_size: int) -> LocalBatches:
     data: Any = None
     order, draws = torch.Generator().manual_seed(3), torch.Generator()
-    return LocalBatches(data, torch.arange(samples), batch_size, None, order, draws)
+    lengths = KEEP.lengths(samples, batch_size)
+    return LocalBatches(data, torch.arange(samples), lengths, None, order, draws)
 
 
 def test_a_fraction_is_the_nearest_number_of_steps() -> None:
@@ -171,9 +173,9 @@ def test_a_range_is_drawn_anew_by_each_client_in_each_round() -> None:
 
 
 def test_a_range_is_uniform() -> None:
-    local = compose("local.epochs=[2,4]").local
-    data = federate(*SMALL).data.clients[1]
-    seen = Counter(local_epochs(local, data, round) for round in range(3000))
+    federation = federate(*SMALL, "local.epochs=[2,4]")
+    data, resources = federation.data.clients[1], federation.engine.resources
+    seen = Counter(local_epochs(resources, data, round) for round in range(3000))
     assert set(seen) == {2, 3, 4}
     assert all(abs(count - 1000) < 100 for count in seen.values())  # four standard deviations
 
@@ -208,7 +210,7 @@ def test_a_client_that_trains_to_answer_trains_as_long() -> None:
     small = [*SMALL, "local.steps=3", "sampler=divfl"]
     federation = federate(*small)
     client: ClientData = federation.data.clients[0]
-    assert local_epochs(federation.engine.resources.local, client, 1) * 3 != 3
+    assert local_epochs(federation.engine.resources, client, 1) * 3 != 3
     federation.engine._train_copy(0, federation.server.broadcast(1))
     assert federation.module.steps == 3
 

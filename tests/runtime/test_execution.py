@@ -225,14 +225,13 @@ def test_every_experiment_fits_and_runs_a_tiny_round(
     assert published <= measured
 
 
-def test_a_batch_too_small_for_batchnorm_is_found_before_training(image_tree: Path) -> None:
+def test_batchnorm_on_maps_of_several_pixels_trains_on_one_sample(image_tree: Path) -> None:
     images = ["data=image_folder", f"data.root={image_tree}", "data.subset=6", "partition=iid"]
     single = [*images, "clients.count=2", "clients.per_round=1", "local.batch_size=2"]
-    federate(*single, "model=resnet10", "model.norm=batch")  # 4x4 maps: one sample is enough
-    with pytest.raises(InputError, match=r"local\.batch_size=2: the last batch of client 0"):
-        federate(*single, "model=torchvision")
-    with pytest.raises(InputError, match=r"local\.batch_size=1: the last batch of client 0"):
-        federate(*single, "local.batch_size=1", "model=torchvision")
+    federation = federate(*single, "model=resnet10", "model.norm=batch")  # 4x4 maps
+    assert federation.engine.resources.last_batch.lengths(3, 2) == [2, 1]
+    federation = federate(*single, "model=torchvision")
+    assert federation.engine.resources.last_batch.lengths(3, 2) == [3]
 
 
 def test_what_a_rank_returns_can_be_sent_to_the_program_that_started_it(tmp_path: Path) -> None:
