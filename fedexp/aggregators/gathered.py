@@ -47,8 +47,3 @@ def middle_by_size(updates: Sequence[PartUpdate]) -> PartUpdate:
     """
     by_size = sorted(updates, key=lambda update: update.num_samples)
     return by_size[(len(by_size) - 1) // 2]
-
-
-def rounded_down(share: float, count: int) -> int:
-    """Compute share * count, rounded down; a tolerance hides float errors: 0.29 * 100 gives 29."""
-    return int(share * count + 1e-9)

@@ -3,8 +3,8 @@
 import math
 from itertools import count
 
-from fedexp.aggregators.gathered import rounded_down
 from fedexp.errors import InputError
+from fedexp.rounding import rounded_down
 
 _WHERE = "updates in a round (clients.per_round, or coordination.buffer)"
 

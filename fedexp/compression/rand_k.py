@@ -21,7 +21,7 @@ class RandK(Compressor):
     ``unbiased`` to false and ``error_feedback`` to true.
 
     Args:
-        share: k / d, for a tensor of d entries. k is rounded, and at least 1.
+        share: k / d, for a tensor of d entries. k is rounded down, and at least 1.
         unbiased: whether the values are multiplied by d / k.
         error_feedback: whether the sender first adds what compression lost in earlier rounds.
     """

@@ -7,9 +7,9 @@ from torch import Generator, Tensor
 
 from fedexp.compression.bits import pack, unpack, width_for
 from fedexp.compression.compressor import Compressor
-from fedexp.config.schema import share_of
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Memory
+from fedexp.rounding import rounded_down
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
@@ -23,7 +23,7 @@ class TopK(Compressor):
     is compressed by itself.
 
     Args:
-        share: k / d, for a tensor of d entries. k is rounded, and at least 1.
+        share: k / d, for a tensor of d entries. k is rounded down, and at least 1.
         error_feedback: whether the sender first adds what compression lost in earlier rounds.
     """
 
@@ -44,7 +44,7 @@ class TopK(Compressor):
 
 def kept(entries: int, share: float) -> int:
     """k, the number of entries to send."""
-    return max(1, share_of(entries, share))
+    return max(1, rounded_down(share, entries))
 
 
 def scattered(values: Tensor, indices: Tensor, like: Tensor) -> Tensor:

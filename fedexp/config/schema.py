@@ -5,7 +5,6 @@ The pydantic models below check the fixed keys (``rounds``, ``clients.*``, ...).
 keys except ``enabled`` of a tracker are in the YAML files.
 """
 
-import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,6 +22,7 @@ from pydantic import (
 
 from fedexp.config.build import STRICT, Node, check
 from fedexp.errors import InputError
+from fedexp.rounding import rounded_down
 
 # No experiment comes near these upper bounds. They reject typing errors that would fill the RAM.
 Rounds = Annotated[int, Field(gt=0, le=1_000_000)]
@@ -50,11 +50,6 @@ def _not_an_option(value: Any) -> Any:
     return value
 
 
-def share_of(count: int, share: float) -> int:
-    """The product of ``count`` and ``share`` (0 to 1), rounded to a whole number."""
-    return math.floor(count * share + 0.5)
-
-
 class Group(BaseModel):
     """A group of keys; an unknown key is an error."""
 
@@ -71,11 +66,11 @@ class Clients(Group):
 
     def check(self) -> None:
         """Raise InputError if the cohort or the number of held-out clients does not fit."""
-        held_out = share_of(self.count, self.held_out)
+        held_out = rounded_down(self.held_out, self.count)
         if self.held_out and not held_out:
             raise InputError(
-                f"clients.held_out={self.held_out:g}: rounds to 0 of clients.count={self.count} "
-                f"clients; should be 0 or at least {0.5 / self.count:g}"
+                f"clients.held_out={self.held_out:g}: rounds down to 0 of "
+                f"clients.count={self.count} clients; should be 0 or at least {1 / self.count:g}"
             )
         if self.per_round > self.count - held_out:
             largest = f"clients.count={self.count}"

@@ -19,6 +19,7 @@ from fedexp.data.federated import ClientData, FederatedData
 from fedexp.data.samples import Samples, Subset
 from fedexp.data.train_test import TestFraction
 from fedexp.errors import InputError
+from fedexp.rounding import rounded_down
 
 _KEPT_BYTES = 2**27
 """Bytes of drawn samples that stay in memory (128 MiB), so that a round draws no client twice."""
@@ -55,8 +56,9 @@ class DrawnSource(Describer):
 
     def train_sizes(self, totals: np.ndarray) -> np.ndarray:
         """Each client's number of training samples [N]; ``totals`` [N] counts test samples, too."""
-        sizes: np.ndarray = ((1 - self.test_fraction) * totals).astype(np.int64)
-        return sizes.clip(1, totals - 1)
+        different, places = np.unique(totals, return_inverse=True)
+        sizes = [rounded_down(1 - self.test_fraction, total) for total in different.tolist()]
+        return np.array(sizes)[places].clip(1, totals - 1)
 
 
 class DrawnData(FederatedData):

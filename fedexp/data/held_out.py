@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedexp.config.schema import share_of
 from fedexp.core.randomness import numpy_generator
 from fedexp.errors import InputError
+from fedexp.rounding import rounded_down
 
 
 def held_out_clients(clients: Sequence[np.ndarray], share: float, seed: int) -> list[int]:
@@ -14,7 +14,7 @@ def held_out_clients(clients: Sequence[np.ndarray], share: float, seed: int) -> 
 
     Args:
         clients: for each client, the positions of its training samples.
-        share: share of the clients, at least 0 and below 1; their number is rounded.
+        share: share of the clients, at least 0 and below 1; their number is rounded down.
         seed: seed of the run.
 
     Raises:
@@ -23,7 +23,7 @@ def held_out_clients(clients: Sequence[np.ndarray], share: float, seed: int) -> 
     if not share:
         return []
     holders = [client for client, index in enumerate(clients) if len(index)]
-    count = share_of(len(holders), share)
+    count = rounded_down(share, len(holders))
     if not 0 < count < len(holders):
         raise InputError(
             f"clients.held_out={share:g}: would hold out {count} of {len(holders)} clients with "

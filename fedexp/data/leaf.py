@@ -21,6 +21,7 @@ from fedexp.data.leaf_files import LeafFiles, Samples, find_files, read_users
 from fedexp.data.preparations.text import Characters
 from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, check_users, draw_users
 from fedexp.errors import InputError
+from fedexp.rounding import rounded_down
 
 LOGGER = logging.getLogger(__name__)
 
@@ -183,7 +184,7 @@ class Femnist(Leaf):
     def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw the test samples at random."""
         order = numpy_generator(self.split_seed, "leaf_split", user).permutation(samples)
-        number = max(1, int((1 - self.test_fraction) * samples))
+        number = max(1, rounded_down(1 - self.test_fraction, samples))
         return np.sort(order[:number]), np.sort(order[number:])
 
     def dataset(self, train: Split, test: Split) -> Dataset:
@@ -230,7 +231,7 @@ class Shakespeare(Leaf):
     def separate(self, samples: int, user: int) -> tuple[np.ndarray, np.ndarray]:
         """Use the last sequences for testing; drop earlier sequences that overlap with these."""
         position = np.arange(samples)
-        begin = max(1, int((1 - self.test_fraction) * samples))
+        begin = max(1, rounded_down(1 - self.test_fraction, samples))
         return position[: max(0, begin - LENGTH)], position[begin:]
 
     def dataset(self, train: Split, test: Split) -> Dataset:

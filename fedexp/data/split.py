@@ -6,6 +6,7 @@ import numpy as np
 
 from fedexp.core.randomness import numpy_generator
 from fedexp.errors import InputError
+from fedexp.rounding import rounded_down
 
 
 def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.ndarray]:
@@ -53,7 +54,7 @@ def hold_out(
     train, validation = [], []
     for client, index in enumerate(clients):
         held = np.empty(0, dtype=np.int64)
-        if wanted := int(fraction * len(index)):
+        if wanted := rounded_down(fraction, len(index)):
             generator = numpy_generator(seed, "validation", client)
             counts = np.bincount(labels[index])
             share = np.minimum(apportion(wanted, counts, generator), counts - 1).clip(0)

@@ -19,6 +19,7 @@ from fedexp.data.dataset import Dataset, Source, Split
 from fedexp.data.preparations.text import Characters
 from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, draw_users
 from fedexp.errors import InputError
+from fedexp.rounding import rounded_down
 
 _ROLE = re.compile(r"(?:\A|\n[ \t]*\n)([^\n:]*[^\s:][^\n:]*):[ \t]*(?=\n|\Z)")
 """Matches a line ``NAME:`` at the beginning of the file or after an empty line."""
@@ -119,7 +120,7 @@ class Text(Source):
         """The training and test sequences of each role that has enough sequences."""
         train, test = {}, {}
         for role, ids in texts.items():
-            cut = len(ids) - round(self.test_fraction * len(ids))
+            cut = len(ids) - rounded_down(self.test_fraction, len(ids))
             before, after = self._windows(ids[:cut]), self._windows(ids[cut:])
             if len(before[1]) >= self.min_samples and len(after[1]):
                 train[role], test[role] = before, after

@@ -9,6 +9,7 @@ from pydantic import Field
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.split import by_owner
 from fedexp.errors import InputError
+from fedexp.rounding import rounded_down
 
 UserSplit = Literal["within", "users"]
 """``within`` splits the samples of each user; ``users`` puts each user into one split only."""
@@ -68,7 +69,7 @@ def by_class(labels: np.ndarray, fraction: float, seed: int) -> Positions:
 
 
 def within_users(users: np.ndarray, fraction: float, seed: int) -> Positions:
-    """Draw a share of each user's samples for testing.
+    """Draw a share of each user's samples, rounded down, for testing.
 
     At least one sample of each user is for training. If a user has more than one sample, at least
     one is for testing. Raises InputError if every user has only one sample.
@@ -76,7 +77,7 @@ def within_users(users: np.ndarray, fraction: float, seed: int) -> Positions:
     names, user = np.unique(users, return_inverse=True)
     tested = np.zeros(len(users), dtype=bool)
     for number, index in enumerate(by_owner(user, len(names))):
-        count = min(max(1, round(fraction * len(index))), len(index) - 1)
+        count = min(max(1, rounded_down(fraction, len(index))), len(index) - 1)
         order = numpy_generator(seed, "within_users", number).permutation(index)
         tested[order[:count]] = True
     if not tested.any():
@@ -93,14 +94,14 @@ def by_user(users: np.ndarray, fraction: float, seed: int) -> Positions:
 
 
 def draw_users(count: int, fraction: float, generator: np.random.Generator) -> np.ndarray:
-    """Draw a share of the users 0 to ``count`` - 1 for testing, at least one and not all.
+    """Draw a share of the users 0 to ``count`` - 1 for testing: rounded down, but not 0 or all.
 
     Raises:
         InputError: there is only one user.
     """
     if count < 2:
         raise InputError("data.split=users: needs at least two users; there is one")
-    number = min(max(1, round(fraction * count)), count - 1)
+    number = min(max(1, rounded_down(fraction, count)), count - 1)
     return generator.permutation(count)[:number]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from fedexp.data.dataset import Dataset, Split
 from fedexp.data.split import by_owner, class_counts, hold_out, match
 from fedexp.errors import InputError
+from fedexp.rounding import rounded_down
 
 LOGGER = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ def hold_out_ends(
     for_training, for_validation = np.ones(len(users), bool), np.zeros(len(users), bool)
     names, user = np.unique(users, return_inverse=True)
     for index in by_owner(user, len(names)):
-        end = len(index) - int(fraction * len(index))
+        end = len(index) - rounded_down(fraction, len(index))
         if end < len(index) and end - overlap >= len(index) - end:
             for_training[index[end - overlap :]] = False
             for_validation[index[end:]] = True

@@ -12,6 +12,7 @@ from fedexp.core.randomness import numpy_generator
 from fedexp.data.federated import ClientData
 from fedexp.data.samples import Samples
 from fedexp.faults.trigger import Trigger
+from fedexp.rounding import rounded_down
 
 
 class Backdoor:
@@ -24,7 +25,7 @@ class Backdoor:
     Args:
         trigger: the patch and its target class.
         share: the share of a client's images that is poisoned. The number of poisoned images is
-            rounded.
+            rounded down.
     """
 
     def __init__(self, trigger: Trigger, share: float) -> None:
@@ -52,7 +53,7 @@ class Backdoor:
 
     def poisoned_images(self, images: int) -> int:
         """How many of this number of images are poisoned."""
-        return round(self.share * images)
+        return rounded_down(self.share, images)
 
 
 class _Poisoned(Samples):

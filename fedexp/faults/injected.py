@@ -22,6 +22,7 @@ from fedexp.faults.base import Faults
 from fedexp.faults.collusion import Direction, Knowledge, collude, joint_step, most_deviations
 from fedexp.faults.trigger import Trigger
 from fedexp.faults.views import LabelFlip, Straggler
+from fedexp.rounding import rounded_down
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Attack = Literal[
@@ -76,7 +77,7 @@ class Injected(Faults):
             The number of steps is rounded down, but is at least one.
         nan: probability that a client's whole update becomes NaN.
         byzantine: the share of Byzantine clients among the clients with data. Their number is
-            rounded; a share above 0 that is rounded to 0 is an error.
+            rounded down; a share above 0 that is rounded down to 0 is an error.
         attack: the attack of the Byzantine clients. w^t are the weights that client k received, and
             w_k are its trained weights. ``sign_flip`` sends w^t - factor (w_k - w^t). ``scale``
             sends w^t + factor (w_k - w^t). ``label_flip`` trains on labels C - 1 - y instead of y.
@@ -157,7 +158,7 @@ class Injected(Faults):
             self._backdoor.trigger.check(setting.input_shape, setting.num_classes)
         self.parameters = setting.parameter_shapes.keys()
         eligible = np.flatnonzero(setting.client_sizes.numpy())
-        count = round(self.byzantine * len(eligible))
+        count = rounded_down(self.byzantine, len(eligible))
         generator = numpy_generator(self.seed, "byzantine")
         self.byzantine_clients = frozenset(
             generator.choice(eligible, count, replace=False).tolist()
@@ -230,13 +231,13 @@ class Injected(Faults):
         clients = int((sizes > 0).sum())
         if not self.byzantine_clients:
             raise InputError(
-                f"faults.byzantine={self.byzantine:g}: is rounded to 0 of {clients} clients with "
+                f"faults.byzantine={self.byzantine:g}: is rounded down to 0 of {clients} clients with "
                 f"data; use {_upwards(1 / clients):g} for one attacker, or 0 for none"
             )
         largest = int(sizes[list(self.byzantine_clients)].max())
         if self.attack == "backdoor" and not self._backdoor.poisoned_images(largest):
             raise InputError(
-                f"faults.poisoned={self._backdoor.share:g}: is rounded to 0 of the images of every "
+                f"faults.poisoned={self._backdoor.share:g}: is rounded down to 0 of the images of every "
                 f"attacker, who have at most {largest}; use at least {_upwards(1 / largest):g}"
             )
         if self.attack == "little_is_enough" and self.deviations is None:

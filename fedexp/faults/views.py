@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fedexp.core.last_batch import KEEP, LastBatch
 from fedexp.data.batches import LocalBatches
 from fedexp.data.federated import ClientData, FederatedData
+from fedexp.rounding import rounded_down
 
 
 class LabelFlip:
@@ -42,10 +43,10 @@ class Straggler(ClientData):
 
     def steps(self, planned: int) -> int:
         """The share ``work`` of the planned steps, rounded down, at least one step."""
-        return max(1, int(self.work * planned))
+        return max(1, rounded_down(self.work, planned))
 
     def local_batches(self, round: int, batch_size: int, last: LastBatch = KEEP) -> LocalBatches:
-        """The first batches of every epoch: the share ``work`` of them, at least one."""
+        """The first batches of every epoch: the share ``work``, rounded down, at least one."""
         batches = super().local_batches(round, batch_size, last)
-        del batches.lengths[max(1, int(self.work * len(batches))) :]
+        del batches.lengths[max(1, rounded_down(self.work, len(batches))) :]
         return batches

@@ -17,6 +17,7 @@ from fedexp.core.randomness import torch_generator
 from fedexp.core.sockets import Loss, Network, Personalization
 from fedexp.errors import InputError
 from fedexp.regularizers.anchors import prefixed, with_prefix
+from fedexp.rounding import rounded_down
 
 Percent = Annotated[float, Field(gt=0, le=100)]
 Epochs = Annotated[int, Field(ge=1)]
@@ -135,7 +136,7 @@ class FedALA(Personalization):
     def _batches(self, client: Client) -> Iterator[Batch]:
         """Draw this round's samples for learning W, the mixing weights; yield them in batches."""
         data = client.data
-        count = max(1, round(data.num_samples * self.percent / 100))
+        count = max(1, rounded_down(self.percent / 100, data.num_samples))
         draws = torch_generator(self._seed, "aggregation weights", client.round, data.client)
         drawn = torch.randperm(data.num_samples, generator=draws)[:count].to(client.device)
         # All batches have nearly one size: a last batch of one sample would be too small for

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedexp.errors import InputError
+from fedexp.rounding import rounded_down
 from fedexp.samplers.clusters import LinkageOn, nearest_clusters, ward
 from fedexp.samplers.heterogeneity import (
     Profiles,
@@ -109,7 +110,7 @@ class ClientClusters:
             landmarks = min(self.landmarks, len(known))
             chosen = torch.from_numpy(np.sort(generator.choice(len(known), landmarks, False)))
         share = len(chosen) / max(1, len(known))  # a landmark represents 1 / share clients
-        weight = max(1, round(share * number))
+        weight = max(1, rounded_down(share, number))
         sample = known[chosen]
         found = ward_beside_equals(
             distances_within(sample, self.lam).numpy(),

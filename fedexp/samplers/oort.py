@@ -17,6 +17,7 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
+from fedexp.rounding import rounded_down
 from fedexp.samplers.base import Sampler
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -184,7 +185,7 @@ class Oort(Sampler):
         generator = self.generator("sampler", round)
         known = ~np.isnan(self.utilities[self.eligible])
         new, trained = self.eligible[~known], self._within_limit(self.eligible[known])
-        wanted = math.floor((1 - self.epsilon(round)) * self.cohort_size + 0.5)
+        wanted = rounded_down(1 - self.epsilon(round), self.cohort_size)
         least = max(0, self.cohort_size - len(new))
         exploited = min(max(wanted, least), len(trained))
         explored = min(self.cohort_size - exploited, len(new))

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.split import deal
+from fedexp.rounding import rounded_down
 
 
 def long_tail(labels: np.ndarray, rho: Annotated[float, Field(ge=1)], seed: int) -> np.ndarray:
@@ -27,8 +28,8 @@ def long_tail(labels: np.ndarray, rho: Annotated[float, Field(ge=1)], seed: int)
     sizes = np.bincount(labels)
     classes = np.flatnonzero(sizes)
     exponents = np.arange(len(classes)) / max(len(classes) - 1, 1)
-    # 1e-6 is added so that a rounding error of the power does not turn 81 into 80.
-    tail = np.floor(sizes.max() / rho**exponents + 1e-6).astype(np.int64)
+    shares = (1 / rho**exponents).tolist()
+    tail = np.array([rounded_down(share, int(sizes.max())) for share in shares])
     keep = np.zeros_like(sizes)
     keep[classes] = np.clip(tail, 1, sizes[classes])
     return deal(labels, keep[None, :], numpy_generator(seed, "long_tail"))[0]

@@ -10,6 +10,7 @@ from fedexp.core.randomness import numpy_generator
 from fedexp.data.partitions.shares import Concentration, Tries, dirichlet_counts, draw_until
 from fedexp.data.split import apportion, deal
 from fedexp.errors import InputError
+from fedexp.rounding import rounded_down
 
 
 def multi_alpha(
@@ -59,7 +60,7 @@ def multi_alpha(
     clients = []
     for alpha, part, block in zip(alphas, cut, blocks, strict=True):
         sizes = np.bincount(labels[part])
-        min_size = int(min_share * len(part) / len(block))
+        min_size = rounded_down(min_share / len(block), len(part))
         counts = draw_until(
             partial(dirichlet_counts, sizes, len(block), alpha, balance, generator),
             max_tries,
