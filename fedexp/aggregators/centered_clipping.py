@@ -39,11 +39,12 @@ class CenteredClipping(GlobalStep):
         self.radius, self.iterations = radius, iterations
         self._center: Tensors = {}
         self._clipped = 0.0
+        self._next: Tensors = {}  # the last global step, until ``commit``
 
     def global_step(self, steps: Tensors) -> Tensors:
         """Start from the last global step v, move it ``iterations`` times, and return the result.
 
-        If the result is finite, the next round starts from it.
+        If the server accepts the result, the next round starts from it.
         """
         center = {
             n: self._center[n].to(x) if n in self._center else torch.zeros_like(x[0])
@@ -57,9 +58,12 @@ class CenteredClipping(GlobalStep):
                 clipped = torch.einsum("k,k...->k...", factors.to(x), x - center[name])
                 center[name] = center[name] + clipped.mean(dim=0)
         self._clipped = clipped_once.double().mean().item()
-        if all(value.isfinite().all() for value in center.values()):
-            self._center = center  # otherwise the server refuses the weights, and v must not change
+        self._next = center
         return center
+
+    def commit(self) -> None:
+        """Keep the global step for the next round."""
+        self._center = self._next
 
     def metrics(self) -> dict[str, float]:
         """The share of the clients whose difference from v was clipped."""

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from types import MappingProxyType
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from fedexp.aggregators.average import Average
 from fedexp.aggregators.gathered import Gathered
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartUpdate, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.core.part import Memory, Setting, TensorStore
 from fedexp.core.randomness import numpy_generator
 from fedexp.errors import InputError
 
@@ -81,6 +81,30 @@ def best_combination(
     return tuple(choices[objective.argmin()].tolist())
 
 
+@dataclass
+class Chosen:
+    """Which models the server stores, and which of them it has selected.
+
+    Attributes:
+        round: the number of rounds that replaced the global weights.
+        losses: client -> round -> the loss F of the model that the client sent in this round.
+        selected: client -> the round of its selected model.
+    """
+
+    round: int = 0
+    losses: dict[int, dict[int, float]] = field(default_factory=dict)
+    selected: dict[int, int] = field(default_factory=dict)
+
+    def next_round(self) -> "Chosen":
+        """A copy for the next round, to which this round's models are added."""
+        losses = {client: dict(own) for client, own in self.losses.items()}
+        return Chosen(self.round + 1, losses, dict(self.selected))
+
+    def names(self) -> set[str]:
+        """The names of the stored models."""
+        return {_name(client, round) for client, own in self.losses.items() for round in own}
+
+
 class CrossRound(Gathered):
     """Cross-round divergence-aware aggregation (FedCDA; Wang et al., ICLR 2024).
 
@@ -94,8 +118,8 @@ class CrossRound(Gathered):
     equally new, the model of the client with the lowest number is used.
 
     If a client's update is lost, its selected model stays the same. A client that is drawn twice
-    counts twice in the average of the warm-up, but otherwise once. Rounds without any update do not
-    count as warm-up.
+    counts twice in the average of the warm-up, but otherwise once. Rounds that leave
+    the global weights as they were do not count as warm-up, and their models are not stored.
 
     Metric: ``aggregator/old_models``, the number of clients whose selected model is not their
     newest.
@@ -126,9 +150,8 @@ class CrossRound(Gathered):
         super().__init__()
         self.memory, self.batches = memory, batches
         self.smoothness, self.warmup, self.weighting = smoothness, warmup, weighting
-        self._round = 0
-        self._losses: dict[int, dict[int, float]] = {}  # client -> round -> F of the model
-        self._selected: dict[int, int] = {}  # client -> round of its selected model
+        self._chosen = self._next = Chosen()  # ``_next`` is of the last merge, until ``commit``
+        self._new: TensorStore = {}  # the models of the last merge
 
     def setup(self, setting: Setting) -> None:
         """Create the store of models. Raises InputError if a batch has too many combinations."""
@@ -149,31 +172,38 @@ class CrossRound(Gathered):
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
         """Return the mean of the selected models, or in the warm-up the average of the cohort."""
-        self._round += 1
+        self._next, self._new = self._chosen.next_round(), {}
         for update in updates:
             self._remember(update)
         cohort = [update.client for update in updates]
-        if self._round > self.warmup:
+        if self._next.round > self.warmup:
             return self._select(cohort, current)
-        self._selected |= dict.fromkeys(cohort, self._round)
+        self._next.selected |= dict.fromkeys(cohort, self._next.round)
         average = Average(self.weighting)
         for update in updates:
             average.add(update, current)
         return average.merge(current)
 
+    def commit(self) -> None:
+        """Store the cohort's models; delete the models that they replace."""
+        for name in self._chosen.names() - self._next.names():
+            del self._models[name]
+        self._models.update(self._new)
+        self._chosen, self._new = self._next, {}
+
     def metrics(self) -> dict[str, float]:
         """The number of clients whose selected model is not their newest."""
-        old = sum(round != max(self._losses[client]) for client, round in self._selected.items())
+        losses, selected = self._chosen.losses, self._chosen.selected
+        old = sum(round != max(losses[client]) for client, round in selected.items())
         return {"aggregator/old_models": old}
 
     def server_state(self) -> dict[str, Any]:
         """The state of the server without the clients' stored models, which are in ``store``."""
-        return {"round": self._round, "losses": self._losses, "selected": self._selected}
+        return dict(vars(self._chosen))
 
     def load_server_state(self, state: dict[str, Any]) -> None:
         """Inverse of ``server_state``."""
-        self._round = state["round"]
-        self._losses, self._selected = state["losses"], state["selected"]
+        self._chosen = Chosen(**state)
 
     def _check_batches(self, cohort: int, memory: int) -> None:
         size = -(-cohort // self.batches)
@@ -189,22 +219,21 @@ class CrossRound(Gathered):
         )
 
     def _remember(self, update: PartUpdate) -> None:
-        """Store a client's new model. If this client then has more than K, delete its oldest."""
-        client = update.client
-        losses = self._losses.setdefault(client, {})
-        losses[self._round] = update.extras["loss"].item()
-        self._models[_name(client, self._round)] = update.weights
+        """Add a client's new model. If this client then has more than K, leave out its oldest."""
+        client, round = update.client, self._next.round
+        losses = self._next.losses.setdefault(client, {})
+        losses[round] = update.extras["loss"].item()
+        self._new[_name(client, round)] = update.weights
         if len(losses) > self.memory:
-            oldest = min(losses)
-            del losses[oldest], self._models[_name(client, oldest)]
+            del losses[min(losses)]
 
     def _select(self, cohort: Sequence[int], current: Tensors) -> Tensors:
         """Select a model of each client in the cohort; return the mean of all selected models."""
         floats = {n: w.to(torch.float64) for n, w in current.items() if w.is_floating_point()}
         totals = Totals(0, 0.0, 0.0, {n: torch.zeros_like(w) for n, w in floats.items()})
-        for client in sorted(self._selected.keys() - set(cohort)):
+        for client in sorted(self._next.selected.keys() - set(cohort)):
             self._add(totals, client, floats)
-        order = numpy_generator(self._seed, "cross_round", self._round).permutation(cohort)
+        order = numpy_generator(self._seed, "cross_round", self._next.round).permutation(cohort)
         for batch in np.array_split(order, min(self.batches, len(order))):
             self._select_batch(batch.tolist(), totals, floats)
             for client in batch.tolist():
@@ -213,13 +242,15 @@ class CrossRound(Gathered):
             name: (floats[name] + total / totals.count).to(current[name].dtype)
             for name, total in totals.steps.items()
         }
-        newest = max(self._selected, key=lambda client: (self._selected[client], -client))
-        model = self._model(newest, self._selected[newest])
+        selected = self._next.selected
+        newest = max(selected, key=lambda client: (selected[client], -client))
+        model = self._model(newest, selected[newest])
         return {n: mean[n] if n in mean else model[n].to(w.device) for n, w in current.items()}
 
     def _select_batch(self, batch: Sequence[int], totals: Totals, current: Tensors) -> None:
         """Select a model of each client in the batch."""
-        candidates = [(c, round) for c in batch for round in sorted(self._losses[c], reverse=True)]
+        stored, selected = self._next.losses, self._next.selected
+        candidates = [(c, round) for c in batch for round in sorted(stored[c], reverse=True)]
         models = [self._model(*each) for each in candidates]
         inner = np.zeros((len(models) + 1, len(models) + 1))
         for name in sorted(self._parameters):
@@ -227,17 +258,17 @@ class CrossRound(Gathered):
             rows = torch.stack([*steps, totals.steps[name].flatten()])
             inner += (rows @ rows.T).cpu().numpy()
         members = [[i for i, (c, _) in enumerate(candidates) if c == client] for client in batch]
-        losses = [self._losses[client][round] for client, round in candidates]
+        losses = [stored[client][round] for client, round in candidates]
         for chosen in best_combination(inner, losses, members, totals, self.smoothness):
             client, round = candidates[chosen]
-            self._selected[client] = round
+            selected[client] = round
 
     def _add(self, totals: Totals, client: int, current: Tensors) -> None:
         """Add the client's selected model to ``totals``."""
-        round = self._selected[client]
+        round = self._next.selected[client]
         model = self._model(client, round)
         totals.count += 1
-        totals.loss += self._losses[client][round]
+        totals.loss += self._next.losses[client][round]
         for name, total in totals.steps.items():
             step = _step(model, name, current)
             total += step
@@ -245,7 +276,8 @@ class CrossRound(Gathered):
                 totals.square += step.square().sum().item()
 
     def _model(self, client: int, round: int) -> Tensors:
-        return self._models[_name(client, round)]
+        name = _name(client, round)
+        return self._new[name] if name in self._new else self._models[name]
 
 
 def _name(client: int, round: int) -> str:

@@ -34,8 +34,8 @@ class FLTrust(GlobalStep):
     active. With ``local.epochs`` the server takes fewer steps than a client with more samples, and
     usually g_0 is shorter than that client's step. With ``local.steps`` the server and the clients
     take equally many. The root dataset is drawn from the clients' training data before any attack;
-    the clients train on these samples, too. Rounds without any update do not count in the schedule
-    of the server's learning rate.
+    the clients train on these samples, too. Rounds that leave the global weights as they were do
+    not count in the schedule of the server's learning rate.
 
     Metric: ``aggregator/trusted``, the share of clients with a positive score.
 
@@ -85,7 +85,7 @@ class FLTrust(GlobalStep):
         self.samples, self.balanced = samples, balanced
         self.epochs, self.steps, self.batch_size = epochs, steps, batch_size
         self.grad_clip, self.lr = grad_clip, lr
-        self._round = 0
+        self._rounds = 0
         self._root: tuple[Tensor, Tensor] | None = None
         self._own_step: Tensors = {}
         self._trusted = 0.0
@@ -101,8 +101,7 @@ class FLTrust(GlobalStep):
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
         """Train at the server, then return the next global weights."""
-        self._round += 1
-        self._own_step = self._trained(current)
+        self._own_step = self._trained(current, self._rounds + 1)
         return super().combine(updates, current)
 
     def global_step(self, steps: Tensors) -> Tensors:
@@ -123,20 +122,24 @@ class FLTrust(GlobalStep):
             for name, x in steps.items()
         }
 
+    def commit(self) -> None:
+        """Count the round."""
+        self._rounds += 1
+
     def metrics(self) -> dict[str, float]:
         """The share of trusted clients."""
         return {"aggregator/trusted": self._trusted}
 
     def server_state(self) -> dict[str, Any]:
-        """The number of rounds in which at least one update arrived."""
-        return {"round": self._round}
+        """The number of rounds that replaced the global weights."""
+        return {"round": self._rounds}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
         """Inverse of ``server_state``."""
-        self._round = state["round"]
+        self._rounds = state["round"]
 
-    def _trained(self, current: Tensors) -> Tensors:
-        """The server's own step g_0: name of a parameter -> float64 tensor."""
+    def _trained(self, current: Tensors, round: int) -> Tensors:
+        """The server's own step g_0 of a round: name of a parameter -> float64 tensor."""
         setting = self.setting
         assert setting.functional is not None
         assert setting.draw_samples is not None
@@ -144,10 +147,10 @@ class FLTrust(GlobalStep):
         if self._root is None:
             self._root = setting.draw_samples("root_dataset", self.samples, self.balanced)
         inputs, labels = self._root
-        model = setting.functional(self._round, current)
+        model = setting.functional(round, current)
         weights = {name: nn.Parameter(current[name].clone()) for name in setting.parameter_shapes}
-        optimizer = setting.local_optimizer(weights.values(), self._round)
-        order = torch_generator(setting.seed, "root_batches", self._round)
+        optimizer = setting.local_optimizer(weights.values(), round)
+        order = torch_generator(setting.seed, "root_batches", round)
         for index in self._batches(labels, order):
             loss = F.cross_entropy(model(dict(weights), inputs[index]), labels[index])
             optimizer.zero_grad()

@@ -149,7 +149,11 @@ class Private(Aggregator):
         self._sums, self._norms = sums, list(chain(*items))
 
     def merge(self, current: Tensors) -> Tensors:
-        """The current weights plus one noisy step; ``current`` itself if no update arrived."""
+        """The current weights plus one noisy step; ``current`` itself if no update arrived.
+
+        The noise is drawn here, so the release counts here: epsilon includes results that the
+        server then refuses.
+        """
         if not self._norms:
             return current
         self.releases += 1

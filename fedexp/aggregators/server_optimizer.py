@@ -20,8 +20,9 @@ class ServerOptimizer(Average):
 
     The update of the global weights w is w <- w + lr step(delta), with delta = average - w (Reddi
     et al., ICLR 2021, Alg. 2). Only parameters take the step; buffers are averaged. A subclass
-    defines ``step``. If the new weights or moments are not finite, the server refuses the result,
-    and the moments stay as they were. (With an infinite moment a weight would never move again.)
+    defines ``step``. If a new moment is not finite, the new weight is NaN. Then the server refuses
+    the result, and the moments stay as they were. (With an infinite moment a weight would never
+    move again.)
     """
 
     traits = frozenset({NOT_THE_MEAN, TAKES_STALE})
@@ -32,6 +33,7 @@ class ServerOptimizer(Average):
         super().__init__(weighting)
         self.lr, self.beta1 = lr, beta1
         self.momentum: Moments = {}
+        self._next: dict[str, Moments] = {}  # the moments after the last merge, until ``commit``
 
     def setup(self, setting: Setting) -> None:
         """Find which weights are parameters."""
@@ -39,18 +41,23 @@ class ServerOptimizer(Average):
 
     def merge(self, current: Tensors) -> Tensors:
         """The current weights after one server step."""
-        merged = super().merge(current)
-        if not merged or merged is current:  # nothing shared, or no samples
-            return merged
         before = {kind: dict(moments) for kind, moments in self.server_state().items()}
+        self._next = before
+        merged = super().merge(current)
+        if merged is current:  # no samples
+            return merged
         for name in self.parameters & merged.keys():
             direction = self.step(name, merged[name] - current[name])
             for moments in self.server_state().values():
                 direction = direction.where(moments[name].isfinite(), torch.nan)
             merged[name] = current[name] + self.lr * direction
-        if not torch.stack([value.isfinite().all() for value in merged.values()]).all():
-            self.load_server_state(before)
+        self._next = self.server_state()
+        self.load_server_state(before)
         return merged
+
+    def commit(self) -> None:
+        """Keep the moments of the last merge."""
+        self.load_server_state(self._next)
 
     def step(self, name: str, delta: Tensor) -> Tensor:
         """Update one parameter's moments; return its step, before the learning rate is applied."""

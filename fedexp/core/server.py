@@ -95,8 +95,8 @@ class Server:
         If there is no update, or the aggregator refuses to merge the updates, nothing changes: the
         round is skipped. If ``accepts`` refuses the aggregator's result, the weights stay, and
         ``aggregate`` and ``correct`` are not called. If ``accepts`` refuses the result of
-        ``correct``, the weights stay, but the parts have changed. In all cases the clients'
-        memories keep their changes.
+        ``correct``, the weights stay, but the other parts have changed. In all these cases the
+        aggregator's ``commit`` is not called, and the clients' memories keep their changes.
 
         Args:
             accepts: weights -> whether they may become the global weights.
@@ -112,7 +112,9 @@ class Server:
         self.refused = is_merged and following is None
         self.idle_rounds = self.idle_rounds + 1 if following is None else 0
         self._reporting = self._reporting_parts(following is not None, count > 0 and not is_merged)
-        self.weights = self.weights if following is None else following
+        if following is not None:
+            self.weights = following
+            self.aggregator.commit()
         return count
 
     def _merge(self) -> Tensors:

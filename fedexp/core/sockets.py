@@ -312,6 +312,14 @@ class Aggregator(Part):
         """Return the next global weights and forget the updates.
 
         If there is no update, or if the rule refuses to merge the updates, return ``current``
-        itself, the current global weights. The server then skips the step.
+        itself, the current global weights. The server then skips the step. The server may also
+        refuse the result, and such a round does not count. So ``server_state`` does not change here
+        but in ``commit``.
         """
         raise NotImplementedError
+
+    def commit(self) -> None:
+        """Keep the state of the last ``merge``, whose result became the global weights.
+
+        Called at the end of the server step, but not if the weights were refused.
+        """

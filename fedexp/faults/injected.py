@@ -231,14 +231,14 @@ class Injected(Faults):
         clients = int((sizes > 0).sum())
         if not self.byzantine_clients:
             raise InputError(
-                f"faults.byzantine={self.byzantine:g}: is rounded down to 0 of {clients} clients with "
-                f"data; use {_upwards(1 / clients):g} for one attacker, or 0 for none"
+                f"faults.byzantine={self.byzantine:g}: is rounded down to 0 of {clients} clients "
+                f"with data; use {_upwards(1 / clients):g} for one attacker, or 0 for none"
             )
         largest = int(sizes[list(self.byzantine_clients)].max())
         if self.attack == "backdoor" and not self._backdoor.poisoned_images(largest):
             raise InputError(
-                f"faults.poisoned={self._backdoor.share:g}: is rounded down to 0 of the images of every "
-                f"attacker, who have at most {largest}; use at least {_upwards(1 / largest):g}"
+                f"faults.poisoned={self._backdoor.share:g}: is rounded down to 0 of the images of "
+                f"every attacker, who have at most {largest}; use at least {_upwards(1 / largest):g}"
             )
         if self.attack == "little_is_enough" and self.deviations is None:
             self._check_deviations(setting.most_updates)

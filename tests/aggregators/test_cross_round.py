@@ -50,7 +50,9 @@ def update(client: int, loss: float, n: int = 1, **weights: Any) -> Update:
 def merged(part: CrossRound, current: Tensors, updates: Sequence[PartUpdate]) -> Tensors:
     for each in updates:
         part.add(each, current)
-    return part.merge(current)
+    found = part.merge(current)
+    part.commit()
+    return found
 
 
 # The choice.

@@ -19,7 +19,9 @@ def update(client: int, *w: float, n: int = 1, seen: int = 0, draws: int = 1) ->
 def merged(aggregator: Aggregator, current: Tensors, *updates: Update) -> Tensors:
     for each in updates:
         aggregator.add(each, current)
-    return aggregator.merge(current)
+    found = aggregator.merge(current)
+    aggregator.commit()
+    return found
 
 
 def start(*w: float) -> Tensors:

@@ -93,8 +93,7 @@ def test_the_server_trains_as_a_client_does(length: list[str], steps: int) -> No
     options += ["local.grad_clip=0.3", "schedule=exponential", "local.batch_size=16"]
     federation = federate(*SMALL, *FLTRUST, *options, *length)
     rule, start = rule_of(federation), federation.server.weights
-    rule._round = 2
-    found = rule._trained(start)
+    found = rule._trained(start, round=2)
     assert rule._root is not None
     inputs, labels = rule._root
     layer = nn.Linear(64, 10)
