@@ -44,7 +44,8 @@ class FedALA(Personalization):
     Args:
         top: p, the number of layers with a W, counted from the output. A layer is a module that
             directly contains parameters.
-        percent: s, the percentage of the client's training samples that W is learned on.
+        percent: s, the percentage of the client's training samples that W is learned on. Their
+            number is rounded down, but is at least two (BatchNorm) if the client has two samples.
         rate: the step size for W.
         batch_size: largest number of samples in one step for W.
         window: number of most recent epochs whose losses show whether the loss has settled.
@@ -136,7 +137,8 @@ class FedALA(Personalization):
     def _batches(self, client: Client) -> Iterator[Batch]:
         """Draw this round's samples for learning W, the mixing weights; yield them in batches."""
         data = client.data
-        count = max(1, rounded_down(self.percent / 100, data.num_samples))
+        least = min(2, data.num_samples)
+        count = max(least, rounded_down(self.percent / 100, data.num_samples))
         draws = torch_generator(self._seed, "aggregation weights", client.round, data.client)
         drawn = torch.randperm(data.num_samples, generator=draws)[:count].to(client.device)
         # All batches have nearly one size: a last batch of one sample would be too small for

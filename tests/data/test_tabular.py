@@ -138,7 +138,7 @@ def test_users_are_within_both_parts_or_in_one(tmp_path: Path) -> None:
     wards = breast_cancer()["ward"].value_counts()
     for ward in WARDS:
         tested = int((np.asarray(within.test.users) == ward).sum())
-        assert tested == round(0.2 * wards[ward])
+        assert tested == wards[ward] // 5
         assert int((np.asarray(within.train.users) == ward).sum()) == wards[ward] - tested
     apart = read(path, user="ward", split="users")
     train, test = set(np.asarray(apart.train.users)), set(np.asarray(apart.test.users))

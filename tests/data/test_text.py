@@ -72,7 +72,7 @@ def test_within_a_role_no_character_is_in_both_parts(play: Path, tmp_path: Path)
     assert set(dataset.train.users) == set(dataset.test.users) == set(LINES)
     for role, line in LINES.items():
         text = "\n".join([line.strip()] * 8)
-        cut = len(text) - round(0.25 * len(text))
+        cut = len(text) - len(text) // 4
         for split, part in (("train", text[:cut]), ("test", text[cut:])):
             expected = [part[i : i + 9] for i in range(len(part) - 8)]
             assert letters(dataset, split, role) == expected

@@ -16,6 +16,7 @@ from fedexp.errors import InputError
 from fedexp.faults.injected import Injected
 from fedexp.faults.trigger import Trigger
 from fedexp.federation import Federation
+from fedexp.rounding import rounded_down
 from fedexp.testing import check_measure
 
 SMALL = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
@@ -86,7 +87,7 @@ def test_an_attacker_trains_on_triggered_images_of_the_target_class() -> None:
         ((inputs, labels),) = seen.batches(10**6)
         ((clean, own),) = client.batches(10**6)
         poisoned = is_triggered(inputs, data)
-        assert poisoned.sum() == round(0.3 * client.num_samples)
+        assert poisoned.sum() == rounded_down(0.3, client.num_samples)
         assert labels[poisoned].eq(7).all()
         assert torch.equal(labels[~poisoned], own[~poisoned])
         assert torch.equal(inputs[~poisoned], clean[~poisoned])
@@ -119,7 +120,7 @@ def test_stragglers_augmentation_and_appended_images_keep_the_trigger() -> None:
         assert len(labels[own]) < client.num_samples  # it straggles
     positions = torch.arange(seen.num_samples)
     found = seen.inputs(positions, torch_generator(0, "flip"))
-    assert is_triggered(found, data).sum() == round(0.5 * seen.num_samples)
+    assert is_triggered(found, data).sum() == seen.num_samples // 2
 
 
 def test_model_replacement_by_hand() -> None:

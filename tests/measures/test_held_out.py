@@ -218,8 +218,8 @@ def test_two_processes_and_a_resumed_run_find_the_same(tmp_path: Path) -> None:
         (["clients.held_out=-0.1"], r"clients\.held_out=-0\.1: should be greater than or equal"),
         (
             ["clients.held_out=0.01"],
-            r"clients\.held_out=0\.01: rounds to 0 of clients\.count=20 clients; should be 0 or at "
-            r"least 0\.025",
+            r"clients\.held_out=0\.01: rounds down to 0 of clients\.count=20 clients; should be 0 "
+            r"or at least 0\.05",
         ),
         (
             ["clients.held_out=0.6"],
