@@ -238,7 +238,7 @@ class Injected(Faults):
         if self.attack == "backdoor" and not self._backdoor.poisoned_images(largest):
             raise InputError(
                 f"faults.poisoned={self._backdoor.share:g}: is rounded down to 0 of the images of "
-                f"every attacker, who have at most {largest}; use at least {_upwards(1 / largest):g}"
+                f"every attacker, at most {largest}; use at least {_upwards(1 / largest):g}"
             )
         if self.attack == "little_is_enough" and self.deviations is None:
             self._check_deviations(setting.most_updates)

@@ -346,13 +346,14 @@ class Report:
         return Table(title, [*self.keys, "n", *metrics], rows, notes=notes, keys=len(self.keys))
 
     def _runs_table(self) -> Table:
-        """A row for each run: its rounds, seconds and folder."""
+        """A row for each run: its rounds, seconds and folder. The notes have the runs' warnings."""
         rows = []
         for run, label in zip(self.runs, self.labels, strict=True):
             seconds = "" if run.wall_time is None else f"{run.wall_time:.0f}"
             rounds = f"{len(run.history)} of {run.config['rounds']}"
             rows.append([text(label), str(run.seed), rounds, seconds, run.place])
-        return Table("Runs", ["run", "seed", "rounds", "seconds", "folder"], rows)
+        notes = [f"{run.place}: {each}." for run in self.runs for each in run.warnings]
+        return Table("Runs", ["run", "seed", "rounds", "seconds", "folder"], rows, notes=notes)
 
 
 def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:

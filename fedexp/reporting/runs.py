@@ -79,6 +79,12 @@ class Run:
         return None if self.summary is None else self.summary.get("wall_time_s")
 
     @property
+    def warnings(self) -> list[str]:
+        """The warnings of ``summary.json`` as printable text; none for an older run."""
+        found = (self.summary or {}).get("warnings", [])
+        return [printable(str(each)) for each in found] if isinstance(found, list) else []
+
+    @property
     def finished(self) -> bool:
         """Whether all rounds of the config were done."""
         return len(self.history) >= int(self.config["rounds"])

@@ -1,6 +1,7 @@
 """One run, from its checked config to its results."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from fedexp.core.messages import Message
 from fedexp.core.saved_state import saved_state
 from fedexp.data.dataset import Describer
 from fedexp.data.description_file import write_description
+from fedexp.data.federated import FederatedData
 from fedexp.data.load import load_data
 from fedexp.data.partition_table import write_partition
 from fedexp.distributed import launcher
@@ -38,6 +40,7 @@ from fedexp.state.atomic import sync
 from fedexp.state.run_folder import METRICS, PARTITION, check
 from fedexp.state.saved_models import save_weights
 from fedexp.tracking.failed_figures import leaving_out
+from fedexp.tracking.learned_nothing import learned_nothing
 from fedexp.tracking.summary import summarize, write_summary
 from fedexp.tracking.tracker import Tracker
 
@@ -117,6 +120,7 @@ def _run(
             str(model.device),
             torch.get_num_threads(),
             clock.seconds,
+            _warnings(run.history.metrics, data),
         )
         if ranks.is_first and run.has_folder():
             sync(run.folder / METRICS)
@@ -125,6 +129,15 @@ def _run(
         run.recorder.finish(summary)
     result = _result(run, ranks, summary, model, stopped)
     return result, replace(federation.server.broadcast(last), readdress=None)
+
+
+def _warnings(history: Sequence[Mapping[str, float]], data: FederatedData) -> list[str]:
+    """A line for each reason to doubt a run's results."""
+    classes, targets = data.description.num_classes, data.test.targets
+    counts = torch.bincount(targets[targets >= 0].flatten(), minlength=classes)
+    share = (counts.max() / counts.sum().clamp(min=1)).item()
+    line = learned_nothing(history, classes, share)
+    return [] if line is None else [line]
 
 
 def _save_chosen(federation: Federation, folder: Path) -> None:

@@ -67,7 +67,7 @@ def print_report(
     brief: bool = False,
     objective: str | None = None,
 ) -> None:
-    """Print a run's results and folder: a table, or one line if ``brief``.
+    """Print a run's results, warnings and folder: a table and lines, or one line if ``brief``.
 
     Runs of a sweep print one line. In a search for good settings, ``objective`` is the only metric
     in the line, so that nobody chooses settings by the test split. If ``objective`` is None, the
@@ -80,15 +80,18 @@ def print_report(
             " ".join(summary["overrides"]),
             of_search if objective else _accuracies(finals),
             f"{summary['wall_time_s']:.0f} s",
+            *(["learned nothing"] if summary.get("warnings") else []),
         ]
         line = printable(" · ".join(part for part in [*parts, str(folder)] if part))
         console.print(line, soft_wrap=True, highlight=False, markup=False)
         return
     console.print(final_table(summary))
-    place = printable(f"Everything is in {folder}")
-    console.print(place, soft_wrap=True, highlight=False, markup=False)
+    lines = [f"WARNING {warning}" for warning in summary.get("warnings", ())]
+    lines.append(f"Everything is in {folder}")
     if advice := how_to_upload(folder, "wandb/offline-run-*"):
-        console.print(printable(advice), soft_wrap=True, highlight=False, markup=False)
+        lines.append(advice)
+    for line in lines:
+        console.print(printable(line), soft_wrap=True, highlight=False, markup=False)
 
 
 def how_to_upload(folder: Path, pattern: str) -> str | None:

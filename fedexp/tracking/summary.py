@@ -34,6 +34,7 @@ def summarize(
     device: str,
     threads: int,
     wall_time_s: float,
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The content of ``summary.json``.
 
@@ -48,6 +49,7 @@ def summarize(
         device: the device of local training, such as ``cpu``.
         threads: PyTorch's number of threads in each process.
         wall_time_s: seconds from the start of the run to its end.
+        warnings: a line for each reason to doubt the results.
     """
     best = best_round(history)
     chosen = {} if best is None else {"best_round": best}
@@ -72,6 +74,7 @@ def summarize(
         "device": device,
         "threads": threads,
         "wall_time_s": wall_time_s,
+        "warnings": list(warnings),
     }
 
 

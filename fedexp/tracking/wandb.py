@@ -132,6 +132,8 @@ class WandbTracker(Tracker):
             if self._per_class:
                 self._run.summary[PER_CLASS] = _table(self._per_class)
             self._run.summary.update(_flatten(summary or {}))
+            if warnings := (summary or {}).get("warnings"):
+                self._run.summary["warnings"] = "; ".join(warnings)
             if self._folder and summary is not None:
                 _save_artifacts(self._run, self._folder)
             if self._run.offline and self._is_elsewhere:

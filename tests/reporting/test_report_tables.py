@@ -337,3 +337,12 @@ def test_one_format_alone(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "report").iterdir()} == {
         *("values.csv", "results.csv", "curves.csv")
     }
+
+
+def test_the_table_of_runs_has_the_runs_warnings(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text()) | {"warnings": ["this run learned nothing"]}
+    path.write_text(json.dumps(summary))
+    (runs,) = [each for each in Report.read(tmp_path).tables() if each.title == "Runs"]
+    assert runs.notes == [f"{folder}: this run learned nothing."]

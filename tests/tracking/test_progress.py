@@ -93,6 +93,16 @@ def test_report_is_a_table_and_the_folder(tmp_path: Path) -> None:
     assert f"Everything is in {folder}\n" in text
 
 
+def test_the_warnings_are_lines_before_the_folder_and_a_mark_in_a_sweep() -> None:
+    summary = SUMMARY | {"warnings": ["this run learned nothing"]}
+    console = terminal(live=False)
+    print_report(summary, Path("run"), console)
+    assert output(console).endswith("WARNING this run learned nothing\nEverything is in run\n")
+    console = terminal(live=False)
+    print_report(summary, Path("run"), console, brief=True)
+    assert " · learned nothing · run\n" in output(console)
+
+
 def test_a_trial_of_a_search_shows_its_objective_alone() -> None:
     metrics = SUMMARY["metrics"] | {"validation/accuracy": {"final": 0.87654}}
     console = terminal(live=False)

@@ -177,6 +177,7 @@ def test_the_rest_of_the_summary() -> None:
         "device": "cpu",
         "threads": 2,
         "wall_time_s": 1.5,
+        "warnings": [],
     }
     assert set(versions) == {"python", "fedexp", "torch", "lightning", "hydra-core", "numpy"}
     assert versions["torch"].split("+")[0] == torch.__version__.split("+")[0]

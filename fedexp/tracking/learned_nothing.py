@@ -1,0 +1,52 @@
+"""The warning about a run that ended as planned and learned nothing."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+_LOSS_FACTOR = 2.0
+_MARGIN = 0.02
+
+
+def learned_nothing(
+    history: Sequence[Mapping[str, float]], num_classes: int, largest_share: float
+) -> str | None:
+    """One line if the model of a run is no better than a guess and far too sure of it, else None.
+
+    The loss is above 2 ln C, twice the loss of a model that gives each of the C classes the same
+    probability, or it is not finite; and the accuracy is at most 0.02 above chance. The last
+    measured values count:
+
+    * ``global/loss`` and ``global/accuracy``, with the share of the largest class in the test split
+      as chance;
+    * without a global model, ``train/loss`` and ``personal/accuracy_uniform``, in which every class
+      weighs the same, so that chance is 1 / C.
+
+    Without these metrics the result is None.
+
+    Args:
+        history: the metrics of every round, in order.
+        num_classes: C.
+        largest_share: the share of the largest class in the test split.
+    """
+    pairs = (
+        ("global/loss", "global/accuracy", largest_share),
+        ("train/loss", "personal/accuracy_uniform", 1 / num_classes),
+    )
+    last = {name: value for row in history for name, value in row.items()}
+    for loss, accuracy, chance in pairs:
+        if loss in last and accuracy in last:
+            return _line(loss, last[loss], accuracy, last[accuracy], chance, num_classes)
+    return None
+
+
+def _line(
+    loss: str, loss_value: float, accuracy: str, value: float, chance: float, num_classes: int
+) -> str | None:
+    guess = math.log(num_classes)
+    if loss_value <= _LOSS_FACTOR * guess or value > chance + _MARGIN:
+        return None
+    return (
+        f"this run learned nothing: {loss} ends at {loss_value:,.4g}, where guessing has "
+        f"{guess:.3g}, and {accuracy} at {value:.3f}, where chance is {chance:.3f}; try a smaller "
+        "optimizer.lr, or local.grad_clip"
+    )
