@@ -58,9 +58,8 @@ def check_single_samples(plan: Plan, last: LastBatch, data: FederatedData) -> No
             "model's BatchNorm; use a model without BatchNorm, or fewer clients"
         )
     LOGGER.warning(
-        "local.last_batch=auto: %d clients have one training sample, too few for this model's "
-        "BatchNorm, and take no part: %s",
-        len(alone),
+        "local.last_batch=auto: clients with one training sample, too few for this model's "
+        "BatchNorm, take no part: %s",
         ", ".join(map(str, alone)),
     )
     data.leave_out(alone)
