@@ -121,12 +121,18 @@ class Sampler(Part):
         """
 
     def observe_seconds(self, seconds: Mapping[int, float]) -> None:
-        """Server: receive the simulated duration of each turn whose update arrived.
+        """Server: receive the simulated duration of each turn of the round.
 
-        If time is simulated, this is called after a round's training and before ``aggregate``.
+        If time is simulated, this is called after a round's training and before ``aggregate``. The
+        clients in ``seconds`` that have no update in ``aggregate`` were left out: they missed the
+        deadline, enough other clients were faster, or their update was refused. A client that
+        dropped out during its turn is not in ``seconds``. If no update was accepted, ``aggregate``
+        is not called.
 
         Args:
-            seconds: number of the client -> simulated seconds of the client's turn.
+            seconds: number of the client -> simulated seconds of the client's turn. If the client
+                was left out before its update arrived, these are the seconds that the whole turn
+                would have taken.
         """
 
     def select(self, round: int) -> list[int]:

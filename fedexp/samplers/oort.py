@@ -90,8 +90,14 @@ class Oort(Sampler):
     T is a quantile of the seconds that the clients with data take for a turn. After every
     ``window`` rounds the utilities of these rounds are summed. If the sum is smaller than the sum
     over the ``window`` rounds before, the quantile is raised. This rule is called the pacer.
-    Clients that have not trained are drawn with odds proportional to 1 / t, where t is the expected
+    Clients without a utility are drawn with odds proportional to 1 / t, where t is the expected
     time of a turn.
+
+    A client that was left out of the round gets the mean utility of the round's clients, or 0 if
+    no update was accepted: it missed the deadline, enough other clients were faster, or its update
+    was refused. Its round and its seconds are stored, too, as in the released code. Without this
+    rule a client that is always too slow would take a place among the new clients for ever. A
+    client that dropped out stays as it was.
 
     The paper's text was not at hand. Implementations by other authors cite its Alg. 1 for the
     utility, the bonus, the penalty, the pacer, the cut and the draw by speed; this class agrees
@@ -108,6 +114,8 @@ class Oort(Sampler):
     * Its n_k is at most the number of samples that a turn computes. In place of the mean over all
       steps it has a moving average over the batches of the first epoch.
     * It multiplies epsilon by its factor before the first round, too.
+    * It counts a client that was left out as a client that trained, in the pacer's mean utilities
+      and in the limit of ``most_rounds``.
 
     Args:
         exploration: epsilon in the first round.
@@ -173,6 +181,7 @@ class Oort(Sampler):
         self.rounds_seen = 0
         self.quantile = self.preferred
         self._round = 0
+        self._heard: list[int] = []
 
     # The server's half.
 
@@ -222,22 +231,29 @@ class Oort(Sampler):
         return scores
 
     def observe_seconds(self, seconds: Mapping[int, float]) -> None:
-        """Store the seconds that each client of the cohort took for its turn."""
-        for client, value in seconds.items():
-            self.seconds[client] = value
+        """Store the seconds that each client of the cohort took, or would have taken.
+
+        The clients' utilities are 0 until ``aggregate``, which a round without updates never calls.
+        """
+        self._heard = list(seconds)
+        self.seconds[self._heard] = list(seconds.values())
+        self.utilities[self._heard], self.last_rounds[self._heard] = 0.0, self._round
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Store the cohort's utilities, and let the pacer raise the preferred seconds T.
 
-        T rises if the sum of the utilities over the last ``window`` rounds is smaller than the sum
-        over the ``window`` rounds before.
+        Clients that were left out get the mean utility. T rises if the sum of the cohort's
+        utilities over the last ``window`` rounds is smaller than over the ``window`` rounds before.
         """
         super().aggregate(updates)
         found = {each.client: each.extras["utility"].item() for each in updates}
         finite = {client: value for client, value in found.items() if math.isfinite(value)}
-        for client, value in finite.items():
-            self.utilities[client], self.last_rounds[client] = value, self._round
-        self.sums = [*self.sums, sum(finite.values())][-2 * self.window :]
+        total = sum(finite.values())
+        mean = total / len(finite) if finite else 0.0
+        for client in {*self._heard, *finite}:
+            self.utilities[client] = finite.get(client, mean)
+            self.last_rounds[client] = self._round
+        self.sums = [*self.sums, total][-2 * self.window :]
         self.rounds_seen += 1
         compares = self.rounds_seen % self.window == 0 and len(self.sums) == 2 * self.window
         if compares and sum(self.sums[: self.window]) > sum(self.sums[self.window :]):
@@ -252,7 +268,7 @@ class Oort(Sampler):
     def server_state(self) -> dict[str, Any]:
         """What a checkpoint stores: the state of ``Sampler``, of the clients and of the pacer.
 
-        A client's state is its utility, the seconds of its turn, and the round of its last turn.
+        A client's state is its utility, the seconds of its turn, and the round of both.
         """
         return super().server_state() | {
             "seconds": torch.from_numpy(self.seconds.copy()),

@@ -1,7 +1,7 @@
 """The simulated time of one round: a pure function of the turns and the devices."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedexp.errors import InputError
 from fedexp.system.devices import Devices
@@ -17,7 +17,9 @@ class RoundTime:
         end: when the round ended, in seconds since the start of the run.
         idle_share: the share of the round in which a client was waiting, as a mean over the clients
             whose update arrived; None if no update arrived or the round took no time.
-        of_clients: client -> seconds of its turn, for each client whose update arrived.
+        of_clients: client -> seconds of its turn, for each client of the cohort that did not drop
+            out. A late or surplus client has the seconds that its turn would have taken with an
+            upload as large as the largest that arrived.
     """
 
     seconds: float
@@ -70,4 +72,9 @@ def round_time(
     if arrived and length > 0:
         busy = sum(seconds + asked.get(client, 0.0) for client, seconds in arrived.items())
         idle = 1 - busy / len(arrived) / length
-    return RoundTime(length, start + length, idle, arrived)
+    upload = max((turn.upload_bytes for turn in turns if turn.outcome != "asked"), default=0)
+    left_out = [
+        replace(turn, upload_bytes=upload) for turn in turns if turn.outcome in ("late", "surplus")
+    ]
+    unmerged = zip((turn.client for turn in left_out), devices.seconds_of(left_out), strict=True)
+    return RoundTime(length, start + length, idle, arrived | dict(unmerged))

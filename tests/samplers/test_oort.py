@@ -94,13 +94,37 @@ def test_a_slow_client_with_a_large_loss_loses_to_a_fast_one() -> None:
     sampler.select(1)
     sampler.aggregate([update(client, 10.0 + client) for client in range(10)])
     assert sampler.select(2) == [6, 7, 8, 9]
-    sampler.observe_seconds(dict.fromkeys(range(9), 1.0) | {9: 100.0})
+    sampler.seconds[9] = 100.0
     scores = sampler.scores(np.arange(10), 2)
     bonus = math.sqrt(0.1 * math.log(2))
     top = np.quantile(np.arange(10.0), 0.95)
     assert scores[8] == pytest.approx(8 / top + bonus)
     assert scores[9] == pytest.approx((1 + bonus) * (1 / 100) ** 2)
     assert sampler.select(2) == [5, 6, 7, 8]
+
+
+def test_a_client_that_was_left_out_is_known_with_the_mean_utility() -> None:
+    """Clients 3 (slow), 4 (refused) and 5 (utility not finite) have no utility of their own."""
+    sampler = oort()
+    for round in (1, 2):
+        sampler.select(round)
+    sampler.observe_seconds({0: 1.0, 1: 2.0, 2: 3.0, 3: 400.0, 4: 4.0, 5: 5.0})
+    utilities = {0: 5.0, 1: 10.0, 2: 30.0, 5: math.inf}
+    sampler.aggregate([update(client, utility) for client, utility in utilities.items()])
+    assert sampler.utilities[:6].tolist() == [5, 10, 30, 15, 15, 15]
+    assert sampler.last_rounds.tolist() == [2] * 6 + [0] * 4
+    assert sampler.seconds[3] == 400
+    assert np.isnan(sampler.utilities[6:]).all()  # not in the cohort, or dropped out
+    assert sampler.sums == [45.0]  # the pacer counts utilities that clients sent
+    assert sampler.times_chosen.tolist() == [1, 1, 1, 0, 0, 1, 0, 0, 0, 0]
+
+
+def test_a_round_without_updates_gives_its_clients_the_utility_0() -> None:
+    sampler = oort()
+    sampler.select(1)
+    sampler.observe_seconds({3: 400.0})
+    assert sampler.utilities[3] == 0
+    assert sampler.last_rounds[3] == 1
 
 
 def test_the_pacer_allows_slower_clients_when_utility_falls() -> None:

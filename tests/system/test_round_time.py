@@ -61,6 +61,13 @@ def test_surplus_clients_are_not_waited_for() -> None:
     assert round_time([turn(2), turn(1), turn(0, outcome="surplus")], THREE).seconds == 5.5
 
 
+def test_clients_that_were_left_out_have_the_seconds_of_a_whole_turn() -> None:
+    turns = [turn(2), turn(1, upload=0, outcome="surplus"), turn(0, upload=0, outcome="late")]
+    found = round_time([*turns, TurnRecord(0, 0, 0, 0, 9000, "asked")], THREE, deadline=6.0)
+    assert found.of_clients == {2: 2.75, 1: 5.5, 0: 11.0}  # each with an upload of 400 bytes
+    assert round_time(turns[1:], THREE, deadline=6.0).of_clients == {1: 3.5, 0: 7.0}  # without
+
+
 def test_a_round_without_clients_takes_no_time() -> None:
     found = round_time([], THREE, start=3.0)
     assert (found.seconds, found.end, found.idle_share) == (0.0, 3.0, None)
