@@ -56,7 +56,7 @@ class DriftCorrection(Dynamic):
     alpha = 0 switches off all terms, even <w, g - g_k>, and gives exactly FedAvg. With any
     alpha > 0, however small, the server adds the whole mean drift, and <w, g - g_k> is in the loss.
 
-    The implementation that FedPTR's authors released as a baseline has ``samples`` for
+    The authors' code, and its copy in the released code of FedPTR, has ``samples`` for
     ``weighting``, ``alpha_scaling`` and ``correction_scaling``, with ``aggregator=uniform``.
 
     Args:

@@ -50,17 +50,23 @@ class Dynamic(Regularizer):
     mean of all F_k weighted by samples. With ``sample_weighted`` and smaller cohorts it is the
     optimum of no particular objective. Do not use an aggregator with a server optimizer.
 
-    The tables of the released code evaluate the mean of the cohort's models, without the mean
-    drift. ``measure=mean_model`` reports the accuracy of this mean as
-    ``global/accuracy_mean_model``. ``global/accuracy`` is the accuracy of w^(t+1).
+    The authors' code evaluates two models without the mean drift: the mean of the cohort's models,
+    and the mean of the last models of all clients, whose accuracy it plots. ``measure=mean_model``
+    reports the accuracy of the first as ``global/accuracy_mean_model``. ``global/accuracy`` is the
+    accuracy of w^(t+1).
 
     alpha = 0 switches off all terms and gives exactly FedAvg. With any alpha > 0, however small,
     the server adds the whole mean drift.
 
-    The implementation that FedPTR's authors released as a baseline has ``alpha_scaling=samples``
-    and ``clip_quadratic=false``. It uses ||w - w^t||^2 = ||w||^2 - 2 <w^t, w> + const. The
-    optimizer applies (alpha_k/2) ||w||^2 as weight decay, without clipping. The loss has the term
-    -alpha_k <w^t, w>.
+    The authors' code has ``alpha_scaling=samples`` and ``clip_quadratic=false``, and SGD without
+    momentum; this is ``algorithm=feddyn``. Copies of it are in the released code of FedDC and of
+    FedPTR. It uses ||w - w^t||^2 = ||w||^2 - 2 <w^t, w> + const. The optimizer applies
+    (alpha_k/2) ||w||^2 as weight decay, without clipping. The loss has the term -alpha_k <w^t, w>.
+    With ``alpha_scaling=samples`` and ``aggregator=uniform`` the fixed point is the optimum of the
+    mean of all F_k weighted by samples, because there the gradient of F_k is -alpha_k d_k.
+
+    The defaults are the paper's Algorithm 1, which has one alpha for all clients and does not
+    mention clipping. ``algorithm=feddyn_paper`` has them.
 
     Args:
         alpha: the penalty's strength.

@@ -14,7 +14,7 @@ NAMES = {
     ("fedptr_s", "random", "cross_entropy"): "FedPTR-S",
     ("hics", "hics", "cross_entropy"): "HiCS-FL",
     ("fedacg", "random", "cross_entropy"): "FedACG",
-    ("feddyn", "random", "cross_entropy"): "FedDyn",
+    ("feddyn_paper", "random", "cross_entropy"): "FedDyn, Algorithm 1",
     ("fednh", "hics", "cross_entropy"): "FedNH with HiCS-FL's sampler",
     ("fednh", "random", "rpcl_cpdr"): "FedNH with FedSC's loss",
 }

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import torch
 from federations import federate
+from plain_loop import LR as PLAIN_LR
+from plain_loop import PlainLoop, assert_same, weights_after
 from quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
+from torch import nn
 
 from fedexp.regularizers.dynamic import Dynamic
 
@@ -89,7 +92,7 @@ def test_rounds_of_partial_cohorts_against_numpy() -> None:
         np.testing.assert_allclose(-alpha * drift, own[k], atol=1e-5)
 
 
-def test_the_implementation_released_with_fedptr_against_numpy() -> None:
+def test_alpha_by_size_as_in_the_released_code_against_numpy() -> None:
     """alpha_k = alpha * mean(n) / n_k; the cohort's mean plus the mean over all of summed steps."""
     rounds, alpha = 6, 0.5
     scene = Parabolas(
@@ -114,7 +117,7 @@ def test_the_implementation_released_with_fedptr_against_numpy() -> None:
 
 
 @pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
-def test_the_clipping_released_with_fedptr_against_numpy(engine: str) -> None:
+def test_the_clipping_of_the_released_code_against_numpy(engine: str) -> None:
     """alpha_k w is added to what is clipped: the loss's gradient and alpha_k (drift - w^t)."""
     rounds, alpha, clip = 4, 0.5, 0.2
     scene = Parabolas(
@@ -142,6 +145,46 @@ def test_the_clipping_released_with_fedptr_against_numpy(engine: str) -> None:
     assert 0 < clipped < 2 * STEPS * rounds
 
 
+def test_the_preset_repeats_a_plain_loop_of_the_authors_algorithm() -> None:
+    """The optimizer decays weights by alpha_k + 0.01; only the rest of the gradient is clipped."""
+    decay, clip, rounds = 0.01, 0.5, 3
+    options = (
+        *("algorithm=feddyn", "regularizer.alpha=0.5", "partition.beta=0.1"),
+        *(f"optimizer.weight_decay={decay}", f"local.grad_clip={clip}"),
+    )
+    loop = PlainLoop(*options)
+    alphas = 0.5 * np.mean(loop.samples) / np.array(loop.samples)
+    start, clipped = loop.start, 0
+    drifts = [{name: torch.zeros_like(w) for name, w in start.items()} for _ in loop.samples]
+    for round, cohort in loop.cohorts(rounds):
+        models = []
+        for k in cohort:
+            model = {name: nn.Parameter(w.clone()) for name, w in start.items()}
+            optimizer = torch.optim.SGD(model.values(), lr=PLAIN_LR, weight_decay=alphas[k] + decay)
+            for batch in loop.batches(round, k):
+                for name, gradient in loop.gradient(model, batch).items():
+                    model[name].grad = gradient + alphas[k] * (drifts[k][name] - start[name])
+                clipped += int(nn.utils.clip_grad_norm_(model.values(), clip) > clip)
+                optimizer.step()
+            models.append({name: w.detach() for name, w in model.items()})
+            drifts[k] = {name: d + models[-1][name] - start[name] for name, d in drifts[k].items()}
+        start = {
+            name: (sum(each[name] for each in models) / len(models))
+            + sum(each[name] for each in drifts) / len(drifts)
+            for name in start
+        }
+    assert clipped
+    assert alphas.max() > 2 * alphas.min()
+    assert_same(weights_after(rounds, *options), start)
+
+
+def test_samples_and_uniform_end_at_the_optimum_over_all_samples() -> None:
+    scene = Parabolas(*ALL, "regularizer.alpha_scaling=samples")
+    assert np.abs(scene.samples_optimum - scene.optimum).max() > 0.05
+    scene.run(30)
+    np.testing.assert_allclose(scene.w, scene.samples_optimum, atol=2e-3)
+
+
 def test_without_clipping_the_quadratic_term_is_the_same() -> None:
     whole, apart = (
         Parabolas(*ALL, f"regularizer.clip_quadratic={clip}") for clip in ("true", "false")
@@ -152,8 +195,9 @@ def test_without_clipping_the_quadratic_term_is_the_same() -> None:
 
 
 def test_scaled_by_samples_in_serial_and_vectorized() -> None:
-    options = ["algorithm=feddyn", "regularizer.alpha_scaling=samples"]
-    serial, stacked = (federate(*SMALL, *options, f"engine={e}") for e in ("serial", "vectorized"))
+    serial, stacked = (
+        federate(*SMALL, "algorithm=feddyn", f"engine={e}") for e in ("serial", "vectorized")
+    )
     for round in (1, 2, 3):
         serial.run_round(round)
         stacked.run_round(round)
