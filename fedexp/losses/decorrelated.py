@@ -60,7 +60,7 @@ def decorrelated(base: Node, beta: NonNegativeFloat, form: Form) -> Loss:
 
     Args:
         base: configuration of the base loss: ``_target_`` and the arguments.
-        beta: weight of the penalty.
+        beta: weight of the penalty. The released values belong to the form ``released``.
         form: the formula of the penalty, ``paper`` or ``released``; see ``correlation_penalty``.
     """
     loss: Loss = build("loss.base", base, Loss)

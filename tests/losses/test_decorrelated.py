@@ -95,6 +95,20 @@ def test_without_weight_it_is_the_base_loss() -> None:
         assert torch.equal(value, other.server.weights[name])
 
 
+def test_the_presets_penalty_changes_the_first_round() -> None:
+    """By more than a tenth of FedAvg's step; the paper's form with the same weight does not."""
+    steps = {}
+    for name in ("fedavg", "feddecorr", "feddecorr loss.form=paper"):
+        federation = federate(*SMALL, *f"algorithm={name}".split())
+        start = {n: w.clone() for n, w in federation.server.weights.items()}
+        federation.run_round(1)
+        weights = federation.server.weights
+        steps[name] = torch.cat([(weights[n] - w).flatten() for n, w in start.items()])
+    gaps = [(step - steps["fedavg"]).norm() / steps["fedavg"].norm() for step in steps.values()]
+    assert gaps[1] > 0.1
+    assert 0 < gaps[2] < 0.1
+
+
 def test_training_makes_features_less_correlated() -> None:
     """The mean squared correlation of the global model's features after three rounds."""
     found = []
