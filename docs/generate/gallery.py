@@ -4,11 +4,11 @@ from statistics import fmean
 
 from generate.citation import year
 from generate.measured import GLOBAL, PERSONAL, runs
-from generate.options import Option, options
+from generate.options import Option, default, options
 from generate.text import escape, sentence, table
 
 _SOCKETS = ("head", "loss", "regularizer", "gradient", "personalization", "sampler", "aggregator")
-_HEADER = ("method", "socket", "year", "accuracy", "personal", "MB", "seconds")
+_HEADER = ("method", "socket", "optimizer", "year", "accuracy", "personal", "MB", "seconds")
 
 _BEFORE = """\
 # All methods
@@ -19,10 +19,13 @@ what methods cost and that they run, not which one is best. A click on a column'
 """
 
 _AFTER = """\
-*accuracy*: of the global model after the last round. *personal*: mean accuracy of the clients' own
-models on their classes. Both are means over the seeds. *MB*: 10⁶ bytes in both directions over the
-whole run. *seconds*: processor seconds of a run. [What every number means](/numbers.md). An empty
-cell was not measured: without a global model there is no global accuracy.
+*optimizer*: the local optimizer. [`sgd`](/options/optimizer/sgd.md) has momentum 0.9 and is this
+project's default, which a method has unless it chooses another one; authors often use SGD without
+momentum, [`sgd_plain`](/options/optimizer/sgd_plain.md). *accuracy*: of the global model after the
+last round. *personal*: mean accuracy of the clients' own models on their classes. Both are means
+over the seeds. *MB*: 10⁶ bytes in both directions over the whole run. *seconds*: processor seconds
+of a run. [What every number means](/numbers.md). An empty cell was not measured: without a global
+model there is no global accuracy.
 """
 
 
@@ -44,10 +47,12 @@ def _row(option: Option) -> list[str]:
             f"{found.total('seconds'):.1f}",
         ]
     sockets = [group for group, _ in option.choices if group in _SOCKETS]
+    optimizer = dict(option.choices).get("optimizer", default("optimizer"))
     idea = sentence(option.summary).partition(": ")[2] or sentence(option.summary)
     return [
         f"[{option.name}](/{option.page}.md)<small>{escape(idea)}</small>",
         ", ".join(sockets),
+        optimizer,
         str(year(option) or ""),
         *numbers,
     ]

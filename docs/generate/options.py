@@ -97,6 +97,13 @@ def all_options() -> Iterator[Option]:
         yield from options(group)
 
 
+def default(group: str) -> str:
+    """The name of the option that a group has if nothing chooses another one."""
+    entries = read(CONF / "config.yaml").values["defaults"]
+    assert isinstance(entries, list)
+    return next(str(each[group]) for each in entries if isinstance(each, dict) and group in each)
+
+
 @cache
 def _main() -> str:
     """The main config; each line ends in a space."""

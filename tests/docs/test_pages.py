@@ -113,3 +113,14 @@ def test_no_option_is_listed_twice() -> None:
     found = [(each.group, each.name) for each in all_options()]
     assert len(found) == len(set(found))
     assert all(isinstance(each, Option) for each in all_options())
+
+
+def test_the_table_of_methods_has_each_methods_optimizer() -> None:
+    cells = {
+        row.split("]")[0].strip("| ["): [cell.strip() for cell in row.split(" | ")]
+        for row in site()["options/gallery.md"].splitlines()
+        if row.startswith("| [")
+    }
+    assert cells.keys() == {each.name for each in options("algorithm")}
+    assert {cells[name][2] for name in ("fedavg", "fedala", "feddyn_paper")} == {"sgd"}
+    assert {cells[name][2] for name in ("scaffold", "feddyn", "qfedavg")} == {"sgd_plain"}
