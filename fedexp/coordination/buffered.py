@@ -56,8 +56,9 @@ class Buffered(Coordination):
     is then alpha. The released code has the same formulas for s, and an update that is not stale
     has s = 1 there, too. Its alpha is 0.9 by default and 0.8 in its example, and is halved once
     during the run; here the learning rate is constant. Its clients are pulled to the model that
-    they received; ``regularizer=proximal`` adds this. The presets of ``exponent``, ``grace`` and
-    ``slope`` were not compared with the paper's text.
+    they received; ``regularizer=proximal`` adds this. It names no values of ``exponent``, ``grace``
+    and ``slope``: its example has constant weights. The presets 0.5, 4 and 10 are cited from the
+    paper, whose text was not at hand; 0.6, 6 and 10 are found elsewhere.
 
     Only the parameters are changed in this way. Buffers and the extras of parts stay as the client
     sent them. So a part with a server half must declare that it accepts stale updates. An update

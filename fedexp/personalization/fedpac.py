@@ -36,8 +36,11 @@ class FedPAC(FedRep):
     released code pulls their features to the client's own centroid of the class. The released code
     trains the head with a learning rate of 0.1, and the body with 0.01 or 0.02; here head and body
     have the same learning rate. The released code sets collaboration weights below 0.001 to 0; here
-    small weights stay as they are. Float buffers of a head are combined like parameters. Integer
-    buffers are copied from the client's own head.
+    small weights stay as they are. It measures a client's personal model twice in a round: as
+    received, with the new body and the combined head, and after local training. Here the personal
+    model is the second one, as in ``FedPer``. The code does not say which of the two is in the
+    paper's tables. Float buffers of a head are combined like parameters. Integer buffers are copied
+    from the client's own head.
 
     Args:
         head_epochs: epochs of training the head, even if ``local.steps`` is set. The body is
