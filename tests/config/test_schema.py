@@ -95,7 +95,7 @@ def test_a_module_that_may_be_in_the_current_folder(
 
 
 def test_a_node_without_target() -> None:
-    with pytest.raises(InputError, match=r"loss\._target_=None: must be written MODULE\.NAME"):
+    with pytest.raises(InputError, match=r"loss\._target_: is missing; it names a class"):
         build("loss", {}, object)
     with pytest.raises(InputError, match=r"loss\._target_=\.mine\.Loss: must be written MODULE"):
         build("loss", {"_target_": ".mine.Loss"}, object)

@@ -39,9 +39,7 @@ class Scoring:
             counted_classes=client.class_counts[None],
         )
         personalization = SimpleNamespace(tunes="global")
-        self.resources = SimpleNamespace(
-            data=data, personalization=personalization, components={}
-        )
+        self.resources = SimpleNamespace(data=data, personalization=personalization, components={})
         self.passes: list[str] = []
 
     def score_global(self, message: Message, samples: object = None) -> Predictions:
