@@ -195,7 +195,7 @@ def test_users_of_all_data_may_be_in_one_part_only(tmp_path: Path) -> None:
     write_json(tmp_path / "all_data" / "all_data_0.json", made)
     tested = set()
     for seed in range(8):
-        options = {"split": "users", "test_fraction": 0.3, "split_seed": seed}
+        options = {"split": "users", "test_fraction": 0.4, "split_seed": seed}
         dataset = femnist(tmp_path, **options).load(tmp_path / "cache")
         train, test = (set(np.asarray(split.users)) for split in (dataset.train, dataset.test))
         assert (len(train), len(test), len(train | test)) == (4, 2, 6)

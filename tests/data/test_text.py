@@ -45,7 +45,7 @@ def letters(dataset: Dataset, split: str, user: str) -> list[str]:
 def test_roles_say_what_is_after_their_line(tmp_path: Path) -> None:
     path = tmp_path / "play.txt"
     path.write_text(
-        "A preface: nobody says it.\n\nANN:\nHe said:\nno, no.\n\nB C:\nyes yes yes\n\nANN:\nno?\n"
+        "A preface: nobody says it.\n\nANN:\nHe said:\nno, no.\n\nB C:\nyes yes yes.\n\nANN:\nno?\n"
     )
     dataset = reader(path, sequence_length=2, stride=1, min_samples=1).load(tmp_path)
     whole = letters(dataset, "train", "ANN")

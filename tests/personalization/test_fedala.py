@@ -25,7 +25,7 @@ def plain_loop(
     data, start = federation.data.clients[0], federation.server.weights
     drawn = torch.randperm(
         data.num_samples, generator=torch_generator(0, "aggregation weights", t, 0)
-    )[: round(0.5 * data.num_samples)]
+    )[: data.num_samples // 2]
     model = federation.engine.resources.load_global(federation.server.broadcast(t))
     model.requires_grad_(requires_grad=False)
     for _ in range(epochs):
