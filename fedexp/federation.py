@@ -167,7 +167,7 @@ class Federation:
         whose = "coordination", self.coordination, "updates(...)"
         sent = (
             results.instance(each, Update, *whose)
-            for each in results.instance(updates, Iterable, *whose)
+            for each in results.instance(updates, Iterable, *whose)  # type: ignore[type-abstract]
         )
         arrivals = exchange.count_arrivals(self.placement.timed(sent))
         for update in faults.collude(arrivals, exchange.message):

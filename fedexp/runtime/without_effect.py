@@ -7,10 +7,11 @@ from torch import nn
 from fedexp.compatibility.declaration import Declaration
 from fedexp.compatibility.traits import DRAWS_REPEATEDLY
 from fedexp.compression.compressor import Compressor
-from fedexp.config.schema import Config, share_of
+from fedexp.config.schema import Config
 from fedexp.core.part import Part
 from fedexp.core.sockets import Personalization
 from fedexp.engines.local_optimizer import LocalOptimizer
+from fedexp.rounding import rounded_down
 
 
 def declared_unread(
@@ -40,7 +41,7 @@ def declared_unread(
         keys |= {"download": not download.is_none}
         yield Declaration("personalization", unread={k: why for k, used in keys.items() if used})
     clients, part = config.clients, parts["sampler"]
-    training = clients.count - share_of(clients.count, clients.held_out)
+    training = clients.count - rounded_down(clients.held_out, clients.count)
     if clients.per_round == training and DRAWS_REPEATEDLY not in part.traits:
         why = f"because clients.per_round={clients.per_round} takes all clients in every round"
         yield Declaration("sampler", unread={"sampler": why})

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from pathlib import Path
 
 import pytest
 from hydra.errors import HydraException
@@ -121,7 +122,7 @@ def test_defaults_that_form_a_circle(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_recursion_error_of_a_users_part_stays(tmp_path: Path) -> None:
-    with pytest.raises(RecursionError), one_line(["--config-dir", str(tmp_path)], tmp_path):
+    with pytest.raises(RecursionError), one_line(["--config-dir", str(tmp_path)]):
         raise RecursionError
 
 
