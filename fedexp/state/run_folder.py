@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from fedexp.config.added_keys import with_added
 from fedexp.config.keys import differences
 from fedexp.errors import InputError
 from fedexp.state.atomic import sync, write_durably
@@ -251,7 +252,9 @@ def parse_identity(content: bytes) -> Identity | None:
         return None
     mappings = (found.config, found.headlines, found.directions)
     of_right_types = all(isinstance(each, dict) for each in mappings)
-    return found if of_right_types and isinstance(found.wandb_id, str) else None
+    if not of_right_types or not isinstance(found.wandb_id, str):
+        return None
+    return replace(found, config=with_added(found.config))
 
 
 def _is_number(value: object) -> bool:

@@ -71,6 +71,7 @@ def test_centred_clipping_over_two_rounds(points: Tensor) -> None:
     ours, other = CenteredClipping(3.0, 2), byzfl.CenteredClipping(L=2, tau=3.0)
     for each in (points, points.flip(1)):
         torch.testing.assert_close(merged(ours, each), theirs(other, each))
+        ours.commit()
 
 
 @pytest.mark.parametrize("left_out", [2, 5])

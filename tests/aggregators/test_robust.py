@@ -10,10 +10,10 @@ import torch
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.clipping import NormClipped
 from fedexp.aggregators.coordinatewise import Median, TrimmedMean
-from fedexp.aggregators.gathered import rounded_down
 from fedexp.aggregators.krum import Krum, krum_scores, squared_distances
 from fedexp.core.messages import PartUpdate, Tensors, Update
 from fedexp.core.sockets import Aggregator
+from fedexp.rounding import rounded_down
 
 
 def update(client: int, *w: float, n: int = 1, seen: int = 0, draws: int = 1) -> Update:

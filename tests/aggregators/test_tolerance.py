@@ -7,12 +7,12 @@ import torch
 from federations import federate
 
 from fedexp.aggregators.coordinatewise import Median, TrimmedMean
-from fedexp.aggregators.gathered import rounded_down
 from fedexp.aggregators.krum import Krum
 from fedexp.aggregators.tolerance import Tolerance
 from fedexp.core.messages import Update
 from fedexp.core.part import Setting
 from fedexp.errors import InputError
+from fedexp.rounding import rounded_down
 
 SMALL = ["measure.personal=null", "local.epochs=1", "data.subset=300"]
 

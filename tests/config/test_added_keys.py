@@ -1,0 +1,47 @@
+"""Runs of earlier versions, whose saved configs lack later keys, load and go on."""
+
+import json
+from pathlib import Path
+
+import torch
+
+import fedexp
+from fedexp.config.added_keys import ADDED, with_added
+
+TINY = ["algorithm=fedavg", "data.subset=300", "local.epochs=1", "checkpoint.every=1"]
+
+
+def test_only_absent_keys_are_added() -> None:
+    saved = {"local": {"epochs": 1}, "tracking": {"wandb": {"dir": "/scratch"}}, "seed": 3}
+    found = with_added(saved)
+    assert found["local"] == {"epochs": 1, "last_batch": "auto"}
+    assert found["tracking"]["wandb"] == {"dir": "/scratch", "notes": None, "id": None}
+    assert saved["local"] == {"epochs": 1}
+    assert with_added({"local": "damaged"}) == {"local": "damaged"}
+
+
+def _without_added_keys(path: Path) -> None:
+    saved = json.loads(path.read_text())
+    for key in ADDED:
+        *groups, name = key.split(".")
+        node = saved["config"]
+        for group in groups:
+            node = node[group]
+        del node[name]
+    path.write_text(json.dumps(saved))
+
+
+def test_an_older_run_loads_and_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    whole, older = tmp_path / "whole", tmp_path / "older"
+    expected = fedexp.run([*TINY, "rounds=2", f"hydra.run.dir={whole}"])
+    fedexp.run([*TINY, "rounds=1", f"hydra.run.dir={older}"])
+    _without_added_keys(older / "run.json")
+    fedexp.load(older)
+    found = fedexp.run([*TINY, "rounds=2", f"resume={older}", f"hydra.run.dir={older}"])
+    assert found.summary["weights_digest"] == expected.summary["weights_digest"]
+    assert torch.equal(
+        *(
+            torch.load(each / "checkpoints/final.pt")["head.linear.weight"]
+            for each in (whole, older)
+        )
+    )
