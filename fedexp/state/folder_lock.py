@@ -33,7 +33,7 @@ def locked(folder: Path) -> Iterator[None]:
         file.truncate()
         with suppress(OSError):  # the holder is only for messages; the disk may be full
             file.write(f"{os.getpid()} {socket.gethostname()}\n".encode())
-            os.fsync(file)  # another machine reads what is on the server
+            os.fsync(file.fileno())  # another machine reads what is on the server
         yield
 
 

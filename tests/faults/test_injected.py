@@ -228,7 +228,7 @@ def test_raise_stops_the_run_and_names_the_client() -> None:
         ("faults.attack=shout", r"faults\.attack=shout: .*'sign_flip', 'scale', 'label_flip'"),
         (
             "faults.byzantine=0.02",
-            r"faults\.byzantine=0\.02: is rounded to 0 of 20 .* 0\.05 for",
+            r"faults\.byzantine=0\.02: is rounded down to 0 of 20 .* 0\.05 for",
         ),
         ("on_bad_update=ignore", r"on_bad_update=ignore: .*'quarantine' or 'raise'"),
     ],
@@ -244,11 +244,11 @@ def test_wrong_values_are_one_line(override: str, reason: str) -> None:
         ({"attack": "scale"}, r"^faults\.factor=1: .* multiplies steps by 1, .* such as 10$"),
         (
             {"attack": "backdoor", "poisoned": 0.2},
-            r"^faults\.poisoned=0\.2: is rounded to 0 of .* have at most 2; use at least 0\.5",
+            r"^faults\.poisoned=0\.2: is rounded down to 0 of .* at most 2; use at least 0\.5",
         ),
         (
             {"attack": "little_is_enough", "byzantine": 0.02},
-            r"^faults\.deviations=null: up to 2 attackers among 10 .* z = 0 .* such as 1\.5$",
+            r"^faults\.deviations=null: up to 1 attackers among 10 .* z = 0 .* such as 1\.5$",
         ),
     ],
 )
