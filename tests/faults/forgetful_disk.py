@@ -55,7 +55,8 @@ class ForgetfulDisk:
 
     def _flush_one(self, handle: int) -> None:
         self.flushes += 1
-        self._open.append(os.dup(handle))
+        # A handle of its own: a duplicate would hold the lock of a locked file.
+        self._open.append(os.open(f"/proc/self/fd/{handle}", os.O_RDONLY))
         status = os.fstat(handle)
         if stat.S_ISDIR(status.st_mode):
             found = {name: os.stat(name, dir_fd=handle) for name in os.listdir(handle)}
