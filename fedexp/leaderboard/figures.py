@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from fedexp.drawing.panels import add_axes, name_axes
 from fedexp.drawing.style import FAINT, PlainFigure, empty_figure, line_style
-from fedexp.leaderboard.standings import SIGNS, by_mean_rank, verdict
-from fedexp.reporting.statistics import Interval
+from fedexp.leaderboard.standings import by_mean_rank
+from fedexp.reporting.interval import Interval
 
 _STRONGEST = 0.2
 """Gain with the strongest colour; larger gains have the same colour."""
@@ -21,7 +21,7 @@ _STRONGEST = 0.2
 def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     """Draw the gain of every method over the baseline in every cell.
 
-    A sign in a cell says that the interval of the gain excludes 0; one seed has no interval.
+    The signs in a cell are those of ``standings``; one seed has no interval.
 
     Args:
         frame: the standings.
@@ -31,8 +31,9 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     compared = frame[frame["gain"].notna()]
     order = compared.assign(gain=compared["gain"].map(_mean)).groupby("method")["gain"].mean()
     methods = list(order.sort_values(ascending=False).index)
-    gains = {(row["cell"], row["method"]): row["gain"] for row in compared.to_dict("records")}
-    table = np.array([[_mean(gains.get((c, m))) for c in cells] for m in methods])
+    rows = compared.to_dict("records")
+    gains = {(row["cell"], row["method"]): (row["gain"], row["signs"]) for row in rows}
+    table = np.array([[_mean(gains.get((c, m), (None,))[0]) for c in cells] for m in methods])
     width = max(6.4, 1.1 * len(cells) + 2.6)  # at least 6.4 inches, for the title
     figure = empty_figure(width, 0.24 * len(methods) + 1.8)
     axes = figure.subplots()
@@ -45,8 +46,9 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     )
     for y, method in enumerate(methods):
         for x, cell in enumerate(cells):
-            if (gain := gains.get((cell, method))) is not None:
-                text = f"{gain.mean:+.3f}{SIGNS[verdict(gain)]}"
+            if (cell, method) in gains:
+                gain, signs = gains[cell, method]
+                text = f"{gain.mean:+.3f} {signs}".rstrip()
                 color = "white" if abs(gain.mean) > 0.7 * _STRONGEST else "black"
                 axes.text(x, y, text, ha="center", va="center", fontsize=7, color=color)
     axes.set_xticks(range(len(cells)), [_words(cell) for cell in cells], fontsize=8)
@@ -54,8 +56,8 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
     figure.colorbar(image, ax=axes, label="gain over FedAvg", extend="both", aspect=40)
     several = any(gain.n > 1 for gain in compared["gain"])
-    signs = "+ or - after the number: ahead or behind; else no difference shown"
-    figure.suptitle(f"{metric}: {signs if several else 'nothing is tested without several seeds'}")
+    legend = "+ or - after the number: ahead or behind; ++ after Benjamini-Hochberg, +++ after Holm"
+    figure.suptitle(f"{metric}: {legend if several else 'nothing is tested without several seeds'}")
     return figure
 
 

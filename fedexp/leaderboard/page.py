@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,16 +10,20 @@ import pandas as pd
 
 from fedexp.leaderboard.results import GLOBAL, PERSONAL, chosen
 from fedexp.leaderboard.standings import (
-    SIGNS,
     by_mean_rank,
     conclusions,
     standings,
-    verdict,
+    survivors,
 )
 from fedexp.reporting.markdown import markdown
+from fedexp.reporting.power import smallest_gain
 from fedexp.reporting.table import Table
 
 METRICS = (GLOBAL, PERSONAL)
+_SIGNS = (
+    "++ or --: also after the correction of Benjamini and Hochberg for all comparisons of this "
+    "table; +++ or ---: also after Holm's correction."
+)
 
 
 def cells_of(results: pd.DataFrame) -> list[str]:
@@ -75,6 +80,8 @@ def _accuracies(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table
         notes = ["Mean ± standard deviation over seeds. After trials, with the best setting."]
         interval = "the 95 % interval of the paired differences to fedavg, seed by seed,"
         notes.append(f"With + (ahead) or - (behind) {interval} excludes 0.")
+        notes += [_SIGNS, _survivors(frame)]
+        notes += list(filter(None, [_could_show(frame)]))
     return Table(_title(metric), ["method", "mean rank", *cells], rows, notes=notes)
 
 
@@ -82,7 +89,27 @@ def _accuracy(row: Mapping[Hashable, Any] | None) -> str:
     if row is None:
         return ""
     deviation = f" ± {row['std']:.3f}" if row["seeds"] > 1 else ""
-    return f"{row['mean']:.3f}{deviation}{SIGNS[verdict(row['gain'])]}"
+    return f"{row['mean']:.3f}{deviation} {row['signs']}".rstrip()
+
+
+def _survivors(frame: pd.DataFrame) -> str:
+    plain, bh, holm = survivors(frame)
+    return (
+        f"Of {frame['gain'].notna().sum()} comparisons {plain} have an interval that excludes 0; "
+        f"{bh} remain after Benjamini and Hochberg's correction, {holm} after Holm's."
+    )
+
+
+def _could_show(frame: pd.DataFrame) -> str:
+    """What the comparisons without a sign could have shown; empty if all have a sign."""
+    level = frame[(frame["signs"] == "") & frame["gain"].notna()]["gain"]
+    smallest = level.map(smallest_gain).median()
+    if math.isnan(smallest):
+        return ""
+    return (
+        f"Without a sign no difference is shown; half of these comparisons could have shown a gain "
+        f"of {smallest:.3f} with 80 % power."
+    )
 
 
 def _ranks(frames: dict[int, pd.DataFrame], metric: str) -> Table:

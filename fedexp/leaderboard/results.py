@@ -16,7 +16,7 @@ from fedexp.errors import InputError
 from fedexp.leaderboard.tuning import Setting, Tuning, choice
 from fedexp.reporting.labels import changes_results
 from fedexp.reporting.runs import Run, read_runs
-from fedexp.reporting.statistics import BYTES, SECONDS
+from fedexp.reporting.statistics import BYTES, SECONDS, mean_of_last
 
 GLOBAL, PERSONAL = "global accuracy", "personal accuracy"
 MEASURED = {
@@ -25,8 +25,6 @@ MEASURED = {
     "gini": "fairness/gini",
 }
 """Column of the results -> metric; the column has its value in the last round of each run."""
-_RECENT = 5
-"""A run's global accuracy is the mean over this number of last measurements."""
 _OWN_COLUMNS = ("experiment", "algorithm")
 KEYS = ["cell", "method", "setting"]
 
@@ -109,7 +107,7 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
         "seed": run.seed,
         "trial": tuning.settings(algorithm).index(setting) + 1 if is_trial else 0,
         "score": last.get(run.config["objective"], math.nan) if is_trial else math.nan,
-        GLOBAL: _recent(run.history, "global/accuracy"),
+        GLOBAL: mean_of_last(run.history, "global/accuracy"),
         **{name: last.get(metric, math.nan) for name, metric in MEASURED.items()},
         "megabytes": _total(run.history, BYTES) / 1e6,
         "seconds": _total(run.history, SECONDS),
@@ -134,11 +132,6 @@ def _named_apart(frame: pd.DataFrame) -> pd.DataFrame:
     several = frame.groupby("method")["values"].transform("nunique") > 1
     names = frame["method"].where(~several, (frame["method"] + " " + frame["values"]).str.strip())
     return frame.assign(method=names).drop(columns="values")
-
-
-def _recent(history: Sequence[Mapping[str, float]], metric: str) -> float:
-    values = [row[metric] for row in history if metric in row][-_RECENT:]
-    return sum(values) / len(values) if values else math.nan
 
 
 def _total(history: Iterable[Mapping[str, float]], metrics: Iterable[str]) -> float:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from fedexp.reporting.statistics import Interval, paired_difference
+from fedexp.reporting.families import stars_of
+from fedexp.reporting.interval import Interval, paired_difference
 
 BASELINE = "fedavg"
-SIGNS = {"ahead": " +", "behind": " -", "level": "", "": ""}
-"""Verdict -> what follows a number in tables and pictures."""
+SIGNS = {"ahead": "+", "behind": "-"}
+"""Verdict -> the sign after a number in tables and pictures."""
 
 
 def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd.DataFrame:
@@ -25,8 +26,9 @@ def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd
     Returns:
         The columns are ``cell``, ``method``, ``setting``; ``mean`` and ``std`` over seeds;
         ``seeds``; ``gain``, the ``Interval`` of the paired differences to the baseline in the cell
-        (None for the baseline itself, or without pairs); and ``rank`` by the mean within the cell,
-        beginning with 1.
+        (None for the baseline itself, or without pairs); ``signs``, such as ``++``, see ``signs``;
+        and ``rank`` by the mean within the cell, beginning with 1. The family that the signs are
+        corrected for is all gains of the frame.
     """
     rows = []
     for cell, runs in finals.dropna(subset=[metric]).groupby("cell", sort=False):
@@ -43,6 +45,11 @@ def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd
             rows.append([cell, method, settings[method], *row])
     names = ["cell", "method", "setting", "mean", "std", "seeds", "gain"]
     frame = pd.DataFrame(rows, columns=names)
+    gains = frame["gain"].tolist()
+    frame["signs"] = [
+        SIGNS.get(verdict(gain), "") * len(stars)
+        for gain, stars in zip(gains, stars_of(gains), strict=True)
+    ]
     frame["rank"] = frame.groupby("cell")["mean"].rank(ascending=False)
     return frame
 
@@ -71,8 +78,27 @@ def verdict(gain: Interval | None) -> str:
 
 
 def conclusions(frame: pd.DataFrame, cells: Sequence[str]) -> pd.DataFrame:
-    """Count for each method the cells where it is ahead of, level with or behind the baseline."""
+    """Count for each method the cells where it is ahead of, level with or behind the baseline.
+
+    The last four columns count the cells where it is still ahead or behind after the correction of
+    Benjamini and Hochberg (``ahead, BH``), and after Holm's (``ahead, Holm``).
+    """
     compared = frame[frame["cell"].isin(cells) & frame["gain"].notna()]
     words = compared.assign(verdict=compared["gain"].map(verdict))
     counts = words.groupby(["method", "verdict"]).size().unstack(fill_value=0)
-    return counts.reindex(columns=["ahead", "level", "behind"], fill_value=0)
+    counts = counts.reindex(columns=["ahead", "level", "behind"], fill_value=0)
+    for least, name in ((2, "BH"), (3, "Holm")):
+        for word, sign in SIGNS.items():
+            survives = compared["signs"].str.startswith(sign * least)
+            counts[f"{word}, {name}"] = survives.groupby(compared["method"]).sum()
+    return counts
+
+
+def survivors(frame: pd.DataFrame) -> list[int]:
+    """The numbers of gains with at least one, two and three signs.
+
+    One sign: the interval excludes 0; two: also after the correction of Benjamini and Hochberg;
+    three: also after Holm's.
+    """
+    signs = frame["signs"].str.len()
+    return [int((signs >= least).sum()) for least in (1, 2, 3)]

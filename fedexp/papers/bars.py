@@ -36,7 +36,9 @@ def bar_drawings(verdicts: Sequence[Verdict]) -> Iterator[Drawing]:
 def paper_bars(verdicts: Sequence[Verdict]) -> Figure:
     """Draw our values and the published values, with standard deviations."""
     cells = [verdict.cell for verdict in verdicts]
-    figure, axes = bar_axes(method_names(verdicts), 0.45)
+    names = zip(method_names(verdicts), cells, strict=True)
+    labels = [f"{name}, at least" if cell.at_bound else name for name, cell in names]
+    figure, axes = bar_axes(labels, 0.45)
     series = [
         Bars([n + shift for n in range(len(cells))], values, list(map(or_zero, spreads)), *style)
         for shift, values, spreads, *style in (

@@ -13,9 +13,17 @@ import yaml
 
 from fedexp.config.keys import override_key
 from fedexp.papers.published import Published, merged_rows
+from fedexp.reporting.interval import AtLeast
 from fedexp.reporting.labels import changes_results
+from fedexp.reporting.random_sources import random_sources
 from fedexp.reporting.runs import Run
-from fedexp.reporting.statistics import ROUNDS_TO, SMOOTHED_ROUNDS_TO, Measures, run_statistics
+from fedexp.reporting.statistics import (
+    ROUNDS_TO,
+    SMOOTHED_ROUNDS_TO,
+    Measures,
+    mean_of_last,
+    run_statistics,
+)
 
 _ABSENT = object()
 
@@ -33,7 +41,9 @@ class Cell:
         overrides: the other overrides of this cell.
         published: the published value.
         spread: the published standard deviation; None if the paper has none.
-        ours: seed -> our value; seeds without a value (a target not reached) are absent.
+        ours: seed -> our value; seeds without a value are absent. A seed that did not reach its
+            target has the cost of its whole run, as ``AtLeast``.
+        recent: seed -> the mean of the last five measurements, if the statistic is ``best``.
         rounds: the number of rounds that were done, in the run with the fewest.
         planned: the number of rounds in the config, in the run with the most.
         measured: the number of rounds that measured the global accuracy, in the run with the
@@ -46,6 +56,8 @@ class Cell:
         repeated: whether a seed was run more than once; then the longest run of the seed counts.
         lacks: a hint for a cell without runs: the overrides of ``method`` that are in none of the
             runs with the first override of ``method``. Empty if no run has the first override.
+        varies: a sentence about the random draws that the seeds change.
+        better: headline metric -> ``higher`` or ``lower``, whichever is better.
     """
 
     experiment: str
@@ -57,6 +69,7 @@ class Cell:
     published: float
     spread: float | None
     ours: Mapping[int, float] = field(default_factory=dict)
+    recent: Mapping[int, float] = field(default_factory=dict)
     rounds: int = 0
     planned: int = 0
     measured: int = 0
@@ -65,6 +78,8 @@ class Cell:
     seeds: int = 0
     repeated: bool = False
     lacks: tuple[str, ...] = ()
+    varies: str = ""
+    better: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def column(self) -> tuple[str, ...]:
@@ -77,20 +92,31 @@ class Cell:
         return 0 < len(self.ours) < self.seeds
 
     @property
+    def at_bound(self) -> int:
+        """The number of seeds that did not reach the target."""
+        return sum(isinstance(value, AtLeast) for value in self.ours.values())
+
+    @property
+    def has_value(self) -> bool:
+        """Whether some seed has a value that is not only a bound."""
+        return len(self.ours) > self.at_bound
+
+    @property
     def ran(self) -> bool:
         """Whether the cell has been run."""
         return self.seeds > 0
 
     @property
     def mean(self) -> float:
-        """Our mean over seeds; NaN without a value."""
+        """Our mean over seeds, a lower bound if a seed is at its bound; NaN without a value."""
         return sum(self.ours.values()) / len(self.ours) if self.ours else math.nan
 
     @property
     def std(self) -> float:
-        """Our standard deviation over seeds (n - 1); NaN for one seed or infinite values."""
+        """Our standard deviation (n - 1); NaN for one seed, infinite values, or bounds."""
         values = list(self.ours.values())
-        return stdev(values) if len(values) > 1 and all(map(math.isfinite, values)) else math.nan
+        known = all(map(math.isfinite, values)) and not self.at_bound
+        return stdev(values) if len(values) > 1 and known else math.nan
 
 
 def cells(runs: Sequence[Run], smooth: bool = False) -> Iterator[Cell]:
@@ -151,6 +177,7 @@ def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smo
     values = {seed: run_statistics(run, asked).get(metric, {}) for seed, run in longest.items()}
     counted = longest.values()
     differs = {each: None for run in runs for each in _unexplained(run, row, method)}
+    recent = {seed: mean_of_last(run.history, metric) for seed, run in longest.items()}
     return Cell(
         experiment=experiment,
         table=row.table,
@@ -161,6 +188,7 @@ def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smo
         published=float(row.values[method]),
         spread=row.spread.get(method),
         ours={seed: each[statistic] for seed, each in values.items() if statistic in each},
+        recent=recent if statistic == "best" else {},
         rounds=min((len(run.history) for run in counted), default=0),
         planned=max((int(run.config["rounds"]) for run in counted), default=0),
         measured=min((_measured(run) for run in counted), default=0),
@@ -168,6 +196,8 @@ def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smo
         command=" ".join(["fedexp", f"experiment={experiment}", method, *overrides]),
         seeds=len(values),
         repeated=len(runs) > len(values),
+        varies=random_sources(runs),
+        better=runs[0].headlines if runs else {},
     )
 
 

@@ -68,7 +68,7 @@ class PaperReport(Report):
 
 
 def _row(verdict: Verdict) -> dict[str, Any]:
-    cell, gain = verdict.cell, verdict.gain
+    cell, gain, recent = verdict.cell, verdict.gain, verdict.recent_gain
     return {
         "experiment": cell.experiment,
         "table": cell.table,
@@ -81,10 +81,15 @@ def _row(verdict: Verdict) -> dict[str, Any]:
         "ours": cell.mean,
         "seeds": len(cell.ours),
         "seeds_run": cell.seeds,
+        "at_bound": cell.at_bound,
         "published_gain": verdict.published_gain,
         "gain": None if gain is None else gain.mean,
         "half_width": None if gain is None else gain.half_width,
+        "recent_gain": None if recent is None else recent.mean,
+        "recent_half_width": None if recent is None else recent.half_width,
         "verdict": verdict.words,
+        "could_show": verdict.smallest_gain,
+        "varies": cell.varies,
         "differs": " ".join(cell.differs),
         "command": cell.command,
     }

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from fedexp.papers.cells import Cell
-from fedexp.papers.verdicts import NOT_REACHED, NOT_RUN, REVERSED, Verdict
-from fedexp.reporting.table import STAR, Mark, Table, number, signed, with_interval
+from fedexp.papers.verdicts import NOT_RUN, NOT_TESTED, Verdict
+from fedexp.reporting.families import stars_of
+from fedexp.reporting.table import (
+    AT_BOUND,
+    NOT_REACHED,
+    STARS,
+    Mark,
+    Table,
+    mean_and_deviation,
+    number,
+    signed,
+    with_interval,
+)
 
-COLUMNS = ["method", "paper", "ours", "n", "gain, paper", "gain, ours", "verdict", "gap"]
-_OPTIONAL = ("gap", "gain, paper", "gain, ours", "n")
+VERDICT, RECENT, COULD_SHOW = "verdict", "gain, last 5", "could show"
+COLUMNS = ["method", "paper", "ours", "n", "gain, paper", "gain, ours", RECENT, VERDICT]
+COLUMNS += [COULD_SHOW, "gap"]
+_IF_FILLED = (RECENT, COULD_SHOW)
+"""Columns that a table has only if one of their cells is not empty."""
+_OPTIONAL = ("gap", RECENT, "gain, paper", "gain, ours", "n", COULD_SHOW)
+_NOTES = {
+    RECENT: f"{RECENT}: in the mean of the last five measurements; the best round, which the paper "
+    "reports, is chosen by the test data.",
+    COULD_SHOW: f"{COULD_SHOW}: the smallest gain that so many seeds show with 80 % power (paired "
+    "t-test at 5 %, with the observed deviation of the differences).",
+}
 
 
 def paper_tables(verdicts: Sequence[Verdict]) -> list[Table]:
@@ -34,15 +56,30 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
     table, metric, statistic, *extra = cell.column
     title = f"{cell.experiment}, {table}: {metric} ({statistic})"
     title += f", {' '.join(extra)}" if extra else ""
-    marks: dict[tuple[int, int], Mark] = {
-        (n, COLUMNS.index("verdict")): "alarm"
-        for n, verdict in enumerate(verdicts)
-        if verdict.words in (REVERSED, NOT_REACHED)
-    }
-    rows = [
-        [name, *_row(each)] for name, each in zip(method_names(verdicts), verdicts, strict=True)
+    gains = [
+        each.gain if each.gain and each.gain.n not in NOT_TESTED else None for each in verdicts
     ]
-    return Table(title, COLUMNS, rows, marks, list(_notes(verdicts)), optional=_OPTIONAL)
+    stars = stars_of(gains)
+    cells = zip(method_names(verdicts), map(_row, verdicts, stars), strict=True)
+    rows = [[name, *own] for name, own in cells]
+    empty = [c for c in _IF_FILLED if not any(row[COLUMNS.index(c)] for row in rows)]
+    kept = [n for n, name in enumerate(COLUMNS) if name not in empty]
+    columns = [COLUMNS[n] for n in kept]
+    marks: dict[tuple[int, int], Mark] = {
+        (n, columns.index(VERDICT)): "alarm"
+        for n, verdict in enumerate(verdicts)
+        if verdict.contradicts or verdict.words == NOT_REACHED
+    }
+    notes = [*_notes(verdicts), *([STARS] if any(stars) else [])]
+    notes += [*(_NOTES[each] for each in _IF_FILLED if each not in empty)]
+    return Table(
+        title,
+        columns,
+        [[row[n] for n in kept] for row in rows],
+        marks,
+        notes,
+        optional=tuple(each for each in _OPTIONAL if each in columns),
+    )
 
 
 def method_names(verdicts: Sequence[Verdict]) -> list[str]:
@@ -73,17 +110,28 @@ def _short(override: str) -> str:
     return value if "." not in key and value.isidentifier() else override
 
 
-def _row(verdict: Verdict) -> list[str]:
-    cell = verdict.cell
-    published = number(cell.published, cell.metric)
+def _row(verdict: Verdict, stars: str) -> list[str]:
+    """The cells of all ``COLUMNS`` but the first."""
+    cell, metric = verdict.cell, verdict.cell.metric
+    published = number(cell.published, metric)
     if cell.spread is not None:
-        published += f" ± {number(cell.spread, cell.metric)}"
-    ours = number(cell.mean, cell.metric) if cell.ours else ""
-    gap = signed(cell.mean - cell.published, cell.metric) if cell.ours else ""
-    gain = "" if verdict.gain is None else with_interval(verdict.gain, cell.metric)
-    paper_gain = signed(verdict.published_gain, cell.metric)
+        published += f" ± {number(cell.spread, metric)}"
     n = f"{len(cell.ours)} of {cell.seeds}" if cell.partial else str(len(cell.ours))
-    return [published, ours, n if cell.ran else "", paper_gain, gain, verdict.words, gap]
+    has_gap = cell.has_value and not cell.at_bound
+    could_show = verdict.smallest_gain
+    return [
+        published,
+        mean_and_deviation(cell.mean, math.nan, metric, cell.at_bound, len(cell.ours))
+        if cell.ours
+        else "",
+        n if cell.ran else "",
+        signed(verdict.published_gain, metric),
+        "" if verdict.gain is None else with_interval(verdict.gain, metric, stars),
+        "" if verdict.recent_gain is None else with_interval(verdict.recent_gain, metric),
+        verdict.words,
+        "" if could_show is None else number(could_show, metric),
+        signed(cell.mean - cell.published, metric) if has_gap else "",
+    ]
 
 
 def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
@@ -105,8 +153,9 @@ def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
         whose = f" ({', '.join(who)})" if who else ""
         yield f"Differs from the protocol{whose}: {', '.join(changes)}."
     yield from dict.fromkeys(_what_lacks(each.cell) for each in verdicts if each.cell.lacks)
-    if any(each.gain is not None and each.gain.excludes_zero for each in verdicts):
-        yield STAR
+    yield from dict.fromkeys(each.cell.varies for each in verdicts if each.cell.varies)
+    if any(each.cell.at_bound for each in verdicts):
+        yield AT_BOUND
     if any(each.cell.partial for each in verdicts):
         yield "n such as 1 of 3: the other seeds have no value and are in no mean."
     if any(each.cell.repeated for each in verdicts):

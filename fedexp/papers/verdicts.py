@@ -1,4 +1,4 @@
-"""Verdicts: whether our numbers reproduce the published numbers, in words."""
+"""Verdicts: what our numbers say about the published numbers, in words."""
 
 from __future__ import annotations
 
@@ -7,27 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedexp.papers.cells import Cell, cells
+from fedexp.reporting.interval import Interval, paired_difference
+from fedexp.reporting.marks import direction
+from fedexp.reporting.power import smallest_gain
 from fedexp.reporting.runs import Run
-from fedexp.reporting.statistics import (
-    COSTS_TO,
-    SMOOTHED_ROUNDS_TO,
-    SMOOTHING,
-    Interval,
-    paired_difference,
-)
+from fedexp.reporting.statistics import COSTS_TO, SMOOTHED_ROUNDS_TO, SMOOTHING
+from fedexp.reporting.table import NOT_REACHED
 
-SAME, SAME_SIGN = "same sign and size", "same sign"
-NOT_SHOWN, REVERSED = "no difference shown", "not reproduced"
+AHEAD, BEHIND, NOT_SHOWN = "ahead", "behind", "no difference shown"
+UNLIKE = " unlike the paper"
+INSIDE, OUTSIDE = "paper's gain inside", "paper's gain outside"
 NOT_DEFINED = "no such statistic in the paper"
 NOT_TESTED = {1: "one seed, not tested", 2: "two seeds, not tested"}
-NOT_RUN, BASELINE, NOT_REACHED = "not run", "baseline", "target not reached"
+NOT_RUN, BASELINE = "not run", "baseline"
 NOT_FINISHED, NOT_MEASURED = "not finished", "not measured"
 TOO_SHORT, DIVERGED = "too few rounds to smooth", "diverged"
 _NO_BASELINE = {NOT_REACHED: "baseline below target", TOO_SHORT: "baseline too short to smooth"}
 _SMOOTHING_PAPERS = ("hics",)
 """Folders of the presets of papers that count rounds on smoothed curves."""
-_SIZE = (0.5, 2.0)
-"""Two gains have the same size if our gain / published gain is within these bounds."""
 _NO_GAIN = 1e-6
 """If the published gain is 0, a gain of ours below this bound counts as a rounding error."""
 
@@ -42,12 +39,26 @@ class Verdict:
             baseline itself.
         gain: our paired difference to the baseline; None if it cannot be computed.
         words: the verdict.
+        recent_gain: if the paper reports the best round, our paired difference in the mean of the
+            last five measurements, which does not choose its rounds by the test data; else None.
     """
 
     cell: Cell
     published_gain: float
     gain: Interval | None
     words: str
+    recent_gain: Interval | None = None
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether our interval excludes 0 and our gain has another sign than the paper's."""
+        return UNLIKE in self.words
+
+    @property
+    def smallest_gain(self) -> float | None:
+        """If no difference is shown, the gain that so many seeds show in 80 % of all cases."""
+        shows_none = self.gain is not None and self.words.startswith(NOT_SHOWN)
+        return smallest_gain(self.gain) if self.gain and shows_none else None
 
 
 def beside_the_paper(runs: Sequence[Run], smooth: bool = False) -> list[Verdict]:
@@ -64,45 +75,48 @@ def beside_the_paper(runs: Sequence[Run], smooth: bool = False) -> list[Verdict]
 
 
 def judge(cell: Cell, baseline: Cell) -> Verdict:
-    """The verdict on ``cell``: does our gain over ``baseline`` agree with the published gain?
+    """The verdict on ``cell``: what does our gain over ``baseline`` say about the published gain?
 
-    Verdicts on a gain:
+    A verdict on a gain of three or more seeds has two parts. The first says whether the 95 %
+    interval of our paired differences contains 0:
 
-    * "same sign and size": our gain is between half and twice the published gain, or our 95 %
-      interval contains the published gain, or neither the paper nor we have a gain;
-    * "same sign": only the size differs;
-    * "not reproduced": our gain has the opposite sign, or we have a gain and the paper has none;
-    * "no difference shown": our interval contains zero, but the paper has a gain;
-    * "one seed, not tested" or "two seeds, not tested": the first three verdicts need three seeds.
+    * "no difference shown": it does;
+    * "ahead" or "behind": it does not, and we have the paper's sign;
+    * "ahead unlike the paper" or "behind unlike the paper": it does not, and the paper has the
+      opposite sign, or no gain.
+
+    The second says whether the interval contains the published gain: "paper's gain inside" or
+    "paper's gain outside". "One seed, not tested" and "two seeds, not tested" replace both.
 
     Other verdicts:
 
     * "baseline": the cell is the baseline itself;
     * "no such statistic in the paper": we count rounds on smoothed curves, but the paper counts
       them on raw curves;
-    * "in 1 of 3 seeds": the other seeds have no value, so a gain would mislead;
-    * "diverged", "target not reached", "not finished", "not measured", "too few rounds to smooth",
-      "not run": the cell has no value for this reason;
+    * "in 1 of 3 seeds": the other seeds did not measure the metric, so a gain would mislead;
+    * "diverged", "target not reached" (by any seed), "not finished", "not measured", "too few
+      rounds to smooth", "not run": the cell has no value for this reason;
     * "baseline diverged" and so on: only the baseline has no value ("baseline below target" if it
-      did not reach the target);
+      did not reach the target with any seed);
     * "no seed in common": no run of the cell has the same seed as a run of the baseline.
     """
     is_baseline = cell.method == baseline.method
     published = math.nan if is_baseline else cell.published - baseline.published
     if not cell.ran:
         return Verdict(cell, published, None, NOT_RUN)
-    if not cell.ours:
+    if not cell.has_value:
         return Verdict(cell, published, None, _why_no_value(cell))
     if is_baseline:
         return Verdict(cell, published, None, BASELINE)
     if cell.partial:
         return Verdict(cell, published, None, _in_seeds(cell))
     gain = paired_difference(cell.ours, baseline.ours)
-    if gain is None or baseline.partial:
+    if gain is None or baseline.partial or not baseline.has_value:
         return Verdict(cell, published, None, _why_no_pair(baseline))
     if not math.isfinite(gain.mean):
-        return Verdict(cell, published, None, _who_diverged(cell))
-    return Verdict(cell, published, gain, _compare(gain, published, cell))
+        return Verdict(cell, published, None, NOT_REACHED if gain.at_bound else _who_diverged(cell))
+    recent = paired_difference(cell.recent, baseline.recent)
+    return Verdict(cell, published, gain, _compare(gain, published, cell), recent)
 
 
 def _why_no_value(cell: Cell) -> str:
@@ -118,7 +132,7 @@ def _why_no_pair(baseline: Cell) -> str:
         return f"{BASELINE} {NOT_RUN}"
     if baseline.partial:
         return f"{BASELINE} {_in_seeds(baseline)}"
-    if baseline.ours:
+    if baseline.has_value:
         return "no seed in common"
     why = _why_no_value(baseline)
     return _NO_BASELINE.get(why, f"{BASELINE} {why}")
@@ -137,18 +151,20 @@ def _compare(gain: Interval, published: float, cell: Cell) -> str:
     paper = cell.experiment.partition("/")[0]
     if cell.metric.startswith(SMOOTHED_ROUNDS_TO) and paper not in _SMOOTHING_PAPERS:
         return NOT_DEFINED
-    if gain.n > 1 and not gain.excludes_zero and published != 0:
-        return NOT_SHOWN
     if gain.n in NOT_TESTED:
         return NOT_TESTED[gain.n]
-    if published == 0:
-        is_none = not gain.excludes_zero or abs(gain.mean) < _NO_GAIN
-        return SAME if is_none else REVERSED
-    if gain.mean * published <= 0:
-        return REVERSED
-    low, high = _SIZE
-    near = abs(gain.mean - published) <= gain.half_width
-    return SAME if near or low <= gain.mean / published <= high else SAME_SIGN
+    if published == 0 and abs(gain.mean) < _NO_GAIN:
+        return f"{NOT_SHOWN}; {INSIDE}"
+    contains = gain.contains(published)
+    return f"{_direction(gain, published, cell)}; {INSIDE if contains else OUTSIDE}"
+
+
+def _direction(gain: Interval, published: float, cell: Cell) -> str:
+    if not gain.excludes_zero:
+        return NOT_SHOWN
+    lower_is_better = direction(cell.metric, cell.better) == "lower"
+    words = AHEAD if (gain.mean < 0) == lower_is_better else BEHIND
+    return words if gain.mean * published > 0 else words + UNLIKE
 
 
 def _baseline(cell: Cell, cells: Sequence[Cell]) -> Cell:

@@ -14,7 +14,7 @@ from fedexp.reporting.pictures import Picture
 from fedexp.reporting.report import Report
 
 _TEMPLATE = "page.html.jinja"
-_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?! of )(?:\s|$)")
+_NUMBER = re.compile(r"(?:>= )?([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?! of )(?:\s|$)")
 _BROAD = 800
 """Width in pixels; a phone scrolls wider pictures instead of shrinking them."""
 

@@ -13,8 +13,9 @@ from typing import Literal, TypeVar
 import pandas as pd
 
 from fedexp.reporting.baseline import Baselines
+from fedexp.reporting.interval import paired_difference
 from fedexp.reporting.labels import Label
-from fedexp.reporting.statistics import COSTS_TO, paired_difference
+from fedexp.reporting.statistics import COSTS_TO
 
 T = TypeVar("T")
 Rank = Literal["best", "second"]
@@ -35,7 +36,8 @@ def with_marks(
     """Add the column ``mark`` to the results: ``best``, ``second`` or empty.
 
     Rows with the same baseline are compared with each other; without baselines, all rows are
-    compared. Rows are marked only if every compared row has several seeds.
+    compared. Rows are marked only if every compared row has several seeds. A mean that is a lower
+    bound is not marked.
 
     Args:
         results: the frame of ``statistics.over_seeds``.
@@ -58,8 +60,9 @@ def with_marks(
     marks: dict[int, Rank] = {}
     for (_, metric, _), members in groups.items():
         if all(rows[n]["seeds"] > 1 for n in members):
-            finite = [n for n in members if math.isfinite(rows[n]["mean"])]
-            own = {n: by_seed[tuple(rows[n][name] for name in names)] for n in finite}
+            known = [n for n in members if math.isfinite(rows[n]["mean"])]
+            known = [n for n in known if not rows[n]["at_bound"]]
+            own = {n: by_seed[tuple(rows[n][name] for name in names)] for n in known}
             marks |= rank(own, direction(metric, better))
     return results.assign(mark=[marks.get(n, "") for n in range(len(rows))])
 

@@ -17,8 +17,11 @@ from fedexp.errors import InputError
 from fedexp.reporting.also_differs import also_differs
 from fedexp.reporting.baseline import Baselines, find_baselines, parse_baseline
 from fedexp.reporting.drawing import Drawing
+from fedexp.reporting.families import stars
+from fedexp.reporting.interval import Interval
 from fedexp.reporting.labels import Label, label_runs, text
 from fedexp.reporting.marks import with_marks
+from fedexp.reporting.random_sources import random_sources
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.setting import setting_of
 from fedexp.reporting.statistics import (
@@ -26,7 +29,6 @@ from fedexp.reporting.statistics import (
     ROUNDS_TO,
     SMOOTHED_ROUNDS_TO,
     STATISTICS,
-    Interval,
     Measures,
     differences,
     over_seeds,
@@ -35,7 +37,9 @@ from fedexp.reporting.statistics import (
     targets_of,
 )
 from fedexp.reporting.table import (
-    STAR,
+    AT_BOUND,
+    NOT_REACHED,
+    STARS,
     Table,
     number,
     order_metrics,
@@ -45,6 +49,7 @@ from fedexp.reporting.table import (
 
 _FRAMES = ("values", "results", "differences", "curves")
 _ROUNDS = (ROUNDS_TO, SMOOTHED_ROUNDS_TO)
+_BEST = "best chooses its round by the test data: no star, whatever the interval."
 _ALWAYS = ("global/", "personal/", "train/", "validation/")
 """Prefixes of the metrics that runs measure by default."""
 
@@ -157,7 +162,7 @@ class Report:
         if self.statistic not in set(self.values["statistic"]):
             raise InputError(f"statistic={self.statistic}: no run has it")
         for target in self.measures.targets:
-            if f"{ROUNDS_TO}{target:g}" not in measured:
+            if f"{ROUNDS_TO}{target:g}" not in self.reached:
                 self.problems.append(f"target {target:g}: no run reached it")
 
     @classmethod
@@ -244,6 +249,13 @@ class Report:
         return pd.DataFrame(rows, columns=[*self.keys, "seed", "round", *self.curve_metrics])
 
     @cached_property
+    def reached(self) -> set[str]:
+        """The measured metrics, without the costs of targets that no run reached."""
+        if self.values.empty:
+            return set()
+        return set(self.values.loc[~self.values["at_bound"], "metric"])
+
+    @cached_property
     def metrics(self) -> list[str]:
         """The metrics in the tables: ``measures.metrics`` and the rounds to ``measures.targets``.
 
@@ -252,7 +264,7 @@ class Report:
         to targets and to the baseline's best. If no run measured any of these metrics, the tables
         show the first measured metric.
         """
-        measured = list(self.values["metric"].unique())
+        measured = [name for name in self.values["metric"].unique() if name in self.reached]
         if self.measures.metrics:
             asked = (f"{cost}{target:g}" for target in self.measures.targets for cost in _ROUNDS)
             reached = (name for name in asked if name in measured)
@@ -320,6 +332,7 @@ class Report:
                 table.notes.append(note)
         unvaried = also_differs(self.configurations)
         found += [] if unvaried is None else [unvaried]
+        results.notes.extend(filter(None, [random_sources(self.runs)]))
         return [*found, *self.further_tables(), self._runs_table()]
 
     def _difference_table(self) -> Table:
@@ -337,7 +350,9 @@ class Report:
             rows.append([*map(str, label), seeds, *(_difference(cells, m) for m in metrics)])
         title = f"Difference to {text(self.baseline)}"
         notes = ["Mean of the differences of runs with the same seed ± half of its 95 % interval."]
-        notes += [STAR] if any(cell.endswith("*") for row in rows for cell in row) else []
+        notes += [STARS] if any(cell.endswith("*") for row in rows for cell in row) else []
+        notes += [_BEST] if self.statistic == "best" else []
+        notes += [AT_BOUND] if frame["at_bound"].any() else []
         if (frame["seeds"] == 1).any():
             notes.append("n = 1: one pair of runs, so no interval.")
         few = frame[frame["pairs"] < frame["seeds"]]
@@ -379,5 +394,7 @@ def _difference(cells: dict[str, dict[Hashable, Any]], metric: str) -> str:
     if row["pairs"] < row["seeds"]:
         return f"{row['pairs']} of {row['seeds']}"
     if not math.isfinite(row["difference"]):
-        return number(row["difference"], metric)
-    return with_interval(Interval(row["difference"], row["half_width"], row["pairs"]), metric)
+        return NOT_REACHED if row["at_bound"] else number(row["difference"], metric)
+    tested = row["excludes_zero"] and row["statistic"] != "best"
+    found = Interval(row["difference"], row["half_width"], row["pairs"], row["at_bound"])
+    return with_interval(found, metric, stars(tested, row["p_bh"], row["p_holm"]))

@@ -1,4 +1,4 @@
-"""Statistics of one run, over seeds, and of the difference between a run and its baseline."""
+"""Statistics of one run, over seeds, and of the differences between runs and their baselines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from fedexp.reporting.baseline import Baselines
+from fedexp.reporting.families import corrected
+from fedexp.reporting.interval import AtLeast, Interval, paired_difference
 from fedexp.reporting.labels import Label
+from fedexp.reporting.power import smallest_gain
 from fedexp.reporting.runs import Run
 from fedexp.tracking.statistics import (
     first_round_with,
@@ -33,27 +35,7 @@ AXES = {"round": "rounds", "seconds": "simulated seconds", "bytes": "bytes sent"
 """Name of a horizontal axis -> its description."""
 SMOOTHING = (13, 3)
 """Window and order of the Savitzky-Golay filter (HiCS-FL, Section 5)."""
-CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean of paired differences over seeds, and its confidence interval.
-
-    Attributes:
-        mean: the mean difference.
-        half_width: half the width of the interval; NaN for one pair.
-        n: the number of pairs.
-    """
-
-    mean: float
-    half_width: float
-    n: int
-
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether 0 is outside the interval; False for one pair."""
-        return self.n > 1 and abs(self.mean) > self.half_width
+_RECENT = 5
 
 
 @dataclass(frozen=True)
@@ -82,7 +64,7 @@ def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict
         ``final`` and ``mean_last5``. The costs of reaching a target are ``rounds_to/<target>``,
         ``rounds_to_smoothed/<target>``, ``bytes_to/<target>`` (up and down) and
         ``seconds_to/<target>`` (without evaluation). A cost has only the statistic ``final``. It is
-        absent if the target was not reached.
+        ``AtLeast`` the cost of the whole run if the target was not reached.
     """
     asked = measures or Measures()
     found = headline_statistics(run.history, run.headlines)
@@ -107,19 +89,21 @@ def targets_of(runs: Iterable[Run], measures: Measures) -> list[float]:
 def cost_to(history: Sequence[Mapping[str, float]], target: float) -> dict[str, dict[str, float]]:
     """Rounds, bytes and seconds until ``global/accuracy`` first reaches ``target``.
 
-    Returns cost -> ``final`` -> value, without costs that were not measured; empty if the target
-    is not reached.
+    Returns cost -> ``final`` -> value, without costs that were not measured. If the target is not
+    reached, the values are ``AtLeast`` the costs of the whole run. Empty if ``global/accuracy`` was
+    never measured.
     """
-    first = first_round_with(history, target)
-    if first is None:
+    if not _measured(history, "global/accuracy"):
         return {}
+    first = first_round_with(history, target)
     until = history[:first]
-    costs = {f"{ROUNDS_TO}{target:g}": float(first)}
+    costs = {f"{ROUNDS_TO}{target:g}": len(until)}
     for prefix, names in ((BYTES_TO, BYTES), (SECONDS_TO, SECONDS)):
         # A cost that was not measured is absent, not 0.
         if any(name in until[0] for name in names):
             costs[f"{prefix}{target:g}"] = sum(row.get(n, 0.0) for row in until for n in names)
-    return {name: {"final": value} for name, value in costs.items()}
+    kind = AtLeast if first is None else float
+    return {name: {"final": kind(value)} for name, value in costs.items()}
 
 
 def smoothed_rounds_to(
@@ -127,15 +111,15 @@ def smoothed_rounds_to(
 ) -> dict[str, dict[str, float]]:
     """Number of rounds until the smoothed ``global/accuracy`` reaches ``target``; see ``smooth``.
 
-    Empty if the smoothed accuracy never reaches the target, or if fewer rounds were measured than
-    the filter's window needs.
+    ``AtLeast`` all rounds if the smoothed accuracy never reaches the target. Empty if fewer rounds
+    were measured than the filter's window needs.
     """
     measured = [n for n, row in enumerate(history, start=1) if "global/accuracy" in row]
     if len(measured) < SMOOTHING[0]:
         return {}
     curve = smooth(np.array([history[n - 1]["global/accuracy"] for n in measured]))
     first = next((n for n, value in zip(measured, curve, strict=True) if value >= target), None)
-    return {} if first is None else {f"{SMOOTHED_ROUNDS_TO}{target:g}": {"final": float(first)}}
+    return {f"{SMOOTHED_ROUNDS_TO}{target:g}": {"final": _rounds(first, history)}}
 
 
 def smooth(values: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
@@ -158,11 +142,11 @@ def per_run(
 
     With ``baselines`` there is one more metric, ``rounds_to/best_of_baseline`` (``final``): the
     rounds until a run reaches the best ``global/accuracy`` of the baseline's run with the same
-    seed. The metric is absent if the run does not reach this accuracy or the baseline has no run
-    with this seed.
+    seed. The metric is absent if the baseline has no run with this seed.
 
     Columns: the label's keys, then ``run`` (its index in ``runs``), ``seed``, ``rounds_done``,
-    ``finished``, ``metric``, ``statistic``, ``value``.
+    ``finished``, ``metric``, ``statistic``, ``value`` and ``at_bound`` (whether the value is a cost
+    of a target that was not reached; see ``AtLeast``).
     """
     rows = []
     known = {(label, run.seed): run for run, label in zip(runs, labels, strict=True)}
@@ -170,12 +154,19 @@ def per_run(
         found = run_statistics(run, measures)
         base = baselines.get(label) if baselines else None
         other = None if base is None else known.get((base, run.seed))
-        if other and (first := rounds_to_best_of(other.history, run.history)):
-            found[ROUNDS_TO_BASELINE] = {"final": float(first)}
+        reachable = _measured(other.history, "global/accuracy") if other else []
+        if (
+            other
+            and any(map(math.isfinite, reachable))
+            and _measured(run.history, "global/accuracy")
+        ):
+            first = rounds_to_best_of(other.history, run.history)
+            found[ROUNDS_TO_BASELINE] = {"final": _rounds(first, run.history)}
         common = {**dict(label), "run": index, "seed": run.seed}
         common |= {"rounds_done": len(run.history), "finished": run.finished}
         rows += [
-            {**common, "metric": metric, "statistic": statistic, "value": value}
+            {**common, "metric": metric, "statistic": statistic}
+            | {"value": float(value), "at_bound": isinstance(value, AtLeast)}
             for metric, values in found.items()
             for statistic, value in values.items()
         ]
@@ -187,16 +178,19 @@ def over_seeds(lines: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
     ``mean`` and ``std`` (divided by n - 1; NaN for one seed) are taken over ``n`` values. ``seeds``
     is the number of runs with this label. If ``n`` is smaller than ``seeds``, some runs did not
-    reach a target or did not measure the metric. Mean and deviation are then NaN, since a mean over
-    the successful runs would look too good. Mean and deviation are also NaN if a run diverged.
+    measure the metric; mean and deviation are then NaN. They are also NaN if a run diverged.
+    ``at_bound`` of the ``n`` runs did not reach their target and count with the cost of the whole
+    run; the mean is then a lower bound, and the deviation NaN.
     """
+    columns = [*keys, "metric", "statistic", "mean", "std", "n", "at_bound", "seeds"]
     if lines.empty:
-        return pd.DataFrame(columns=[*keys, "metric", "statistic", "mean", "std", "n", "seeds"])
-    groups = lines.groupby([*keys, "metric", "statistic"], sort=False, dropna=False)["value"]
+        return pd.DataFrame(columns=columns)
+    groups = lines.groupby([*keys, "metric", "statistic"], sort=False, dropna=False)
     table = groups.agg(
-        mean=lambda values: values.mean(skipna=False),
-        std=lambda values: values.std(skipna=False),
-        n="size",
+        mean=("value", lambda values: values.mean(skipna=False)),
+        std=("value", lambda values: values.std(skipna=False)),
+        n=("value", "size"),
+        at_bound=("at_bound", "sum"),
     ).reset_index()
     if keys:
         seeds = lines.groupby(list(keys), sort=False)["run"].nunique().rename("seeds")
@@ -204,25 +198,8 @@ def over_seeds(lines: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     else:
         table["seeds"] = lines["run"].nunique()
     table.loc[table["n"] < table["seeds"], ["mean", "std"]] = math.nan
+    table.loc[table["at_bound"] > 0, "std"] = math.nan
     return table
-
-
-def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Interval | None:
-    """The mean of ``ours - baseline`` over the n common seeds; None without common seeds.
-
-    Runs with the same seed share partition, cohorts and batches, so their values form pairs.
-    The 95 % interval is mean ± t s / sqrt(n), where s is the standard deviation of the differences
-    and t the quantile of Student's t-distribution with n - 1 degrees of freedom.
-    """
-    seeds = ours.keys() & baseline.keys()
-    values = np.array([ours[seed] - baseline[seed] for seed in sorted(seeds)])
-    if not len(values):
-        return None
-    n = len(values)
-    if n == 1:
-        return Interval(float(values[0]), math.nan, 1)
-    quantile = stdtrit(n - 1, (1 + CONFIDENCE) / 2)
-    return Interval(float(values.mean()), float(quantile * values.std(ddof=1) / math.sqrt(n)), n)
 
 
 def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) -> pd.DataFrame:
@@ -236,20 +213,19 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
     Returns:
         A frame with the columns: the keys, ``metric``, ``statistic``, ``difference``,
         ``half_width`` (of the 95 % interval), ``pairs`` (pairs of values), ``seeds`` (seeds with
-        runs of both labels) and ``excludes_zero`` (whether 0 is outside the interval). Baselines,
-        and labels without a baseline, have no row. The difference is NaN if there are fewer pairs
-        than seeds, because some run did not reach a target: a mean over the remaining pairs would
-        mislead.
+        runs of both labels), ``at_bound`` (pairs in which a run did not reach its target),
+        ``excludes_zero`` (whether 0 is outside the interval), ``p_value`` (of the paired t-test),
+        ``p_bh`` and ``p_holm`` (corrected for all rows with this metric and statistic), and
+        ``smallest_gain`` (which these seeds show with a probability of 80 %). Baselines, and labels
+        without a baseline, have no row. The difference is NaN if there are fewer pairs than seeds,
+        because some run did not measure the metric, or if one side never reached its target.
     """
-    columns = [*keys, "metric", "statistic", "difference", "half_width"]
-    columns += ["pairs", "seeds", "excludes_zero"]
+    columns = [*keys, "metric", "statistic", *_DIFFERENCE]
     if lines.empty or not keys:
-        return pd.DataFrame(columns=columns)
+        return pd.DataFrame(columns=[*columns, "p_bh", "p_holm"])
     seeds = {key: set(group["seed"]) for key, group in lines.groupby(list(keys), sort=False)}
-    values = {
-        key: dict(zip(group["seed"], group["value"], strict=True))
-        for key, group in lines.groupby([*keys, "metric", "statistic"], sort=False)
-    }
+    names = [*keys, "metric", "statistic"]
+    values = {key: _by_seed(group) for key, group in lines.groupby(names, sort=False)}
     rows = []
     for label, other in baselines.items():
         key, base = _values(label), _values(other)
@@ -259,11 +235,34 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
         for measured in (each[len(keys) :] for each in values if each[: len(keys)] == key):
             found = paired_difference(values[*key, *measured], values.get((*base, *measured), {}))
             if found is not None:
-                partly = found.n < shared
-                mean, width = (math.nan, math.nan) if partly else (found.mean, found.half_width)
-                excludes = found.excludes_zero and not partly
-                rows.append([*key, *measured, mean, width, found.n, shared, excludes])
-    return pd.DataFrame(rows, columns=columns)
+                rows.append([*key, *measured, *_difference(found, shared)])
+    frame = pd.DataFrame(rows, columns=columns)
+    frame["p_bh"] = frame["p_holm"] = math.nan
+    for _, family in frame.groupby(["metric", "statistic"]):
+        bh, holm = corrected(family["p_value"].tolist())
+        frame.loc[family.index, "p_bh"], frame.loc[family.index, "p_holm"] = bh, holm
+    return frame
+
+
+_DIFFERENCE = (
+    *("difference", "half_width", "pairs", "seeds", "at_bound", "excludes_zero"),
+    *("p_value", "smallest_gain"),
+)
+
+
+def _difference(found: Interval, seeds: int) -> tuple[float, ...]:
+    """The columns ``_DIFFERENCE`` of a row; NaN with fewer pairs than seeds."""
+    whole = found if found.n == seeds else Interval(math.nan, math.nan, found.n)
+    return (
+        *(whole.mean, whole.half_width, found.n, seeds, found.at_bound),
+        *(whole.excludes_zero, whole.p_value, smallest_gain(whole)),
+    )
+
+
+def mean_of_last(history: Sequence[Mapping[str, float]], metric: str) -> float:
+    """The mean over the last five measurements of ``metric``; NaN if it was never measured."""
+    values = _measured(history, metric)[-_RECENT:]
+    return sum(values) / len(values) if values else math.nan
 
 
 def statistic_shown(metric: str, statistic: str) -> str:
@@ -277,3 +276,17 @@ def _values(label: Label) -> tuple[str, ...]:
 
 def _measured(history: Iterable[Mapping[str, float]], metric: str) -> list[float]:
     return [row[metric] for row in history if metric in row]
+
+
+def _rounds(first: int | None, history: Sequence[Mapping[str, float]]) -> float:
+    """The number of the first round, or ``AtLeast`` all rounds if there is none."""
+    return AtLeast(len(history)) if first is None else float(first)
+
+
+def _by_seed(lines: pd.DataFrame) -> dict[int, float]:
+    """Seed -> value of the lines of ``per_run``."""
+    columns = (lines["seed"], lines["value"], lines["at_bound"])
+    return {
+        seed: AtLeast(value) if at_bound else value
+        for seed, value, at_bound in zip(*columns, strict=True)
+    }

@@ -75,7 +75,7 @@ def write_table(report: Report, path: Path) -> None:
 
     The columns are ``configuration``, ``seeds``, and for each headline metric ``<metric>/mean`` and
     ``<metric>/std`` (n - 1). Costs of reaching a target also have ``<metric>/reached``, the number
-    of seeds that reached it.
+    of seeds that reached it; the others count with their whole run.
     """
     rows: dict[str, dict[str, float]] = {}
     final = report.results[report.results["statistic"] == "final"]
@@ -85,7 +85,7 @@ def write_table(report: Report, path: Path) -> None:
         metric = row["metric"]
         own |= {f"{metric}/mean": row["mean"], f"{metric}/std": row["std"]}
         if metric.startswith(COSTS_TO):
-            own[f"{metric}/reached"] = row["n"]
+            own[f"{metric}/reached"] = row["n"] - row["at_bound"]
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("configuration")
     reached = [name for name in table.columns if name.endswith("/reached")]
     table[reached] = table[reached].fillna(0).astype(int)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from fedexp.reporting.interval import Interval
 from fedexp.reporting.marks import LEGEND, Rank
 from fedexp.reporting.statistics import (
     BYTES_TO,
@@ -16,12 +17,19 @@ from fedexp.reporting.statistics import (
     ROUNDS_TO,
     SECONDS_TO,
     SMOOTHED_ROUNDS_TO,
-    Interval,
     statistic_shown,
 )
 
 Mark = Rank | Literal["alarm"]
-STAR = "*: the 95 % interval excludes 0."
+STARS = (
+    "*: the 95 % interval excludes 0; **: also after the correction of Benjamini and Hochberg for "
+    "all comparisons of the column; ***: also after Holm's correction."
+)
+NOT_REACHED = "target not reached"
+AT_BOUND = (
+    "(1 of 3) after a number: 1 of 3 seeds did not reach the target and counts with its whole run; "
+    "a mean with >= is a lower bound."
+)
 Values = Mapping[str, Any]
 """A row of the frame that ``marks.with_marks`` returns: column -> value."""
 
@@ -80,6 +88,7 @@ def results_table(
     notes += [LEGEND] if marks else []
     few = {(row["n"], row["seeds"]) for row in cells.values() if row["n"] < row["seeds"]}
     notes += [f"{n} of {own}: seeds with values, too few for a mean." for n, own in sorted(few)]
+    notes += [AT_BOUND] if any(row["at_bound"] for row in cells.values()) else []
     if 1 in seeds:
         notes.append("n = 1: one seed; nothing there is marked as best.")
     return Table("Results", [*keys, "n", *metrics], rows, marks, notes, keys=max(1, len(keys)))
@@ -122,13 +131,24 @@ def signed(value: float, metric: str) -> str:
     return ("-" if value < 0 else "+") + number(abs(value), metric)
 
 
-def with_interval(difference: Interval, metric: str) -> str:
-    """A difference ± half the width of its interval, with a star if the interval excludes 0."""
+def with_interval(difference: Interval, metric: str, stars: str = "") -> str:
+    """A difference ± half the width of its interval, the seeds at their bound, and stars."""
     text = signed(difference.mean, metric)
-    if difference.n < 2:
-        return text
-    star = " *" if difference.excludes_zero else ""
-    return f"{text} ± {number(difference.half_width, metric)}{star}"
+    if difference.n > 1:
+        text += f" ± {number(difference.half_width, metric)}"
+    if difference.at_bound:
+        text += f" ({difference.at_bound} of {difference.n})"
+    return f"{text} {stars}" if stars else text
+
+
+def mean_and_deviation(
+    mean: float, deviation: float, metric: str, at_bound: int = 0, n: int = 1
+) -> str:
+    """A mean as ``0.9123 ± 0.0040``, or as ``>= 150 (1 of 3)`` if 1 of 3 seeds is at its bound."""
+    text = number(mean, metric)
+    if at_bound:
+        return f">= {text} ({at_bound} of {n})"
+    return f"{text} ± {number(deviation, metric)}" if math.isfinite(deviation) else text
 
 
 def _cells(
@@ -151,8 +171,7 @@ def _text(row: Values | None, metric: str) -> str:
         return ""
     if row["n"] < row["seeds"]:
         return f"{row['n']} of {row['seeds']}"
-    text = number(row["mean"], metric)
-    return f"{text} ± {number(row['std'], metric)}" if math.isfinite(row["std"]) else text
+    return mean_and_deviation(row["mean"], row["std"], metric, row["at_bound"], row["n"])
 
 
 def _seeds(cells: Mapping[tuple[tuple[str, ...], str], Values], label: tuple[str, ...]) -> int:

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from fedexp.leaderboard.results import chosen
-from fedexp.leaderboard.standings import by_mean_rank, conclusions, standings, verdict
-from fedexp.reporting.statistics import Interval
+from fedexp.leaderboard.standings import by_mean_rank, conclusions, standings, survivors, verdict
+from fedexp.reporting.interval import Interval
 
 COLUMNS = ["cell", "method", "setting", "seed", "trial", "score", "accuracy"]
 
@@ -55,9 +55,29 @@ def test_verdicts_follow_from_the_interval() -> None:
     assert verdict(Interval(0.3, math.nan, 1)) == ""  # one seed is not tested
 
 
+def test_signs_are_corrected_for_all_comparisons_of_the_frame() -> None:
+    """Three gains: equal differences of 0.1 have p = 0, the other two p above 0.05."""
+    frame = standings(FINALS, "accuracy").set_index(["cell", "method"])
+    assert frame.loc[("a", "good"), "signs"] == "+++"
+    assert frame.loc[("b", "good"), "signs"] == frame.loc[("a", "fedavg"), "signs"] == ""
+    assert survivors(frame) == [1, 1, 1]
+    surer = finals(
+        a_fedavg=(0.5, 0.5), a_behind=(0.401, 0.399), **{f"a_{n}": (0.4, 0.7) for n in "xyz"}
+    )
+    frame = standings(surer, "accuracy").set_index("method")
+    # p = 0.0064 of four: after both corrections 0.025.
+    assert frame.loc["behind", "signs"] == "---"
+    more = finals(
+        a_fedavg=(0.5, 0.5), a_behind=(0.41, 0.39), **{f"a_{n}": (0.4, 0.7) for n in "xyz"}
+    )
+    # p = 0.063 alone
+    assert standings(more, "accuracy").set_index("method").loc["behind", "signs"] == ""
+
+
 def test_conclusions_are_counted_over_cells() -> None:
     counts = conclusions(standings(FINALS, "accuracy"), ["a", "b"])
-    assert dict(counts.loc["good"]) == {"ahead": 1, "level": 1, "behind": 0}
+    corrected = {"ahead, BH": 1, "behind, BH": 0, "ahead, Holm": 1, "behind, Holm": 0}
+    assert dict(counts.loc["good"]) == {"ahead": 1, "level": 1, "behind": 0, **corrected}
     assert "fedavg" not in counts.index
 
 

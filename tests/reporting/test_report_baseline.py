@@ -61,7 +61,7 @@ def test_runs_of_a_swept_strength_are_compared(tmp_path: Path) -> None:
     results, difference, _ = made.tables()
     place = difference.columns.index("global/accuracy")
     assert [row[place] for row in difference.rows] == [
-        *("+0.1000 ± 0.0000 *", "+0.2000 ± 0.0000 *")
+        *("+0.1000 ± 0.0000 ***", "+0.2000 ± 0.0000 ***")
     ]
     place = results.columns.index("global/accuracy")
     assert sorted(m for (_, at), m in results.marks.items() if at == place) == ["best", "second"]

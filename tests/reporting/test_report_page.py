@@ -23,6 +23,7 @@ from fedexp.reporting.report import Report
         ("1.5e+03 MB", "1.5e+03"),
         ("12 s", "12"),
         (".5", ".5"),
+        (">= 200 (1 of 3)", "200"),
         ("2 of 3", None),
         ("", None),
         ("diverged", None),
@@ -45,7 +46,8 @@ def test_cells_carry_their_number(tmp_path: Path) -> None:
     text = page(tmp_path)
     assert 'data-number="0.9000">0.9000</td>' in text
     assert '<td class="key ">a0</td>' in text
-    assert '<td class=""></td>' in text  # the target that one did not reach
+    # The target that one did not reach.
+    assert 'data-number="2">&gt;= 2 (1 of 1)</td>' in text
 
 
 def test_numbers_come_first_and_empty_cells_last_in_both_directions(tmp_path: Path) -> None:

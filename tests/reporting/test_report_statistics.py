@@ -7,11 +7,10 @@ from run_files import accuracies, write_run
 
 from fedexp.errors import InputError
 from fedexp.papers.report import PaperReport
+from fedexp.reporting.interval import AtLeast, Interval, paired_difference
 from fedexp.reporting.report import Report
 from fedexp.reporting.statistics import (
-    Interval,
     cost_to,
-    paired_difference,
     smooth,
     smoothed_rounds_to,
 )
@@ -31,17 +30,20 @@ def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:
     assert frame.loc[("global/accuracy", "mean_last5"), "mean"] == pytest.approx(0.75)
 
 
-def test_a_target_that_one_seed_missed_has_no_mean(tmp_path: Path) -> None:
+def test_a_seed_that_missed_a_target_counts_with_all_its_rounds(tmp_path: Path) -> None:
     write_run(tmp_path / "0", ["seed=0"], accuracies(0.5, 0.7))
     write_run(tmp_path / "1", ["seed=1"], accuracies(0.5, 0.5))
     made = Report.read(tmp_path, targets=[0.5, 0.6])
     frame = made.results.set_index("metric")
     assert frame.loc["rounds_to/0.5", "mean"] == 1
     missed = frame.loc["rounds_to/0.6"]
-    assert math.isnan(missed["mean"])
-    assert (missed["n"], missed["seeds"]) == (1, 2)
+    assert missed["mean"] == 2  # two rounds, and at least two rounds
+    assert math.isnan(missed["std"])
+    assert (missed["n"], missed["at_bound"], missed["seeds"]) == (2, 1, 2)
+    assert missed["mark"] == ""
     table = made.tables()[0]
-    assert table.rows[0][table.columns.index("rounds_to/0.6")] == "1 of 2"
+    assert table.rows[0][table.columns.index("rounds_to/0.6")] == ">= 2 (1 of 2)"
+    assert any(note.startswith("(1 of 3) after a number") for note in table.notes)
 
 
 def test_rounds_to_the_best_of_the_baseline_of_the_same_cell_and_seed(tmp_path: Path) -> None:
@@ -68,11 +70,13 @@ def test_rounds_to_the_best_of_the_baseline_of_the_same_cell_and_seed(tmp_path: 
         ("fedavg", 0.5, 0): 2,
         ("fedgela", 0.1, 0): 1,
         ("fedgela", 0.1, 1): 2,
+        ("fedgela", 0.5, 0): 3,  # at least
     }
     table = made.tables()[0]
     shown = {tuple(row[:2]): row[table.columns.index(name)] for row in table.rows}
     assert shown["fedgela", "0.1"] == "1.5 ± 0.7"
-    assert shown["fedgela", "0.5"] == shown["moon", "0.1"] == ""
+    assert shown["fedgela", "0.5"] == ">= 3 (1 of 1)"
+    assert shown["moon", "0.1"] == ""
     assert name not in set(Report.read(tmp_path).values["metric"])
 
 
@@ -91,7 +95,11 @@ def test_costs_to_a_target() -> None:
         "bytes_to/0.6": {"final": 66},
         "seconds_to/0.6": {"final": 10.75},
     }
-    assert cost_to(history, 0.95) == {}
+    # Never reached: all four rounds, all bytes and all seconds are a lower bound.
+    bounds = {name: values["final"] for name, values in cost_to(history, 0.95).items()}
+    assert bounds == {"rounds_to/0.95": 4, "bytes_to/0.95": 110, "seconds_to/0.95": 10.75}
+    assert all(isinstance(value, AtLeast) for value in bounds.values())
+    assert cost_to([{"train/loss": 1.0}], 0.95) == {}
 
 
 def test_costs_that_were_not_measured_are_absent() -> None:
@@ -114,6 +122,8 @@ def test_the_smoothed_curve_reaches_a_target_later_than_a_single_peak() -> None:
     assert cost_to(history, 0.69)["rounds_to/0.69"] == {"final": 5}
     assert smoothed_rounds_to(history, 0.69) == {"rounds_to_smoothed/0.69": {"final": 15}}
     assert smoothed_rounds_to(history[:12], 0.3) == {}
+    never = smoothed_rounds_to(history, 1.5)["rounds_to_smoothed/1.5"]["final"]
+    assert (never, type(never)) == (21, AtLeast)
 
 
 def test_paired_interval_by_hand() -> None:
@@ -125,12 +135,19 @@ def test_paired_interval_by_hand() -> None:
     assert found.n == 3
     assert not found.excludes_zero
     assert Interval(0.2, 0.1, 3).excludes_zero
+    assert found.contains(0.448)
+    assert not found.contains(0.449)
+    assert found.deviation == pytest.approx(0.1)
+    # t = 0.2 / (0.1 / sqrt(3)) = 3.4641; with 2 degrees of freedom p = 1 - t / sqrt(t^2 + 2).
+    assert found.p_value == pytest.approx(1 - math.sqrt(12 / 14))
 
 
 def test_one_pair_has_no_interval_and_strangers_no_difference() -> None:
     one = paired_difference({0: 0.6}, {0: 0.5})
     assert one is not None
     assert math.isnan(one.half_width)
+    assert math.isnan(one.p_value)
+    assert not one.contains(0.1)
     assert not one.excludes_zero
     assert paired_difference({0: 0.6}, {1: 0.5}) is None
 
@@ -183,21 +200,51 @@ def test_a_baseline_that_no_run_has(tmp_path: Path) -> None:
         Report.read(tmp_path, baseline="algorithm=fedavg")
 
 
-def test_the_difference_of_some_pairs_alone_is_not_shown(tmp_path: Path) -> None:
-    curves = {"fedavg": [(0.5, 0.7)] * 3, "fednh": [(0.7, 0.8), (0.5, 0.6), (0.5, 0.6)]}
+def test_differences_with_seeds_below_the_target(tmp_path: Path) -> None:
+    curves = {
+        "fedavg": [(0.5, 0.7)] * 3,
+        "fednh": [(0.7, 0.8), (0.5, 0.6), (0.5, 0.6)],
+        "moon": [(0.1, 0.2)] * 3,
+    }
     for name, histories in curves.items():
         for seed, values in enumerate(histories):
             overrides = [f"algorithm={name}", f"seed={seed}"]
             write_run(tmp_path / f"{name}{seed}", overrides, accuracies(*values))
-    made = Report.read(tmp_path, baseline="algorithm=fedavg", targets=[0.65])
-    row = made.differences.set_index("metric").loc["rounds_to/0.65"]
+    made = Report.read(tmp_path, baseline="algorithm=fedavg", targets=[0.65, 0.9])
+    row = made.differences.set_index(["metric", "algorithm"]).loc["rounds_to/0.65", "fednh"]
+    assert (row["pairs"], row["seeds"], row["at_bound"]) == (3, 3, 2)
+    assert row["difference"] == pytest.approx(-1 / 3)  # 1 - 2, and twice 2 - 2
+    table = made.tables()[1]
+    shown = {line[0]: dict(zip(table.columns, line, strict=True)) for line in table.rows}
+    assert shown["fednh"]["rounds_to/0.65"] == "-0.3 ± 1.4 (2 of 3)"
+    assert shown["moon"]["rounds_to/0.65"] == "target not reached"
+    assert "rounds_to/0.9" not in table.columns
+    assert made.problems == ["target 0.9: no run reached it"]
+
+
+def test_the_difference_of_some_pairs_alone_is_not_shown(tmp_path: Path) -> None:
+    for name in ("fedavg", "fednh"):
+        for seed in range(3):
+            row = {"global/accuracy": 0.5} | ({"drift/angle": 1.0} if seed == 0 else {})
+            write_run(tmp_path / f"{name}{seed}", [f"algorithm={name}", f"seed={seed}"], [row])
+    made = Report.read(tmp_path, baseline="algorithm=fedavg", metrics=["drift/angle"])
+    row = made.differences.set_index("metric").loc["drift/angle"].iloc[0]
     assert (row["pairs"], row["seeds"]) == (1, 3)
     assert math.isnan(row["difference"])
     table = made.tables()[1]
-    shown = dict(zip(table.columns, table.rows[0], strict=True))
-    assert shown["rounds_to/0.65"] == "1 of 3"
-    assert shown["n"] == "3"
+    assert table.rows[0] == ["fednh", "3", "1 of 3"]
     assert "1 of 3: pairs with values, too few for a mean." in table.notes
+
+
+def test_the_best_round_has_no_star(tmp_path: Path) -> None:
+    for name, value in {"fedavg": 0.5, "fednh": 0.7}.items():
+        for seed in range(3):
+            overrides = [f"algorithm={name}", f"seed={seed}"]
+            write_run(tmp_path / f"{name}{seed}", overrides, accuracies(value, 0.1))
+    made = Report.read(tmp_path, baseline="algorithm=fedavg", statistic="best")
+    table = made.tables()[1]
+    assert table.rows[0][table.columns.index("global/accuracy")] == "+0.2000 ± 0.0000"
+    assert any(note.startswith("best chooses its round by the test data") for note in table.notes)
 
 
 def test_a_difference_to_what_diverged(tmp_path: Path) -> None:
@@ -218,7 +265,7 @@ def test_swept_rounds_are_a_label_and_no_rounds_done(tmp_path: Path) -> None:
             write_run(folder, overrides, history, finished=done[seed] == rounds)
     made = Report.read(tmp_path, baseline="rounds=2")
     assert [row[:2] for row in made.tables()[0].rows] == [["2", "2"], ["4", "2"]]
-    assert made.tables()[1].rows[0][:3] == ["4", "2", "+0.2000 ± 0.0000 *"]
+    assert made.tables()[1].rows[0][:3] == ["4", "2", "+0.2000 ± 0.0000 ***"]
     assert set(made.values["rounds_done"]) == {2, 3, 4}
     note = "Of 4 runs 1 are not finished; they count as they are."
     assert all(note in table.notes for table in made.tables()[:2])

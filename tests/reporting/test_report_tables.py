@@ -65,14 +65,14 @@ def test_the_legend_and_the_marks_are_in_every_format(tmp_path: Path) -> None:
     )
     assert "**0.6000 ± 0.0100**" in md
     assert "<u>0.5000 ± 0.0100</u>" in md
-    assert r"+0.1000 ± 0.0000 \*" in md
+    assert r"+0.1000 ± 0.0000 \*\*\*" in md
     assert r"\textbf{0.6000 $\pm$ 0.0100}" in tex
-    assert r"+0.1000 $\pm$ 0.0000 *" in tex
+    assert r"+0.1000 $\pm$ 0.0000 ***" in tex
     assert re.search(r'class="best" data-number="0.6000"', page)
-    assert ">+0.1000 ± 0.0000 *<" in page
+    assert ">+0.1000 ± 0.0000 ***<" in page
     for text in (md, tex, page):
         assert "Bold: the best, and each row that the 95" in text
-        assert "interval excludes 0." in text
+        assert "interval excludes 0; " in text
     results = pd.read_csv(tmp_path / "report" / "results.csv").query("statistic == 'final'")
     assert results["mark"].tolist()[:2] == ["second", "best"]
     differences = pd.read_csv(tmp_path / "report" / "differences.csv")

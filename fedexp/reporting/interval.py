@@ -1,0 +1,91 @@
+"""The mean of paired differences over seeds, its interval and its test."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+CONFIDENCE = 0.95
+_ROUNDING = 1e-9
+"""Numbers that differ by less are equal."""
+
+
+class AtLeast(float):
+    """The cost of a target that a run did not reach: all its rounds, bytes or seconds.
+
+    The true cost is at least this large. A mean over such values is a lower bound.
+    """
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean of paired differences over seeds, and its confidence interval.
+
+    Attributes:
+        mean: the mean difference.
+        half_width: half the width of the interval; NaN for one pair.
+        n: the number of pairs.
+        at_bound: the number of pairs in which a run did not reach its target.
+    """
+
+    mean: float
+    half_width: float
+    n: int
+    at_bound: int = 0
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether 0 is outside the interval; False for one pair."""
+        return self.n > 1 and abs(self.mean) > self.half_width + _ROUNDING
+
+    def contains(self, value: float) -> bool:
+        """Whether ``value`` is inside the interval; False for one pair."""
+        return self.n > 1 and abs(self.mean - value) <= self.half_width + _ROUNDING
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the differences (n - 1); NaN for one pair."""
+        return self.half_width * math.sqrt(self.n) / _quantile(self.n)
+
+    @property
+    def p_value(self) -> float:
+        """The p-value of the two-sided paired t-test; NaN for one pair.
+
+        Equal differences have a deviation of 0; the p-value is then 0, or 1 if they are all 0.
+        """
+        error = self.deviation / math.sqrt(self.n)
+        if error < _ROUNDING:
+            return float(abs(self.mean) <= _ROUNDING)
+        return float(2 * stdtr(self.n - 1, -abs(self.mean) / error))
+
+
+def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Interval | None:
+    """The mean of ``ours - baseline`` over the n common seeds; None without common seeds.
+
+    Runs with the same seed share partition, cohorts and batches, so their values form pairs.
+    The 95 % interval is mean ± t s / sqrt(n), where s is the standard deviation of the differences
+    and t the quantile of Student's t-distribution with n - 1 degrees of freedom. Values ``AtLeast``
+    count like others; but if one side has no others, mean and half width are NaN.
+    """
+    pairs = [(ours[seed], baseline[seed]) for seed in sorted(ours.keys() & baseline.keys())]
+    if not pairs:
+        return None
+    n, at_bound = len(pairs), sum(any(map(_is_bound, pair)) for pair in pairs)
+    if any(all(map(_is_bound, side)) for side in zip(*pairs, strict=True)):
+        return Interval(math.nan, math.nan, n, at_bound)
+    values = np.array([own - other for own, other in pairs])
+    error = values.std(ddof=1) / math.sqrt(n) if n > 1 else math.nan
+    return Interval(float(values.mean()), float(_quantile(n) * error), n, at_bound)
+
+
+def _is_bound(value: float) -> bool:
+    return isinstance(value, AtLeast)
+
+
+def _quantile(n: int) -> float:
+    """The t-distribution's quantile for the interval of n pairs; NaN for one pair."""
+    return float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) if n > 1 else math.nan
