@@ -97,7 +97,7 @@ def cost_to(history: Sequence[Mapping[str, float]], target: float) -> dict[str, 
         return {}
     first = first_round_with(history, target)
     until = history[:first]
-    costs = {f"{ROUNDS_TO}{target:g}": len(until)}
+    costs: dict[str, float] = {f"{ROUNDS_TO}{target:g}": len(until)}
     for prefix, names in ((BYTES_TO, BYTES), (SECONDS_TO, SECONDS)):
         # A cost that was not measured is absent, not 0.
         if any(name in until[0] for name in names):

@@ -8,8 +8,14 @@ import yaml
 from generate.results import RESULTS, ROOT
 
 from fedexp.leaderboard.files import read_csv
-from fedexp.leaderboard.results import GLOBAL, chosen
-from fedexp.leaderboard.standings import BASELINE, by_mean_rank, conclusions, standings
+from fedexp.leaderboard.results import GLOBAL, PERSONAL, chosen
+from fedexp.leaderboard.standings import (
+    BASELINE,
+    by_mean_rank,
+    conclusions,
+    standings,
+    survivors,
+)
 
 CONTESTS = ROOT / "conf" / "experiment" / "leaderboard"
 SYSTEMS = {"fednh", "fedsc", "fedgela", "fedptr_s", "hics"}
@@ -41,6 +47,42 @@ def test_how_many_methods_are_ahead_or_behind() -> None:
     assert f"{both} methods are ahead in one cell and behind in another" in text()
     neither = set(counts.index[(counts["ahead"] == 0) & (counts["behind"] == 0)])
     assert neither == {"hics", "moon", "fedlesam", "feddecorr"}
+
+
+def test_what_survives_a_correction() -> None:
+    seven = {name: standings(chosen(seven_cells(), 16), name) for name in (GLOBAL, PERSONAL)}
+    plain, bh, holm = zip(*map(survivors, seven.values()), strict=True)
+    families = [int(frame["gain"].notna().sum()) for frame in seven.values()]
+    assert (
+        f"{plain[0]} of {families[0]} comparisons of the global accuracy and {plain[1]} of "
+        f"{families[1]} of the personal one"
+    ) in text()
+    assert f"{bh[0]} and {bh[1]} remain, after Holm's {holm[0]} and {holm[1]}." in text()
+    counts = conclusions(seven[GLOBAL], sorted(seven[GLOBAL]["cell"].unique()))
+    ahead, behind = counts["ahead, BH"], counts["behind, BH"]
+    named = ["fedacg", "fedgen", "fednh", "feddyn"]
+    assert ahead[named].tolist() == [6, 6, 5, 4]
+    assert not behind[named].any()
+    both = int(((ahead > 0) & (behind > 0)).sum())
+    assert f"{int((behind == 0).sum())} methods are behind in no cell, and {both} instead" in text()
+    assert counts["ahead, Holm"].max() == 1
+    signs = seven[GLOBAL].set_index(["cell", "method"])["signs"]
+    assert signs["digits_long_tail", "ccvr"] == "++"
+
+
+def test_the_page_of_the_leaderboard_says_what_survives() -> None:
+    """The page's families have all eight cells."""
+    results = read_csv(RESULTS / "leaderboard_digits" / "leaderboard.csv")
+    page = " ".join((ROOT / "docs" / "leaderboard.md").read_text().split())
+    for metric in (GLOBAL, PERSONAL):
+        frame = standings(chosen(results, 16), metric)
+        plain, bh, holm = survivors(frame)
+        said = {
+            GLOBAL: f"comparisons of the global accuracy {plain} have an interval that excludes 0; "
+            f"{bh} remain after Benjamini and Hochberg's correction, {holm} after Holm's",
+            PERSONAL: f"of the personal accuracy it is {plain}, {bh} and {holm}.",
+        }
+        assert f"f the {frame['gain'].notna().sum()} {said[metric]}" in page
 
 
 def test_how_many_methods_are_near_the_best() -> None:
