@@ -25,7 +25,7 @@ COLUMNS = ["method", "paper", "ours", "n", "gain, paper", "gain, ours", RECENT, 
 COLUMNS += [COULD_SHOW, "gap"]
 _IF_FILLED = (RECENT, COULD_SHOW)
 """Columns that a table has only if one of their cells is not empty."""
-_OPTIONAL = ("gap", RECENT, "gain, paper", "gain, ours", "n", COULD_SHOW)
+_OPTIONAL = ("gap", "n", "gain, paper", RECENT, COULD_SHOW, "gain, ours")
 _NOTES = {
     RECENT: f"{RECENT}: in the mean of the last five measurements; the best round, which the paper "
     "reports, is chosen by the test data.",
