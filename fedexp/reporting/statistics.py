@@ -36,6 +36,12 @@ AXES = {"round": "rounds", "seconds": "simulated seconds", "bytes": "bytes sent"
 SMOOTHING = (13, 3)
 """Window and order of the Savitzky-Golay filter (HiCS-FL, Section 5)."""
 _RECENT = 5
+"""Number of the measurements in ``mean_of_last``."""
+_DIFFERENCE = (
+    *("difference", "half_width", "pairs", "seeds", "at_bound", "excludes_zero"),
+    *("p_value", "smallest_gain"),
+)
+"""The columns of ``differences`` that belong to one row alone."""
 
 
 @dataclass(frozen=True)
@@ -242,12 +248,6 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
         bh, holm = corrected(family["p_value"].tolist())
         frame.loc[family.index, "p_bh"], frame.loc[family.index, "p_holm"] = bh, holm
     return frame
-
-
-_DIFFERENCE = (
-    *("difference", "half_width", "pairs", "seeds", "at_bound", "excludes_zero"),
-    *("p_value", "smallest_gain"),
-)
 
 
 def _difference(found: Interval, seeds: int) -> tuple[float, ...]:
