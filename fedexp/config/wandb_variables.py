@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
@@ -46,10 +46,14 @@ def value_of(key: str, default: Any) -> Any:
     """
     name = variable_of(key)
     if name is None:
-        return default
-    if name == DISABLED:
-        return "disabled"
-    return _checked(key, name, os.environ[name])
+        value = default
+    elif name == DISABLED:
+        value = "disabled"
+    else:
+        value = _checked(key, name, os.environ[name])
+    return (
+        ListConfig(value) if isinstance(value, list) else value
+    )  # a plain list has no ``--resolve``
 
 
 def variable_of(key: str) -> str | None:

@@ -60,7 +60,7 @@ def test_what_survives_a_correction() -> None:
     assert f"{bh[0]} and {bh[1]} remain, after Holm's {holm[0]} and {holm[1]}." in text()
     counts = conclusions(seven[GLOBAL], sorted(seven[GLOBAL]["cell"].unique()))
     ahead, behind = counts["ahead, BH"], counts["behind, BH"]
-    named = ["fedacg", "fedgen", "fednh", "feddyn"]
+    named = ["fedacg", "fedgen", "fednh", "feddyn_paper"]
     assert ahead[named].tolist() == [6, 6, 5, 4]
     assert not behind[named].any()
     both = int(((ahead > 0) & (behind > 0)).sum())

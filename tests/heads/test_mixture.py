@@ -199,7 +199,7 @@ def test_the_loss_ignores_padding() -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        ["regularizer=proximal", "sampler=power_of_choice", "aggregator=median"],
+        ["regularizer=proximal", "sampler=power_of_choice", "aggregator=uniform"],
         ["gradient=sam", "loss=cross_entropy"],
         ["algorithm=ifca", "head=mixture", "loss=mixture", "head.components=2"],
         ["personalization=ditto", "regularizer=control_variates"],
