@@ -166,7 +166,7 @@ def test_local_files(library: Any, tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"data.{kind}"
     getattr(plain, f"to_{kind.removesuffix('l')}")(path)
     loaded = read(path, input="height", target="word", user="person", test=None)
-    assert (len(loaded.train), len(loaded.test)) == (14, 6)  # of 8, 6 and 6, two each
+    assert (len(loaded.train), len(loaded.test)) == (16, 4)  # of 8 two, of 6 and 6 one each
     assert set(np.asarray(loaded.test.users)) == set(PEOPLE)
 
 
