@@ -30,7 +30,7 @@ def job(cfg: DictConfig) -> None:
     folder = Path(hydra_config.runtime.output_dir)
     with exit_in_one_line(folder):
         folders = option_folders(hydra_config.runtime.config_sources)
-        config = validate(to_dict(cfg, hydra_config.overrides.task, folders))
+        config = validate(to_dict(cfg, hydra_api.typed_overrides(hydra_config), folders))
         from rich.console import Console
 
         from fedexp.cli.partition_rows import print_partition

@@ -60,7 +60,8 @@ def job(cfg: DictConfig) -> float:
     drop_unread_output()  # in a worker of a sweep
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
-    overrides, choices = hydra_config.overrides.task, hydra_config.runtime.choices
+    overrides = hydra_api.typed_overrides(hydra_config)
+    choices = hydra_config.runtime.choices
     if hydra_config.mode == RunMode.RUN:
         with exit_in_one_line(folder):
             return _run_job(cfg, folder, overrides, choices)

@@ -82,7 +82,9 @@ class Tolerance:
 
     def _enough(self, updates: int) -> int:
         """The smallest larger number of updates for which f is above 0 and not too large."""
-        return next(n for n in count(updates + 1) if 0 < self.assumed(n) <= self.largest(n))
+        first = 1 if self.share is None else math.floor(1 / self.share)  # below, f is 0
+        numbers = count(max(updates + 1, first))
+        return next(n for n in numbers if 0 < self.assumed(n) <= self.largest(n))
 
 
 def _share_for(attackers: int, updates: int) -> float:

@@ -40,6 +40,11 @@ def flags() -> ArgumentParser:
     return parser
 
 
+def typed_overrides(hydra_config: Any) -> list[str]:
+    """The overrides on the command line of this job, in which ``${...}`` is not resolved."""
+    return cast(list[str], OmegaConf.to_container(hydra_config.overrides.task))
+
+
 def register_resolver(name: str, resolver: Callable[..., Any], use_cache: bool = False) -> None:
     """Register or replace a resolver of interpolations such as ``${name:argument}``."""
     current = "register_new_resolver" if _HAS_OLD_NAMES else "register_resolver"
