@@ -155,7 +155,7 @@ TRAINED = {
     ),
     "the largest token": tokens([2**20 - 1, 0], [1, 1], expected=[[2**20 - 1, 0], [1, 1]]),
     "targets of text": targets("yes", "no"),
-    "targets of unicode": targets("größe", "大", "", " "),
+    "targets of unicode": targets("größe", "大", "", "é"),
     "targets of booleans": targets(True, False),
     "targets of whole floats": targets(1.0, 2.0),
     "negative targets": targets(-1, 1),
