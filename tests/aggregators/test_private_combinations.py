@@ -32,7 +32,7 @@ ALLOWED = {
     "finetune_best knn_per lg_fedavg local none pfedme received silobn",
     "sampler": "random",
     "algorithm": "afl apfl ditto fedacg fedadagrad fedadam fedadmm fedala fedas fedavg fedavgm "
-    "fedbabu fedbn fedcda feddecorr feddisco feddyn fedem fedetf fedexp fedge fedgela "
+    "fedbabu fedbn fedcda feddecorr feddisco feddyn feddyn_paper fedem fedetf fedexp fedge fedgela "
     "fedgela_paper fedgela_released fedla fedlc fedlesam fednova fedntd fedper fedprox "
     "fedprox_synthetic fedrcl fedrep fedrod fedrs fedsam fedyogi knn_per lg_fedavg local moon "
     "per_fedavg pfedme silobn",
