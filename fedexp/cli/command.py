@@ -21,7 +21,6 @@ from fedexp.cli.own_frames import print_shortened
 from fedexp.cli.quoting import with_home
 from fedexp.cli.resume import HELD, register_resolvers, with_saved_overrides
 from fedexp.cli.sweeps import check_in_jobs
-from fedexp.config.wandb_variables import value_of
 from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt
 from fedexp.state.disk_errors import disk_errors_in_one_line
@@ -30,7 +29,6 @@ from fedexp.state.disk_errors import disk_errors_in_one_line
 register_resolver("run_id", lambda: secrets.token_hex(2), use_cache=True)
 register_resolvers()
 register_help_resolver()
-register_resolver("wandb", value_of)
 
 
 def run_command(job: Callable[[], object]) -> None:

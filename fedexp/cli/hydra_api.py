@@ -13,6 +13,8 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from fedexp.config.wandb_variables import value_of
+
 _IS_OLD = hydra.__version__.startswith("1.3.")
 _HAS_OLD_NAMES = omegaconf.__version__.startswith("2.3.")  # register_resolver has another name
 _BASE = {"version_base": "1.3"} if _IS_OLD else {}
@@ -87,3 +89,6 @@ class _JobLoader:
         if name == "_loader":  # unpickling asks for _loader before it is set
             raise AttributeError(name)
         return getattr(self._loader, name)
+
+
+register_resolver("wandb", value_of)  # every command composes the defaults that need it

@@ -5,9 +5,11 @@ from typing import Any
 
 ADDED: Mapping[str, Any] = {
     "local.last_batch": "auto",  # earlier runs had no batch that ``auto`` would change
-    "tracking.wandb.notes": None,
-    "tracking.wandb.id": None,
-    "tracking.wandb.dir": None,
+    **{
+        f"{group}.{name}": None
+        for group in ("tracking.wandb", "tracking.trackers.wandb.settings")
+        for name in ("notes", "id", "dir")
+    },
 }
 """Key -> the value with which a run of an earlier version continues as it began."""
 
