@@ -51,9 +51,8 @@ def value_of(key: str, default: Any) -> Any:
         value = "disabled"
     else:
         value = _checked(key, name, os.environ[name])
-    return (
-        ListConfig(value) if isinstance(value, list) else value
-    )  # a plain list has no ``--resolve``
+    # OmegaConf cannot resolve a plain list with ``--cfg job --resolve``.
+    return ListConfig(value) if isinstance(value, list) else value
 
 
 def variable_of(key: str) -> str | None:

@@ -72,25 +72,25 @@ def weights(
 
     If ``may_add``, it may have further names.
     """
-    tensors(found, place, owner, call)
+    checked = tensors(found, place, owner, call)
     if missing := expected.keys() - found.keys():
         problem = f"left out {min(missing)}; it must return all {len(expected)} weights"
         raise wrong(f"{problem} of the message", place, owner, call)
     known = {name: found[name] for name in expected} if may_add else found
     some_weights(known, expected, place, owner, call)
-    return tensors(found, place, owner, call)
+    return checked
 
 
 def some_weights(found: Any, expected: Tensors, place: str, owner: object, call: str) -> Tensors:
     """Return ``found``, whose names must be in ``expected``, with the same shapes and types."""
-    tensors(found, place, owner, call)
+    checked = tensors(found, place, owner, call)
     for name, value in found.items():
         like = expected.get(name)
         if like is None:
             problem = f"returned {name}, which is not one of the {len(expected)} weights it gets"
             raise wrong(problem, place, owner, call)
         alike(value, like, name, place, owner, call)
-    return tensors(found, place, owner, call)
+    return checked
 
 
 def alike(found: Any, like: Tensor, name: str, place: str, owner: object, call: str) -> Tensor:
@@ -107,14 +107,14 @@ def gradients(
     found: Any, expected: Mapping[str, Tensor], place: str, owner: object, call: str
 ) -> Tensors:
     """Return ``found``, whose names must be trained parameters, with the parameters' shapes."""
-    tensors(found, place, owner, call)
+    checked = tensors(found, place, owner, call)
     for name, value in found.items():
         if name not in expected:
             raise wrong(f"returned {name}, which is no trained parameter", place, owner, call)
         if value.shape != expected[name].shape:
             problem = f"returned {described(value)} as {name}; its shape must be"
             raise wrong(f"{problem} {tuple(expected[name].shape)}", place, owner, call)
-    return tensors(found, place, owner, call)
+    return checked
 
 
 def scalar(found: Any, place: str, owner: object, call: str, number: bool = False) -> Any:
@@ -155,11 +155,11 @@ def numbers(found: Any, place: str, owner: object, call: str) -> dict[str, float
 
 def update(found: Any, expected: Tensors, place: str, owner: object, call: str) -> Update:
     """Return ``found``, which must be an update with the weights of ``expected``."""
-    instance(found, Update, place, owner, call)
+    checked = instance(found, Update, place, owner, call)
     weights(found.weights, expected, place, owner, call)
     for report in found.extras.values():
         tensors(report, place, owner, call)
-    return instance(found, Update, place, owner, call)
+    return checked
 
 
 def sequence(found: Any, kind: type[_T], place: str, owner: object, call: str) -> Sequence[_T]:
