@@ -30,7 +30,7 @@ MATCHING = [f"regularizer={each}" for each in ("trajectory", "proximal_synthetic
 MATCHING += [f"algorithm={each}" for each in ("fedptr", "fedptr_s", "fedprox_synthetic")]
 FEW_STEPS = ["regularizer.outer_steps=2", "regularizer.inner_steps=2", "regularizer.ipc=2"]
 
-READ = ("FEDEXP_DATA", DISABLED, *VARIABLES.values())
+READ = ("FEDEXP_CACHE", "FEDEXP_DATA", DISABLED, *VARIABLES.values())
 """The environment variables that the config reads."""
 
 
