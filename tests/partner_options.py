@@ -18,7 +18,7 @@ ROBUST_COHORTS = {
     "aggregator=median": ["clients.per_round=3"],
     "aggregator=geometric_median": ["clients.per_round=3"],
     "aggregator=trimmed_mean": ["clients.per_round=3", "aggregator.trim=0.34"],
-    "aggregator=krum": ["clients.per_round=5"],
+    "aggregator=krum": ["clients.count=8", "clients.per_round=5"],
     "aggregator=bulyan": ["clients.count=8", "clients.per_round=7", "aggregator.byzantine=0.15"],
 }
 """Robust aggregator -> a cohort in which it tolerates one attacker."""

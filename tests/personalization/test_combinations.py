@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from partner_options import ROBUST_COHORTS
 from small_federations import PERSONAL, personalized
 
 from fedexp.cli.command import config_folder
@@ -88,7 +89,8 @@ def test_every_regularizer_where_little_or_nothing_is_shared(
 def test_every_aggregator_where_little_or_nothing_is_shared(
     personalization: str, aggregator: str
 ) -> None:
-    try_two_rounds(personalization, f"aggregator={aggregator}")
+    option = f"aggregator={aggregator}"
+    try_two_rounds(personalization, option, *ROBUST_COHORTS.get(option, []))
 
 
 @pytest.mark.matrix
