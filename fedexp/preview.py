@@ -34,12 +34,12 @@ def job(cfg: DictConfig) -> None:
         from rich.console import Console
 
         from fedexp.cli.partition_rows import print_partition
-        from fedexp.runtime.early import described_source
+        from fedexp.runtime.early import check
 
-        source = described_source(config)  # finds mistakes before Lightning is imported
+        early = check(config)  # finds mistakes before Lightning is imported
         from fedexp.runtime.execution import draw_partition
 
-        paths = draw_partition(config, folder, source)
+        paths = draw_partition(config, folder, early)
         print_partition(paths[-1], Console(highlight=False, markup=False))
         for path in paths:
             print(path)

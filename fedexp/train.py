@@ -169,14 +169,14 @@ def _execute(
     sweep: str | None = None,
 ) -> RunResult:
     from fedexp.config.launch import Launch
-    from fedexp.runtime.early import described_source
+    from fedexp.runtime.early import check
 
     own = {group: option for group, option in choices.items() if not group.startswith("hydra/")}
     with named_in_errors(choices, folders, overrides):
-        source = described_source(config)  # finds mistakes before Lightning is imported
+        early = check(config)  # finds mistakes before Lightning is imported
         from fedexp.runtime.execution import execute
 
-        return execute(config, folder, Launch(list(overrides), own, sweep, origins), source)
+        return execute(config, folder, Launch(list(overrides), own, sweep, origins), early)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from fedexp.flower.own_config import dataset_digest, own_places, with_data
 from fedexp.flower.places import OnNodes
 from fedexp.flower.post import Post
 from fedexp.flower.record import read_record
-from fedexp.runtime.early import described_source
+from fedexp.runtime.early import check
 from fedexp.runtime.execution import execute
 from fedexp.runtime.result import RunResult
 from fedexp.state.run_folder import AUTO, find_unfinished
@@ -66,11 +66,11 @@ def serve(app: App, grid: Grid, run_config: Mapping[str, Any]) -> RunResult:
     new = time.strftime("%Y-%m-%d/%H-%M-%S") + f"-{secrets.token_hex(2)}"
     folder = folder or root / new
     LOGGER.info("the run's folder is %s", folder)
-    source, record = described_source(config), read_record(folder)
-    dataset = dataset_digest(source.describe())
+    early, record = check(config), read_record(folder)
+    dataset = dataset_digest(early.description)
     nodes = Nodes(Post(grid), app.version, dataset, _patience(run_config), record.sizes)
     population = OnNodes(app, nodes, record.run, folder, config.checkpoint.keep)
-    return execute(config, folder, Launch(app.overrides, app.choices), source, population)
+    return execute(config, folder, Launch(app.overrides, app.choices), early, population)
 
 
 def _patience(run_config: Mapping[str, Any]) -> Patience:

@@ -5,12 +5,14 @@ this module nor its imports use Lightning.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from fedexp.compression.compressor import Compressor
 from fedexp.config.build import build
 from fedexp.config.schema import Config
+from fedexp.core.description import Description
 from fedexp.core.part import Part
 from fedexp.core.sockets import Aggregator, LocalGradient, Loss, Personalization, Regularizer
 from fedexp.data.dataset import Describer
@@ -51,15 +53,33 @@ def build_compressors(config: Config) -> tuple[Compressor, Compressor]:
     return upload, download
 
 
-def described_source(config: Config) -> Describer:
-    """Check the parts' values and the data's files; return the object that describes the data.
+@dataclass(frozen=True)
+class Early:
+    """The objects that the early checks build; they are for one run, which changes them.
+
+    Attributes:
+        source: reads the dataset, or draws its clients.
+        description: shape and names of the dataset.
+        parts: socket -> part, for the sockets whose parts need no shapes.
+        compressors: the compressors of uploads and of downloads.
+        optimizer: makes the local optimizer of a round.
+    """
+
+    source: Describer
+    description: Description
+    parts: Mapping[str, Any]
+    compressors: tuple[Compressor, Compressor]
+    optimizer: LocalOptimizer
+
+
+def check(config: Config) -> Early:
+    """Check the parts' values and the data's files; return the objects that this needs.
 
     Raises:
         InputError: one line about the first mistake.
     """
-    build_parts(config)
-    build_compressors(config)
+    parts, compressors = build_parts(config), build_compressors(config)
     source: Describer = build("data", config.data.node, Describer)
-    source.describe()
-    build_optimizer(config)  # last: it makes PyTorch import its compiler, which takes seconds
-    return source
+    description = source.describe()
+    # The optimizer is last: it makes PyTorch import its compiler, which takes seconds.
+    return Early(source, description, parts, compressors, build_optimizer(config))

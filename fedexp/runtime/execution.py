@@ -16,7 +16,6 @@ from fedexp.config.schema import Config
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message
 from fedexp.core.saved_state import saved_state
-from fedexp.data.dataset import Describer
 from fedexp.data.description_file import write_description
 from fedexp.data.federated import FederatedData
 from fedexp.data.load import load_data
@@ -30,6 +29,7 @@ from fedexp.federation import Federation
 from fedexp.measures.measures import directions, headlines
 from fedexp.measures.partition import partition_picture
 from fedexp.runtime.assembly import assemble
+from fedexp.runtime.early import Early
 from fedexp.runtime.limits import Clock
 from fedexp.runtime.open_run import OpenRun, open_run
 from fedexp.runtime.plan import plan
@@ -51,7 +51,7 @@ def execute(
     config: Config,
     folder: Path,
     launch: Launch,
-    source: Describer | None = None,
+    early: Early | None = None,
     population: Population = SIMULATED,
 ) -> RunResult:
     """Run the experiment, or resume it, and write all results to ``folder``.
@@ -65,7 +65,7 @@ def execute(
         config: the checked config.
         folder: the run's own folder; created if absent.
         launch: how the run was started.
-        source: the reader of the data; None to build the reader here.
+        early: the objects that the early checks built; None to build them here.
         population: reaches the clients; only ``SIMULATED`` allows several processes.
 
     Raises:
@@ -75,22 +75,22 @@ def execute(
             signal ended the processes of a run that has several.
     """
     if launcher.must_spawn(config.engine):
-        return _run_in_processes(config, folder, launch, source)
-    return _run(config, folder, launch, source, population)[0]
+        return _run_in_processes(config, folder, launch, early)
+    return _run(config, folder, launch, early, population)[0]
 
 
 def _run(
     config: Config,
     folder: Path,
     launch: Launch,
-    source: Describer | None,
+    early: Early | None,
     population: Population = SIMULATED,
 ) -> tuple[RunResult, Message]:
     """Run in this process, alone or as a rank; return its result and the final global model."""
     clock = Clock(config.limits.minutes)
     if launcher.this_process().rank == 0:
         check(folder, config)
-    planned = plan(config, source)
+    planned = plan(config, early)
     if launcher.this_process().rank == 0:
         warn_of_unread(planned.unread, launch.overrides, LOGGER)
     fabric = make_fabric(config.engine)
@@ -148,11 +148,11 @@ def _save_chosen(federation: Federation, folder: Path) -> None:
 
 
 def _run_in_processes(
-    config: Config, folder: Path, launch: Launch, source: Describer | None
+    config: Config, folder: Path, launch: Launch, early: Early | None
 ) -> RunResult:
     """Start several processes on this machine, and run in them."""
     check(folder, config)
-    plan(config, source)  # raises errors before the processes start
+    plan(config, early)  # raises errors before the processes start
     size = config.engine.processes
     lines, summary, stopped, message = spawn(_run_as_rank, size, config, folder, launch)
     return RunResult(folder, lines, summary, partial(_rebuild_model, config, message), stopped)
@@ -184,13 +184,14 @@ def _result(
     return RunResult(run.folder, lines, first, lambda: model, stopped)
 
 
-def draw_partition(config: Config, folder: Path, source: Describer | None = None) -> list[Path]:
+def draw_partition(config: Config, folder: Path, early: Early | None = None) -> list[Path]:
     """Draw the partition without training; write a picture and a table to ``folder``.
 
-    ``source`` reads the data (``early.described_source``). Returns the paths of ``partition.png``,
-    if it could be drawn, and of ``partition.csv``. Raises InputError.
+    ``early`` has the objects that the early checks built; None to build them here.
+    Returns the paths of ``partition.png``, if it could be drawn, and of ``partition.csv``. Raises
+    InputError.
     """
-    data = load_data(config, plan(config, source).source, torch.device("cpu"))
+    data = load_data(config, plan(config, early).source, torch.device("cpu"))
     folder.mkdir(parents=True, exist_ok=True)
     picture, table = folder / "partition.png", folder / PARTITION
     write_partition(table, data)

@@ -55,7 +55,8 @@ from fedexp.models.declared_layers import declared_layers
 from fedexp.models.several import several
 from fedexp.models.shape import feature_dim, for_inputs, outline
 from fedexp.models.trained import check_trained
-from fedexp.runtime.early import build_compressors, build_optimizer, build_parts
+from fedexp.runtime import early as early_checks
+from fedexp.runtime.early import Early
 from fedexp.runtime.without_effect import declared_unread
 from fedexp.samplers.base import Sampler
 from fedexp.system.availability import Availability
@@ -131,15 +132,15 @@ class Plan:
     unread: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan(config: Config, source: Describer | None = None) -> Plan:
+def plan(config: Config, early: Early | None = None) -> Plan:
     """Build and check all objects that need no data. Raises InputError in one line.
 
-    ``source`` is the reader of the data; None to build the reader here.
+    ``early`` has the objects that the early checks built; None to build them here.
     """
     check_trackers(config.tracking.trackers)
     settings = list(declared_settings(config))
     check(settings, LOGGER)  # before a model looks for its weights
-    planned = _build(config, source)
+    planned = _build(config, early or early_checks.check(config))
     backbone = outline(planned.backbone, planned.description.input_shape)
     found = list(_declarations(planned, settings, backbone))
     check(found, LOGGER)
@@ -147,13 +148,10 @@ def plan(config: Config, source: Describer | None = None) -> Plan:
     return replace(planned, unread=_unread(planned, settings, backbone))
 
 
-def _build(config: Config, source: Describer | None) -> Plan:
+def _build(config: Config, early: Early) -> Plan:
     """Build the objects. Raises InputError for a wrong value."""
-    parts = build_parts(config)
-    optimizer = build_optimizer(config)
     faults: Faults = build("faults", config.faults, Faults)
     system = _system(config)
-    upload, download = build_compressors(config)
     coordination = build("coordination", config.coordination, Coordination)
     coordination.check(config.clients.per_round, system)
     measures = build_measures(config.measure)
@@ -162,8 +160,7 @@ def _build(config: Config, source: Describer | None) -> Plan:
     head = build("head", config.head, Head, supplied=("feature_dim", "num_classes"))
     shapes = ("input_shape", "vocabulary", "per_token")
     model = build("model", config.model.node, nn.Module, supplied=shapes)
-    source = source or build("data", config.data.node, Describer)
-    about = source.describe()
+    about = early.description
     model = configured(for_inputs(model, about), config.model)
     width = feature_dim(model, about.input_shape, about.per_token)
 
@@ -174,16 +171,17 @@ def _build(config: Config, source: Describer | None) -> Plan:
         return made
 
     with seeded(config.seed, "head"):
-        parts["head"] = new_head()
+        parts = {**early.parts, "head": new_head()}
+    upload, download = early.compressors
     return Plan(
         config=config,
-        source=source,
+        source=early.source,
         description=about,
         backbone=several(model, parts["head"].backbones),
         head=new_head,
         feature_dim=width * parts["head"].backbones,
         sockets=Sockets(**parts),
-        optimizer=optimizer,
+        optimizer=early.optimizer,
         faults=faults,
         system=system,
         upload=upload,

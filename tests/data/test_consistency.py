@@ -16,7 +16,7 @@ from fedexp.data.dataset import Dataset, Split
 from fedexp.data.load import load_data
 from fedexp.data.origin import Origin
 from fedexp.errors import InputError
-from fedexp.runtime.early import described_source
+from fedexp.runtime import early
 
 
 def table(path: Path, labels: list[str], start: float) -> Path:
@@ -27,7 +27,7 @@ def table(path: Path, labels: list[str], start: float) -> Path:
 
 def load(*overrides: str) -> None:
     config = compose(*overrides, "clients.count=2", "clients.per_round=1", "partition=iid")
-    load_data(config, described_source(config), torch.device("cpu"))
+    load_data(config, early.check(config).source, torch.device("cpu"))
 
 
 def tables(folder: Path, train: list[str], test: list[str]) -> list[str]:
