@@ -27,7 +27,7 @@ from rich.table import Table
 
 from fedexp.cli.command import config_folder
 from fedexp.config.build import build
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.hics import HiCS
 
@@ -59,7 +59,7 @@ def prepare(job: str, clients: int) -> Sampler:
     sampler: Sampler = build("sampler", {**node, **changes}, Sampler)
     draw = np.random.default_rng(0)
     counts = torch.from_numpy(draw.poisson(1.0, (clients, CLASSES)))
-    sampler.setup(Setting(0, ROUNDS, CLASSES, 1, clients, COHORT, counts, {}))
+    sampler.setup(Setting(0, ROUNDS, CLASSES, 1, clients, COHORT, Clients.of(counts), Model({})))
     if isinstance(sampler, HiCS):
         shares = draw.dirichlet(np.full(CLASSES, 0.1), clients)
         sampler.signals = torch.from_numpy(0.05 * (shares - 1 / CLASSES)).float()

@@ -66,7 +66,7 @@ class Agnostic(ReportsStartLoss, Average):
 
     def setup(self, setting: Setting) -> None:
         """Give all clients that have data the same weight lambda_k."""
-        has_data = (setting.client_sizes > 0).cpu()
+        has_data = (setting.clients.sizes > 0).cpu()
         self.eligible = has_data.nonzero().flatten()
         self.mixture = has_data.double() / len(self.eligible)
 

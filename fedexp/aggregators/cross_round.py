@@ -156,8 +156,8 @@ class CrossRound(Gathered):
     def setup(self, setting: Setting) -> None:
         """Create the store of models. Raises InputError if a batch has too many combinations."""
         self._seed = setting.seed
-        self._parameters = setting.shared & setting.parameter_shapes.keys()
-        self.store = self._models = setting.make_store("aggregator")
+        self._parameters = setting.model.shared & setting.model.parameters.keys()
+        self.store = self._models = setting.server.make_store("aggregator")
         self._check_batches(setting.most_updates, min(self.memory, setting.rounds))
         if self.warmup >= setting.rounds:
             LOGGER.warning(

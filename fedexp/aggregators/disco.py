@@ -111,7 +111,7 @@ class Disco(Gathered):
         """
         self._target = torch.full((setting.num_classes,), 1 / setting.num_classes)
         if self.target == "population":
-            counts = setting.all_class_counts("aggregator.target=population").sum(dim=0)
+            counts = setting.clients.all_class_counts("aggregator.target=population").sum(dim=0)
             self._sent = {"target": (counts.double() / counts.sum()).float()}
 
     def broadcast(self, round: int) -> Tensors:

@@ -60,8 +60,8 @@ class FisherWeighted(Average):
 
     def setup(self, setting: Setting) -> None:
         """Store the parameters' names, and how many samples' gradients are computed at a time."""
-        self._names = sorted(setting.parameter_shapes)
-        numbers = sum(shape.numel() for shape in setting.parameter_shapes.values())
+        self._names = sorted(setting.model.parameters)
+        numbers = sum(shape.numel() for shape in setting.model.parameters.values())
         self._chunk = max(1, min(1000, _NUMBERS // max(1, numbers)))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:

@@ -93,7 +93,7 @@ class FLTrust(GlobalStep):
     def setup(self, setting: Setting) -> None:
         """Store the setting. Raises InputError if the clients do not send every parameter."""
         self.setting = setting
-        if private := sorted(setting.parameter_shapes.keys() - setting.shared):
+        if private := sorted(setting.model.parameters.keys() - setting.model.shared):
             raise InputError(
                 f"aggregator=fltrust: the server trains the whole model, but {private[0]} is not "
                 "sent; use a personalization that shares all weights"
@@ -141,15 +141,12 @@ class FLTrust(GlobalStep):
     def _trained(self, current: Tensors, round: int) -> Tensors:
         """The server's own step g_0 of a round: name of a parameter -> float64 tensor."""
         setting = self.setting
-        assert setting.functional is not None
-        assert setting.draw_samples is not None
-        assert setting.local_optimizer is not None
         if self._root is None:
-            self._root = setting.draw_samples("root_dataset", self.samples, self.balanced)
+            self._root = setting.server.draw_samples("root_dataset", self.samples, self.balanced)
         inputs, labels = self._root
-        model = setting.functional(round, current)
-        weights = {name: nn.Parameter(current[name].clone()) for name in setting.parameter_shapes}
-        optimizer = setting.local_optimizer(weights.values(), round)
+        model = setting.server.global_model(round, current)
+        weights = {name: nn.Parameter(current[name].clone()) for name in setting.model.parameters}
+        optimizer = setting.server.local_optimizer(weights.values(), round)
         order = torch_generator(setting.seed, "root_batches", round)
         for index in self._batches(labels, order):
             loss = F.cross_entropy(model(dict(weights), inputs[index]), labels[index])

@@ -102,18 +102,19 @@ class Private(Aggregator):
 
         Raises InputError if buffers would be sent or delta is too large.
         """
-        if buffers := sorted(setting.shared - setting.parameter_shapes.keys()):
+        if buffers := sorted(setting.model.shared - setting.model.parameters.keys()):
             raise InputError(
                 f"aggregator=private: the model has buffers ({buffers[0]}) that noise would break; "
                 "use a model without buffers, such as model.norm=group"
             )
-        population = int((setting.client_sizes > 0).sum())
+        population = setting.clients.num_with_data
         if self.delta >= 1 / population:
             raise InputError(
                 f"aggregator.delta={self.delta}: must be below 1/{population}, "
                 "1 / (number of clients with data); use a smaller value"
             )
-        self.seed = setting.seed if setting.noise_seed is None else setting.noise_seed
+        secret = setting.server.noise_seed
+        self.seed = setting.seed if secret is None else secret
         self.cohort = min(setting.clients_per_round, population)
         self.accountant.set(self.noise_multiplier, self.cohort / population)
         LOGGER.info(
@@ -122,7 +123,7 @@ class Private(Aggregator):
             self.cohort,
             population,
             f"; a person who knows seed={self.seed} can subtract the noise"
-            if setting.noise_seed is None
+            if secret is None
             else "",
         )
 

@@ -37,7 +37,7 @@ class ServerOptimizer(Average):
 
     def setup(self, setting: Setting) -> None:
         """Find which weights are parameters."""
-        self.parameters = setting.parameter_shapes.keys()
+        self.parameters = setting.model.parameters.keys()
 
     def merge(self, current: Tensors) -> Tensors:
         """The current weights after one server step."""

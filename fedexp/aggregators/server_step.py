@@ -38,7 +38,7 @@ class ServerStep(Average):
 
     def setup(self, setting: Setting) -> None:
         """Find which weights are parameters."""
-        self.parameters = frozenset(setting.parameter_shapes)
+        self.parameters = frozenset(setting.model.parameters)
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
         """Compute a number for this client; ``step_size`` gets the sum over the cohort."""

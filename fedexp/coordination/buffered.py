@@ -147,7 +147,7 @@ class Buffered(Coordination):
         """Store how many clients are in flight together, and which weights are parameters."""
         super().setup(setting, system)
         self.places = setting.clients_per_round
-        self.parameters = frozenset(setting.parameter_shapes)
+        self.parameters = frozenset(setting.model.parameters)
 
     def weight(self, staleness: int) -> float:
         """The weight s (at most 1) of an update that is this many server steps old."""

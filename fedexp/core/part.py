@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from torch import Size, Tensor, nn
@@ -43,93 +44,52 @@ TensorStore = MutableMapping[str, Tensors]
 
 
 @dataclass(frozen=True)
-class Setting:
-    """The facts about the experiment that every part gets before the first round.
+class Clients:
+    """The N clients of the population in numbers; the classes are counted on demand.
 
     Attributes:
-        seed: seed of the run, for the generators of ``core.randomness``.
-        rounds: T, the number of rounds.
-        num_classes: C, the number of classes.
-        feature_dim: d, the width of the backbone's features.
-        num_clients: N, the size of the population.
-        clients_per_round: K, the size of a cohort. With over-selection the sampler gets the larger
-            number of invited clients instead.
+        sizes: [N] training samples of each client.
         class_counts: [N, C] training samples of each class at each client, int64; None if they are
-            not counted, as in a large population whose data are made on demand. Parts should use
-            ``client_sizes``, ``classes_of`` and ``all_class_counts`` instead.
-        parameter_shapes: name -> shape of every trained parameter of the model.
-        shared: names of the weights that are sent; the others are private to the client.
-        input_shape: shape of one input.
-        vocabulary: number of different tokens, if inputs are sequences of token ids; else 0.
-        functional: (round, weights) -> the global model of that round as a function, for a server
-            half that computes with the model. A call of the function may replace some of
-            ``weights``.
-        make_store: name -> an empty mapping that a server half may use as its ``Part.store``, for
-            many tensors. The mapping keeps tensors in RAM up to a limit and the rest on disk.
-        head: round -> the head of that round's global model as a function (weights, features z
-            [B, d]) -> logits [B, C], for a server half that computes with the head. A call of the
-            function needs all head weights.
-        sizes: [N] training samples of each client. If None, they are the row sums of
-            ``class_counts``.
-        count_classes: clients [n] -> their class counts [n, C]. If None, ``class_counts`` has them.
-        draw_model: number -> the weights of another initial model, on the CPU: a new backbone and
-            a new head. Each number gives different random weights.
-        draw_samples: (purpose, n, whether every class has the same number of samples) -> inputs and
-            targets of n training samples, for a server half that needs data; see
-            ``fedexp.data.server_samples``.
+            not counted, as in a large population whose data are made on demand. Use ``classes_of``
+            and ``all_class_counts`` instead: they count.
+        count: clients [n] -> their class counts [n, C]. If None, ``class_counts`` has them.
+        ask_all: () -> the class counts [N, C], by asking the clients. None: they cannot be asked.
         turn_seconds: clients [n] -> [n] float64, the simulated seconds that a turn with all local
             steps is expected to take, if the update is as large as the message's weights. None
             without simulated devices.
-        local_optimizer: (parameters, round) -> a fresh local optimizer of this round, for a server
-            half that trains as clients do.
-        count_all: () -> ``class_counts``, by asking the clients. It is called only if a part needs
-            the counts. None: the clients cannot be asked.
-        noise_seed: seed of the noise that protects privacy; None: ``seed``. A deployment draws it
-            from the operating system, because the clients know ``seed``.
-        updates_per_step: the number of updates that a server step waits for; None: K.
     """
 
-    seed: int
-    rounds: int
-    num_classes: int
-    feature_dim: int
-    num_clients: int
-    clients_per_round: int
-    class_counts: Tensor | None
-    parameter_shapes: dict[str, Size]
-    shared: frozenset[str] = frozenset()
-    input_shape: tuple[int, ...] = ()
-    functional: Callable[[int, Tensors], Functional] | None = None
-    make_store: Callable[[str], TensorStore] = lambda name: {}
-    vocabulary: int = 0
-    head: Callable[[int], Functional] | None = None
-    sizes: Tensor | None = None
-    count_classes: Callable[[Tensor], Tensor] | None = None
-    draw_model: Callable[[int], Tensors] | None = None
-    draw_samples: Callable[[str, int, bool], Batch] | None = None
-    local_optimizer: Callable[[Iterable[nn.Parameter], int], Optimizer] | None = None
+    sizes: Tensor
+    class_counts: Tensor | None = None
+    count: Callable[[Tensor], Tensor] | None = None
+    ask_all: Callable[[], Tensor] | None = None
     turn_seconds: Callable[[np.ndarray], np.ndarray] | None = None
-    count_all: Callable[[], Tensor] | None = None
-    noise_seed: int | None = None
-    updates_per_step: int | None = None
 
-    @property
-    def client_sizes(self) -> Tensor:
-        """The number of training samples of each of the N clients, [N]."""
-        return self.all_class_counts("").sum(dim=1) if self.sizes is None else self.sizes
+    @classmethod
+    def of(cls, class_counts: Tensor) -> Self:
+        """The clients with these class counts [N, C]."""
+        return cls(class_counts.sum(dim=1), class_counts)
 
-    @property
-    def most_updates(self) -> int:
-        """The largest possible number of updates in a server step."""
-        planned = self.updates_per_step or self.clients_per_round
-        return min(planned, int((self.client_sizes > 0).sum()))
+    @cached_property
+    def num_with_data(self) -> int:
+        """The number of clients that have data. The others take no part."""
+        return int((self.sizes > 0).sum())
+
+    @cached_property
+    def num_samples(self) -> int:
+        """The number of training samples of all clients together."""
+        return int(self.sizes.sum())
+
+    def relative_size(self, num_samples: int) -> float:
+        """A client's size ``num_samples`` divided by the mean size of the clients with data."""
+        return num_samples * self.num_with_data / self.num_samples
 
     def classes_of(self, clients: Tensor) -> Tensor:
         """Class counts [n, C] of these clients [n]; counted now if necessary."""
         if self.class_counts is not None:
             return self.class_counts[clients]
-        assert self.count_classes is not None
-        return self.count_classes(clients)
+        assert self.count is not None
+        return self.count(clients)
 
     def all_class_counts(self, wanted: str) -> Tensor:
         """The class counts [N, C] of all clients; if they are unknown, the clients are asked.
@@ -141,14 +101,109 @@ class Setting:
             InputError: the clients are drawn on demand, so that their classes are not counted, or
                 a client does not answer.
         """
-        if self.class_counts is None and self.count_all is not None:
-            return self.count_all()
-        if self.class_counts is None:
-            raise InputError(
-                f"{wanted}: needs the class counts of all clients, which are not counted in a "
-                f"population of {self.num_clients:,} that is drawn on demand"
-            )
-        return self.class_counts
+        if self.class_counts is not None:
+            return self.class_counts
+        if self.ask_all is not None:
+            return self.ask_all()
+        raise InputError(
+            f"{wanted}: needs the class counts of all clients, which are not counted in a "
+            f"population of {len(self.sizes):,} that is drawn on demand"
+        )
+
+
+@dataclass(frozen=True)
+class Model:
+    """The names and shapes of the model that clients train.
+
+    Attributes:
+        parameters: name -> shape of every trained parameter.
+        shared: names of the weights that are sent; the others are private to the client.
+        input_shape: shape of one input.
+        vocabulary: number of different tokens, if inputs are sequences of token ids; else 0.
+    """
+
+    parameters: Mapping[str, Size]
+    shared: frozenset[str] = frozenset()
+    input_shape: tuple[int, ...] = ()
+    vocabulary: int = 0
+
+    @property
+    def shared_parameters(self) -> dict[str, Size]:
+        """The parameters that clients and server exchange: name -> shape."""
+        return {name: s for name, s in self.parameters.items() if name in self.shared}
+
+
+def _absent(*_: Any) -> Any:
+    """Stands for a tool that needs data or a model, where there is none."""
+    raise NotImplementedError("a setting without data has no such tool")
+
+
+@dataclass(frozen=True)
+class ServerTools:
+    """What a server half may compute with, besides its own tensors.
+
+    An exported model has a setting without these tools: there ``draw_model`` gives no weights, and
+    functions that need data or a model raise NotImplementedError. So call those in later hooks, not
+    in ``setup``.
+
+    Attributes:
+        global_model: (round, weights) -> the global model of that round as a function. A call of
+            the function may replace some of ``weights``.
+        head: round -> the head of that round's global model as a function (weights, features z
+            [B, d]) -> logits [B, C]. A call of the function needs all head weights.
+        make_store: name -> an empty mapping that may be the part's ``Part.store``, for many
+            tensors. The mapping keeps tensors in RAM up to a limit and the rest on disk.
+        draw_model: number -> the weights of another initial model, on the CPU: a new backbone and
+            a new head. Each number gives different random weights.
+        draw_samples: (purpose, n, whether every class has the same number of samples) -> inputs and
+            targets of n training samples; see ``fedexp.data.server_samples``.
+        local_optimizer: (parameters, round) -> a fresh local optimizer of this round.
+        noise_seed: seed of the noise that protects privacy; None: ``Setting.seed``. A deployment
+            draws it from the operating system, because the clients know ``Setting.seed``.
+    """
+
+    global_model: Callable[[int, Tensors], Functional] = _absent
+    head: Callable[[int], Functional] = _absent
+    make_store: Callable[[str], TensorStore] = lambda name: {}
+    draw_model: Callable[[int], Tensors] = lambda number: {}
+    draw_samples: Callable[[str, int, bool], Batch] = _absent
+    local_optimizer: Callable[[Iterable[nn.Parameter], int], Optimizer] = _absent
+    noise_seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The facts about the experiment that every part gets before the first round.
+
+    Attributes:
+        seed: seed of the run, for the generators of ``core.randomness``.
+        rounds: T, the number of rounds.
+        num_classes: C, the number of classes.
+        feature_dim: d, the width of the backbone's features.
+        num_clients: N, the size of the population.
+        clients_per_round: K, the size of a cohort. With over-selection the sampler gets the larger
+            number of invited clients instead.
+        clients: sizes and class counts of the population.
+        model: names and shapes of the model.
+        server: tools of the server half.
+        updates_per_step: the number of updates that a server step waits for; None: K.
+    """
+
+    seed: int
+    rounds: int
+    num_classes: int
+    feature_dim: int
+    num_clients: int
+    clients_per_round: int
+    clients: Clients
+    model: Model
+    server: ServerTools = ServerTools()
+    updates_per_step: int | None = None
+
+    @property
+    def most_updates(self) -> int:
+        """The largest possible number of updates in a server step."""
+        return min(self.updates_per_step or self.clients_per_round, self.clients.num_with_data)
 
 
 _SERVER_HALF = ("broadcast", "message_to", "aggregate", "extract", "correct", "server_state")

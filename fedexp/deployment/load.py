@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import torch
+
 from fedexp.config.schema import Config, Data, validate
 from fedexp.core.client import ClientModule
 from fedexp.core.description import Description
 from fedexp.core.messages import Tensors
+from fedexp.core.part import Clients
 from fedexp.core.saved_state import PREDICTS, load_saved
 from fedexp.data.description_file import Described, read_description
 from fedexp.data.partition_table import read_partition
@@ -86,7 +89,9 @@ def _untrained(folder: Path, config: Config, about: Description) -> ClientModule
         planned = plan(config.model_copy(update={"data": data, "tracking": tracking}))
         module = resident_module(planned)
     counts = read_partition(folder / PARTITION, config.clients.count, about.num_classes)
-    setting = setting_without_data(planned, module, counts)
+    unknown = Clients(torch.zeros(config.clients.count, dtype=torch.int64))
+    clients = unknown if counts is None else Clients.of(counts)
+    setting = setting_without_data(planned, module, clients)
     for part in (module.head, module.personalization):
         part.setup(setting)
     module.finish_setup()

@@ -155,9 +155,9 @@ class Injected(Faults):
         """
         self.seed = setting.seed
         if self.attack == "backdoor":
-            self._backdoor.trigger.check(setting.input_shape, setting.num_classes)
-        self.parameters = setting.parameter_shapes.keys()
-        eligible = np.flatnonzero(setting.client_sizes.numpy())
+            self._backdoor.trigger.check(setting.model.input_shape, setting.num_classes)
+        self.parameters = setting.model.parameters.keys()
+        eligible = np.flatnonzero(setting.clients.sizes.numpy())
         count = rounded_down(self.byzantine, len(eligible))
         generator = numpy_generator(self.seed, "byzantine")
         self.byzantine_clients = frozenset(
@@ -227,7 +227,7 @@ class Injected(Faults):
 
     def _check_effect(self, setting: Setting) -> None:
         """Raise InputError if there are no attackers, or if their attack changes nothing."""
-        sizes = setting.client_sizes
+        sizes = setting.clients.sizes
         clients = int((sizes > 0).sum())
         if not self.byzantine_clients:
             raise InputError(

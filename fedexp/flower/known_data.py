@@ -44,7 +44,7 @@ class KnownData(FederatedData):
 
     @property
     def class_counts(self) -> Tensor:  # type: ignore[override]
-        """Always raises InputError; parts get class counts from ``Setting.all_class_counts``."""
+        """Always raises InputError; parts get class counts from ``Clients.all_class_counts``."""
         raise InputError("the class counts of all clients are not known in a federation on Flower")
 
     @property

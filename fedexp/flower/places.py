@@ -112,5 +112,7 @@ class OnOneNode(Population):
         return _known(setting, None if counts is None else lambda: counts)
 
 
-def _known(setting: Setting, count_all: Callable[[], torch.Tensor] | None) -> Setting:
-    return replace(setting, count_all=count_all, noise_seed=secrets.randbits(63))
+def _known(setting: Setting, ask_all: Callable[[], torch.Tensor] | None) -> Setting:
+    clients = replace(setting.clients, ask_all=ask_all)
+    server = replace(setting.server, noise_seed=secrets.randbits(63))
+    return replace(setting, clients=clients, server=server)

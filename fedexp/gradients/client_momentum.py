@@ -15,7 +15,7 @@ from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import LocalGradient
 from fedexp.core.unit_distance import optimizer_of, unit_distance
 from fedexp.gradients.sharpness_aware import SharpnessAware
-from fedexp.regularizers.anchors import Anchors, shared_parameters
+from fedexp.regularizers.anchors import Anchors
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
@@ -73,7 +73,7 @@ class ClientMomentum(LocalGradient):
 
     def setup(self, setting: Setting) -> None:
         """Make a buffer for Delta, the last round's mean direction. At first Delta is 0."""
-        self.momentum = Anchors(shared_parameters(setting))
+        self.momentum = Anchors(setting.model.shared_parameters)
         self.mean: Tensors = {}
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:

@@ -6,7 +6,7 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.gradients.sharpness_aware import SharpnessAware
-from fedexp.regularizers.anchors import Anchors, shared_parameters
+from fedexp.regularizers.anchors import Anchors
 
 
 class LocallyEstimated(SharpnessAware):
@@ -30,7 +30,7 @@ class LocallyEstimated(SharpnessAware):
 
     def setup(self, setting: Setting) -> None:
         """Make a buffer for the direction d along which each shared parameter is moved."""
-        self.ascent = Anchors(shared_parameters(setting))
+        self.ascent = Anchors(setting.model.shared_parameters)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Compute d, the client's previously received global model minus the one received now.

@@ -115,7 +115,7 @@ class AdaptedHead(Head):
     def setup(self, setting: Setting) -> None:
         """With ``phi_normalization=population`` compute gamma, see ``population_gamma``."""
         if self.adapt and self.phi_normalization == "population":
-            counts = setting.all_class_counts("head.phi_normalization=population")
+            counts = setting.clients.all_class_counts("head.phi_normalization=population")
             self.gamma = population_gamma(counts, self.form)
 
     def receive(self, message: PartMessage) -> None:

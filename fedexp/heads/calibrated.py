@@ -122,7 +122,7 @@ class Calibrated(GlobalClassifier):
             InputError: the classifier is private to the clients.
         """
         self.seed, self.last_round = setting.seed, setting.rounds
-        if "head.linear.weight" not in setting.shared:
+        if "head.linear.weight" not in setting.model.shared:
             raise InputError(
                 "head=calibrated: the server has no classifier to calibrate, because each client "
                 "keeps its own; use another personalization"

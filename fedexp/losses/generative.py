@@ -127,8 +127,8 @@ class Generative(Loss):
 
         Raises InputError if heads are private.
         """
-        head_names = {name for name in setting.parameter_shapes if name.startswith("head.")}
-        if private := sorted(head_names - setting.shared):
+        head_names = {name for name in setting.model.parameters if name.startswith("head.")}
+        if private := sorted(head_names - setting.model.shared):
             raise InputError(
                 f"loss=generative: the server needs the clients' heads, but {private[0]} is not "
                 "sent; use a personalization that shares the head"
@@ -159,9 +159,8 @@ class Generative(Loss):
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Train the generator G so that the cohort's heads predict the labels of its features."""
-        assert self.setting.head is not None
         training = self.training_of_generator
-        head = self.setting.head(training.rounds + 1)
+        head = self.setting.server.head(training.rounds + 1)
         reports = [update.extras for update in updates]
         loss = training.train(
             [partial(head, report) for report in reports],

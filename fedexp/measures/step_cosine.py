@@ -28,7 +28,7 @@ class StepCosine(Measure):
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Find the shared parameters, of which steps consist."""
-        self._parameters = setting.shared & setting.parameter_shapes.keys()
+        self._parameters = setting.model.shared & setting.model.parameters.keys()
 
     def begin_round(self, message: Message) -> None:
         """Store w^t, the global weights before the round, and start new sums of unit vectors."""

@@ -16,7 +16,6 @@ from fedexp.core.part import Setting
 from fedexp.personalization.bipartition import Linkage, bipartition, largest_across
 from fedexp.personalization.cluster_models import ClusterModels, Weighting, model_of
 from fedexp.personalization.cluster_tree import ClusterTree
-from fedexp.regularizers.anchors import shared_parameters
 
 
 class CFL(ClusterModels):
@@ -72,7 +71,7 @@ class CFL(ClusterModels):
 
     def setup(self, setting: Setting) -> None:
         """Put all clients in one cluster."""
-        self._names = tuple(shared_parameters(setting))
+        self._names = tuple(setting.model.shared_parameters)
         self._tree = ClusterTree(setting.num_clients)
         self._updates: Sequence[PartUpdate] = ()
         self._norms: tuple[int, float, float] = (0, 0.0, 0.0)

@@ -13,7 +13,7 @@ class ClientModels:
     (``Part.store``).
 
     Args:
-        store: an empty store, from ``Setting.make_store``.
+        store: an empty store, from ``ServerTools.make_store``.
     """
 
     def __init__(self, store: TensorStore) -> None:

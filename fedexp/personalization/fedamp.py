@@ -63,10 +63,10 @@ class FedAMP(Personalization):
 
         Warn if a client's own model may have a negative weight in its cloud model u_i.
         """
-        self._trained = sorted(setting.parameter_shapes)
-        self.store = setting.make_store("personalization")
+        self._trained = sorted(setting.model.parameters)
+        self.store = setting.server.make_store("personalization")
         self._models = ClientModels(self.store)
-        others = int((setting.client_sizes > 0).sum()) - 1
+        others = setting.clients.num_with_data - 1
         if others * self.alpha > self.sigma:
             LOGGER.warning(
                 "personalization.alpha=%g: a client's own model may get a negative weight; use at "

@@ -62,7 +62,7 @@ class FedAS(FedPer):
     def setup(self, setting: Setting) -> None:
         """Store the names of the body's parameters."""
         self._seed, self._num_classes = setting.seed, setting.num_classes
-        self._body = [n for n in setting.parameter_shapes if n.startswith("backbone.")]
+        self._body = [n for n in setting.model.parameters if n.startswith("backbone.")]
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Align the received body, if the client has class means of previous features."""

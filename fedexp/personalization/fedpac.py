@@ -58,7 +58,7 @@ class FedPAC(FedRep):
 
     def setup(self, setting: Setting) -> None:
         """Make the store of the clients' combined heads."""
-        self.store = setting.make_store("personalization")
+        self.store = setting.server.make_store("personalization")
         self._heads = ClientModels(self.store)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:

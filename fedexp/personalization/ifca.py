@@ -57,12 +57,10 @@ class IFCA(ClusterModels):
 
     def setup(self, setting: Setting) -> None:
         """Draw the initial weights of the k models except model 0, which is the global model."""
-        self._further: list[Tensors] = []
         self._first: Tensors = {}
         self._used = 0
-        if setting.draw_model is not None:
-            drawn = map(setting.draw_model, range(1, self.clusters))
-            self._further = [{n: w for n, w in each.items() if self.clustered(n)} for each in drawn]
+        drawn = map(setting.server.draw_model, range(1, self.clusters))
+        self._further = [{n: w for n, w in each.items() if self.clustered(n)} for each in drawn]
 
     # The server's half.
 

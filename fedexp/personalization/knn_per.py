@@ -68,7 +68,7 @@ class KNNPer(Personalization):
 
         n is the number of samples of the largest client.
         """
-        size = int(setting.client_sizes.max())
+        size = int(setting.clients.sizes.max())
         features = torch.zeros(size, setting.feature_dim)
         labels = torch.zeros(size, setting.num_classes)
         self.register_buffer("store_z", features, persistent=False)

@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat
 from fedexp.compatibility.traits import NOT_THE_MEAN
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Setting
-from fedexp.regularizers.anchors import combine, shared_parameters
+from fedexp.regularizers.anchors import combine
 from fedexp.regularizers.proximal import Proximal
 
 
@@ -52,7 +52,7 @@ class Accelerated(Proximal):
     def setup(self, setting: Setting) -> None:
         """Make the buffers that parameters are compared with. Set the momentum to 0 (empty)."""
         super().setup(setting)
-        self.names = tuple(shared_parameters(setting))
+        self.names = tuple(setting.model.shared_parameters)
         self.step: Tensors = {}
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:

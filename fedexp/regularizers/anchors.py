@@ -1,14 +1,12 @@
-"""Tools that several regularizers share: anchors, client sizes, arithmetic on named tensors."""
+"""Tools that several regularizers share: anchors, and arithmetic on named tensors."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from fedexp.core.messages import Tensors
-from fedexp.core.part import Setting
 
 Scaling = Literal["none", "samples"]
 """Whether to divide a quantity by client k's relative size n_k / mean(n): ``samples`` divides.
@@ -57,36 +55,6 @@ class Anchors(nn.Module):
     def beside(self, tensors: Tensors) -> Tensors:
         """Move each tensor to the device of the anchor with the same name."""
         return {name: value.to(self[name].device) for name, value in tensors.items()}
-
-
-@dataclass(frozen=True)
-class Population:
-    """How many clients have data, and how many training samples they have together.
-
-    Clients without data take no part.
-
-    Attributes:
-        clients: N, the number of clients that have data.
-        samples: the number of training samples of all clients together.
-    """
-
-    clients: int
-    samples: int
-
-    @classmethod
-    def of(cls, setting: Setting) -> Self:
-        """Count the clients with data, and their samples, in this setting."""
-        sizes = setting.client_sizes
-        return cls(int((sizes > 0).sum()), int(sizes.sum()))
-
-    def relative_size(self, num_samples: int) -> float:
-        """A client's size ``num_samples`` divided by the mean size of the clients with data."""
-        return num_samples * self.clients / self.samples
-
-
-def shared_parameters(setting: Setting) -> dict[str, torch.Size]:
-    """The parameters that clients and server exchange: name -> shape."""
-    return {name: s for name, s in setting.parameter_shapes.items() if name in setting.shared}
 
 
 def total(terms: Sequence[Tensor]) -> Tensor | float:

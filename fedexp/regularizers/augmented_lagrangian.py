@@ -126,7 +126,7 @@ class AugmentedLagrangian(Dynamic):
         """Return the global model plus eta times the mean change of the augmented models."""
         if self.keeps_model and not self.initial:
             self.initial = {name: current[name] for name in self.start}
-        eta = clients / self.population.clients if self.eta == "participation" else self.eta
+        eta = clients / self.clients.num_with_data if self.eta == "participation" else self.eta
         change = {name: merged[name] - current[name] for name in self.start}
         return combine(merged, change, eta - 1)
 

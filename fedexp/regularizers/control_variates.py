@@ -17,11 +17,9 @@ from fedexp.core.sockets import Regularizer
 from fedexp.core.unit_distance import optimizer_of, unit_distance
 from fedexp.regularizers.anchors import (
     Anchors,
-    Population,
     Scaling,
     combine,
     prefixed,
-    shared_parameters,
     total,
     with_prefix,
 )
@@ -104,8 +102,8 @@ class ControlVariates(Regularizer):
 
         Also set c, named ``mean``, to empty, which means 0.
         """
-        self.correction = Anchors(shared_parameters(setting))
-        self.population = Population.of(setting)
+        self.correction = Anchors(setting.model.shared_parameters)
+        self.clients = setting.clients
         self.mean: Tensors = {}
         self._chosen: str | None = None
 
@@ -150,7 +148,7 @@ class ControlVariates(Regularizer):
         memory.update(combine(memory, change))
         if self.weighting == "uniform":
             return change
-        size = self.population.relative_size(client.data.num_samples)
+        size = self.clients.relative_size(client.data.num_samples)
         return {name: size * value for name, value in change.items()}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
@@ -159,7 +157,8 @@ class ControlVariates(Regularizer):
         N is the number of clients with data. The merged weights are returned unchanged.
         """
         changes = with_prefix("variate", sums)
-        steps = {n: (s / self.population.clients).to(current[n].dtype) for n, s in changes.items()}
+        n = self.clients.num_with_data
+        steps = {name: (s / n).to(current[name].dtype) for name, s in changes.items()}
         self.mean = combine(self.mean, steps)
         return merged
 
@@ -182,7 +181,7 @@ class ControlVariates(Regularizer):
         """
         if self.correction_scaling == "none":
             return self._sent()
-        size = self.population.relative_size(client.data.num_samples)
+        size = self.clients.relative_size(client.data.num_samples)
         return {name: value / size for name, value in self._sent().items()}
 
     def _mean_step(self, client: Client) -> Tensors:

@@ -17,7 +17,6 @@ from fedexp.regularizers.anchors import (
     Anchors,
     combine,
     prefixed,
-    shared_parameters,
     total,
     with_prefix,
 )
@@ -63,7 +62,7 @@ class Curvature(Regularizer):
 
     def setup(self, setting: Setting) -> None:
         """Make buffers for the other clients' Fisher sum A and their weighted mean model m."""
-        shapes = shared_parameters(setting)
+        shapes = setting.model.shared_parameters
         self.strength, self.center = Anchors(shapes), Anchors(shapes)
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:

@@ -17,11 +17,9 @@ from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Regularizer
 from fedexp.regularizers.anchors import (
     Anchors,
-    Population,
     Scaling,
     combine,
     prefixed,
-    shared_parameters,
     total,
     with_prefix,
 )
@@ -107,10 +105,10 @@ class Dynamic(Regularizer):
         alpha_k is the client's own strength of the penalty. Also set the mean drift to empty, which
         means zero.
         """
-        shapes = shared_parameters(setting)
+        shapes = setting.model.shared_parameters
         self.start, self.drift = Anchors(shapes), Anchors(shapes)
         self.register_buffer("relative_strength", torch.ones(()), persistent=False)
-        self.population = Population.of(setting)
+        self.clients = setting.clients
         self.mean_drift: Tensors = {}
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
@@ -118,7 +116,7 @@ class Dynamic(Regularizer):
         self.start.set(client.weights)
         self.drift.fill(with_prefix("drift", memory))
         if self.alpha_scaling == "samples":
-            size = self.population.relative_size(client.data.num_samples)
+            size = self.clients.relative_size(client.data.num_samples)
             self.relative_strength.fill_(1 / size)
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
@@ -166,7 +164,7 @@ class Dynamic(Regularizer):
         if self.alpha == 0:
             return merged
         step = {name: merged[name] - current[name] for name in self.start}
-        self.mean_drift = combine(self.mean_drift, step, clients / self.population.clients)
+        self.mean_drift = combine(self.mean_drift, step, clients / self.clients.num_with_data)
         return combine(merged, self.mean_drift)
 
     def server_state(self) -> dict[str, Any]:

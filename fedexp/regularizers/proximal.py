@@ -33,7 +33,7 @@ class Proximal(Regularizer):
 
     def setup(self, setting: Setting) -> None:
         """Make an anchor for each parameter: a buffer for the parameter's initial value."""
-        self.anchors = Anchors(setting.parameter_shapes)
+        self.anchors = Anchors(setting.model.parameters)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Set the anchors to the model that the client starts from."""

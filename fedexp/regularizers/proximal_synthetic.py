@@ -17,7 +17,6 @@ from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import torch_generator
 from fedexp.data.appended import AppendedData
 from fedexp.data.federated import ClientData
-from fedexp.regularizers.anchors import shared_parameters
 from fedexp.regularizers.look_ahead import StepMatching
 from fedexp.regularizers.matching import match_trajectory
 from fedexp.regularizers.proximal import Proximal
@@ -130,7 +129,7 @@ class ProximalSynthetic(Proximal):
         super().setup(setting)
         check_inputs(self.augment, setting)
         self.setting = setting
-        self.matching = self._make_matching(names=frozenset(shared_parameters(setting)))
+        self.matching = self._make_matching(names=frozenset(setting.model.shared_parameters))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Set the anchors to the global model, and learn the synthetic dataset.

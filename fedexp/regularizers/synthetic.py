@@ -24,15 +24,15 @@ def check_inputs(augment: Augmentation, setting: Setting) -> None:
     Raises:
         InputError: the inputs are tokens, or ``augment=dsa`` and the inputs are not images.
     """
-    if setting.vocabulary:
+    if setting.model.vocabulary:
         raise InputError(
             "regularizer: learns synthetic inputs, but the inputs are tokens, which have no "
             "gradient; use another regularizer, or data with numeric inputs"
         )
-    if augment == "dsa" and len(setting.input_shape) != 3:
+    if augment == "dsa" and len(setting.model.input_shape) != 3:
         raise InputError(
             "regularizer.augment=dsa: needs images [channels, height, width], but inputs have "
-            f"the shape {list(setting.input_shape)}; use augment=none"
+            f"the shape {list(setting.model.input_shape)}; use augment=none"
         )
 
 
@@ -46,7 +46,7 @@ def noise(setting: Setting, per_class: int, device: torch.device, *key: int) -> 
 
     C is the number of classes.
     """
-    shape = (setting.num_classes * per_class, *setting.input_shape)
+    shape = (setting.num_classes * per_class, *setting.model.input_shape)
     generator = torch_generator(setting.seed, "synthetic", *key)
     return torch.randn(shape, generator=generator).to(device)
 

@@ -20,7 +20,7 @@ from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import torch_generator
 from fedexp.core.sockets import Regularizer
 from fedexp.errors import InputError
-from fedexp.regularizers.anchors import Anchors, shared_parameters, total
+from fedexp.regularizers.anchors import Anchors, total
 from fedexp.regularizers.layers import Grouping, layers_of
 from fedexp.regularizers.look_ahead import StepMatching, cross_entropy_of, is_finite
 from fedexp.regularizers.matching import match_trajectory, project
@@ -158,8 +158,8 @@ class Trajectory(Regularizer):
         Raises InputError if an option does not fit the experiment.
         """
         self.setting = setting
-        shared = shared_parameters(setting)
-        private = sorted(setting.parameter_shapes.keys() - shared.keys())
+        shared = setting.model.shared_parameters
+        private = sorted(setting.model.parameters.keys() - shared.keys())
         if self.side == "server" and private:
             raise InputError(
                 f"regularizer.side=server: needs the whole model, but {private[0]} stays with the "
@@ -203,10 +203,9 @@ class Trajectory(Regularizer):
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """With ``side=server`` predict the next model. Return the merged weights unchanged."""
         if self.side == "server":
-            assert self.setting.functional is not None
             if not self._memory:
                 self.matching.remember(self._memory, current)
-            model = self.setting.functional(self._round + 1, merged)
+            model = self.setting.server.global_model(self._round + 1, merged)
             draw = partial(noise, self.setting, self.ipc, self.active.device)
             ahead, self._metrics = self._predict(self._memory, merged, model, draw, self._round)
             self._projected = {name: merged[name] for name in self.anchors} | ahead if ahead else {}

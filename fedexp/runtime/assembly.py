@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from lightning.fabric import Fabric
-from torch import Tensor
 
 from fedexp.compatibility.traits import SIMULATED_TIME
 from fedexp.compression.download import CompressingServer
@@ -22,7 +21,7 @@ from fedexp.core.functional import functional, functional_head
 from fedexp.core.last_batch import LastBatch
 from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Message, Tensors, count_bytes
-from fedexp.core.part import Setting, TensorStore
+from fedexp.core.part import Clients, Model, ServerTools, Setting, TensorStore
 from fedexp.core.randomness import seeded
 from fedexp.core.server import Server
 from fedexp.core.sockets import Head
@@ -116,7 +115,7 @@ def resident_module(plan: Plan) -> ClientModule:
 
 
 def _store(config: Config, folder: Path | None, name: str) -> TensorStore:
-    """Make a store for ``Setting.make_store``, with the RAM bound ``clients.ram_gib``."""
+    """Make a store for ``ServerTools.make_store``, with the RAM bound ``clients.ram_gib``."""
     return ServerTensors(config.clients.ram_gib * 2**30, folder / name if folder else None)
 
 
@@ -128,29 +127,31 @@ def _setting(
     make_store: Callable[[str], TensorStore],
 ) -> Setting:
     """Make the ``Setting``, which holds all that parts may know about the experiment."""
-    counts = data.class_counts if len(data.counted) == len(data.clients) else None
     simulates = SIMULATED_TIME in plan.system.traits
-    return replace(
-        setting_without_data(plan, module, counts),
-        functional=partial(_global_model, module),
-        make_store=make_store,
+    clients = Clients(
+        data.sizes,
+        data.class_counts if len(data.counted) == len(data.clients) else None,
+        data.classes_of,
+        turn_seconds=partial(_turn_seconds, plan, data, module, last_batch) if simulates else None,
+    )
+    server = ServerTools(
+        global_model=partial(_global_model, module),
         head=partial(_global_head, module.head),
-        sizes=data.sizes,
-        count_classes=data.classes_of,
+        make_store=make_store,
         draw_model=partial(_drawn_model, plan),
         draw_samples=partial(draw_samples, data),
         local_optimizer=plan.optimizer,
-        turn_seconds=partial(_turn_seconds, plan, data, module, last_batch) if simulates else None,
     )
+    return replace(setting_without_data(plan, module, clients), server=server)
 
 
-def setting_without_data(plan: Plan, module: ClientModule, class_counts: Tensor | None) -> Setting:
-    """The ``Setting`` with which a part makes its parameters and buffers; it holds no samples.
+def setting_without_data(plan: Plan, module: ClientModule, clients: Clients) -> Setting:
+    """The ``Setting`` with which a part makes its parameters and buffers; it has no server tools.
 
     Args:
         plan: the checked config.
         module: the resident module.
-        class_counts: [N, C] training samples of each class at each client, if they are known.
+        clients: the population in numbers.
     """
     config, about = plan.config, plan.description
     is_sent, shared = module.is_sent, plan.sockets.personalization.shared
@@ -161,18 +162,20 @@ def setting_without_data(plan: Plan, module: ClientModule, class_counts: Tensor 
         feature_dim=plan.feature_dim,
         num_clients=config.clients.count,
         clients_per_round=config.clients.per_round,
-        class_counts=class_counts,
-        parameter_shapes={n: value.shape for n, value in module.tensor_index.parameters()},
-        shared=frozenset(name for name in module.weights if is_sent(name) and shared(name)),
-        input_shape=about.input_shape,
-        vocabulary=about.vocabulary,
+        clients=clients,
+        model=Model(
+            parameters={n: value.shape for n, value in module.tensor_index.parameters()},
+            shared=frozenset(name for name in module.weights if is_sent(name) and shared(name)),
+            input_shape=about.input_shape,
+            vocabulary=about.vocabulary,
+        ),
         updates_per_step=plan.coordination.updates_per_step(config.clients.per_round),
     )
 
 
 def _set_up(plan: Plan, module: ClientModule, setting: Setting, device: torch.device) -> None:
     """Set up the parts, and move the resident module to the device."""
-    shapes = setting.input_shape, setting.num_classes
+    shapes = setting.model.input_shape, setting.num_classes
     flops_of_sample = partial(training_flops, plan.backbone, *shapes)
     plan.system.setup(setting.num_clients, setting.seed, flops_of_sample)
     invited = replace(setting, clients_per_round=plan.system.invited)
@@ -283,7 +286,7 @@ def _turn_seconds(
     last_batch: LastBatch,
     clients: np.ndarray,
 ) -> np.ndarray:
-    """Expected seconds [n] of the turns of ``clients`` [n]; see ``Setting.turn_seconds``."""
+    """Expected seconds [n] of the turns of ``clients`` [n]; see ``Clients.turn_seconds``."""
     sizes, places = np.unique(data.sizes.numpy()[clients], return_inverse=True)
     samples = np.array([_expected_samples(plan, last_batch, size) for size in sizes.tolist()])
     shared = plan.sockets.personalization.shared

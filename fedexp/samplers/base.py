@@ -62,8 +62,8 @@ class Sampler(Part):
     def setup(self, setting: Setting) -> None:
         """Set the sampler's attributes; at first all clients with data are available."""
         self.times_chosen = torch.zeros(setting.num_clients, dtype=torch.int64)
-        self._setting = setting  # only for figures
-        sizes = setting.client_sizes.numpy()
+        self._clients = setting.clients  # only for figures
+        sizes = setting.clients.sizes.numpy()
         self.seed = setting.seed
         self.with_data: np.ndarray = np.flatnonzero(sizes)
         self._sizes_with_data: np.ndarray = sizes[self.with_data]
@@ -160,13 +160,13 @@ class Sampler(Part):
         """
         shown = self._shown_of_many()
         clients = torch.arange(len(self.times_chosen)) if shown is None else shown
-        entropies = label_entropy(self._setting.classes_of(clients))
+        entropies = label_entropy(self._clients.classes_of(clients))
         bars = times_chosen_bars(self.times_chosen, entropies, shown)
         return {"sampler/times_chosen": bars}
 
     def _shown_of_many(self) -> Tensor | None:
         """The clients to show in the figure, at most ``MOST_SHOWN`` chosen ones; None means all."""
-        counted = self._setting.class_counts is not None
+        counted = self._clients.class_counts is not None
         if counted and len(self.times_chosen) <= ALL_CLIENTS:
             return None
         return evenly_spaced(self.times_chosen.nonzero().flatten(), MOST_SHOWN)

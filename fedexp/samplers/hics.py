@@ -155,10 +155,11 @@ class HiCS(Sampler):
         """
         super().setup(setting)
         self.rounds = setting.rounds
-        self.classes_of = setting.classes_of
+        clients = setting.clients
+        self.classes_of = clients.classes_of
         self.true_entropies = torch.full((setting.num_clients,), torch.nan, dtype=torch.float64)
-        if setting.class_counts is not None:
-            self.true_entropies = label_entropy(setting.class_counts)
+        if clients.class_counts is not None:
+            self.true_entropies = label_entropy(clients.class_counts)
         self.source = find_signal(self.signal, setting)
         self.head_names = head_weights(setting) if self.angle_on == "head" else []
         all_rounds = math.ceil(len(self.with_data) / self.most_chosen)
@@ -172,10 +173,10 @@ class HiCS(Sampler):
             self.landmarks,
         )
         self.cluster.check(len(self.eligible))
-        head_size = sum(setting.parameter_shapes[name].numel() for name in self.head_names)
+        head_size = sum(setting.model.parameters[name].numel() for name in self.head_names)
         self.signals = torch.zeros(setting.num_clients, setting.num_classes)
         if self.signal == "labels":
-            self.signals = setting.all_class_counts("sampler.signal=labels").float()
+            self.signals = clients.all_class_counts("sampler.signal=labels").float()
         self.head_updates = torch.zeros(setting.num_clients, head_size)
         # Numbers of the clients in the figures. The clusters of other clients are not stored.
         self.shown = evenly_spaced(torch.arange(setting.num_clients), MOST_SHOWN)

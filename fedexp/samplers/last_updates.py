@@ -57,8 +57,8 @@ class LastUpdates(Sampler):
                 f"sampler: compares all pairs of clients with data, at most {_MOST_CLIENTS:,} "
                 f"clients, but {clients:,} have data; use sampler=random or sampler=hics"
             )
-        shapes = setting.parameter_shapes
-        self.names = [name for name in shapes if name in setting.shared]
+        shapes = setting.model.parameters
+        self.names = list(setting.model.shared_parameters)
         if not self.names:
             raise InputError(
                 "sampler: compares clients by their updates of shared parameters, but no parameter "

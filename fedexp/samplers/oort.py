@@ -173,7 +173,7 @@ class Oort(Sampler):
         """Set each client's seconds to its expected time of a turn; no client has a utility yet."""
         super().setup(setting)
         everyone = np.arange(setting.num_clients)
-        expected = setting.turn_seconds  # None in an exported model, which never selects
+        expected = setting.clients.turn_seconds  # None in an exported model, which never selects
         self.seconds = expected(everyone) if expected else np.ones(setting.num_clients)
         self.utilities = np.full(setting.num_clients, np.nan)
         self.last_rounds = np.zeros(setting.num_clients, dtype=np.int64)

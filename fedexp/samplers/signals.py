@@ -149,13 +149,13 @@ def _biases(setting: Setting) -> list[str]:
         name
         for name in _shared_in_head(setting)
         if name.endswith("bias")
-        and tuple(setting.parameter_shapes[name]) == shape
+        and tuple(setting.model.parameters[name]) == shape
         and name.removesuffix("bias") + "weight" in _matrices(setting)
     ]
 
 
 def _matrices(setting: Setting) -> list[str]:
-    shapes = setting.parameter_shapes
+    shapes = setting.model.parameters
     return [
         name
         for name in _shared_in_head(setting)
@@ -164,4 +164,4 @@ def _matrices(setting: Setting) -> list[str]:
 
 
 def _shared_in_head(setting: Setting) -> list[str]:
-    return [n for n in setting.parameter_shapes if n.startswith("head.") and n in setting.shared]
+    return [name for name in setting.model.shared_parameters if name.startswith("head.")]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedexp.aggregators.agnostic import Agnostic, on_simplex
 from fedexp.core.messages import Tensors, Update
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.testing import check_part
 
 SMALL = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
@@ -41,7 +41,8 @@ def test_no_point_of_the_simplex_is_nearer() -> None:
 
 def prepared(lr: float, sizes: Tensor) -> Agnostic:
     part = Agnostic(lr)
-    part.setup(Setting(0, 3, 1, 2, len(sizes), 2, sizes[:, None], {"w": torch.Size([1])}))
+    clients, model = Clients.of(sizes[:, None]), Model({"w": torch.Size([1])})
+    part.setup(Setting(0, 3, 1, 2, len(sizes), 2, clients, model))
     return part
 
 

@@ -12,7 +12,7 @@ from federations import compose, federate
 
 from fedexp.aggregators.cross_round import CrossRound, Totals, best_combination
 from fedexp.core.messages import PartUpdate, Tensors, Update
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.randomness import numpy_generator
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
@@ -25,7 +25,7 @@ def setting(clients: int, cohort: int, rounds: int = 50, **shapes: int) -> Setti
     sizes = {name: torch.Size([size]) for name, size in shapes.items()}
     counts = torch.ones(clients, 2, dtype=torch.int64)
     shared = frozenset([*sizes, "mean", "steps"])
-    return Setting(7, rounds, 2, 1, clients, cohort, counts, sizes, shared)
+    return Setting(7, rounds, 2, 1, clients, cohort, Clients.of(counts), Model(sizes, shared))
 
 
 def aggregator(

@@ -8,7 +8,7 @@ from federations import federate
 
 from fedexp.aggregators.disco import Disco, disco_weights, discrepancy
 from fedexp.core.messages import Tensors, Update
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.testing import check_part
 
 SMALL = ["clients.count=6", "clients.per_round=4", "local.epochs=1", "data.subset=300"]
@@ -55,7 +55,8 @@ def test_a_client_that_is_drawn_twice_counts_as_two() -> None:
 
 def prepared(a: float, b: float) -> Disco:
     part = Disco("kl", "uniform", a, b, relative=True)
-    part.setup(Setting(0, 1, 2, 2, 3, 3, torch.ones(3, 2, dtype=torch.int64), {}))
+    counts = torch.ones(3, 2, dtype=torch.int64)
+    part.setup(Setting(0, 1, 2, 2, 3, 3, Clients.of(counts), Model({})))
     return part
 
 

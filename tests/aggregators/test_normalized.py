@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedexp.aggregators.normalized import Normalized
 from fedexp.core.messages import Tensors, Update
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.distributed.wire import decode, encode
 from fedexp.errors import InputError
 from fedexp.testing import check_part
@@ -30,7 +30,7 @@ def update(client: int, samples: int, step: list[float], steps: int, norm: float
 def prepared(weighting: Any = "samples", effective: Any = "steps") -> Normalized:
     aggregator = Normalized(weighting, effective, 0)
     counts = torch.ones(3, 2, dtype=torch.int64)
-    aggregator.setup(Setting(0, 2, 2, 2, 3, 3, counts, {"w": torch.Size([2])}))
+    aggregator.setup(Setting(0, 2, 2, 2, 3, 3, Clients.of(counts), Model({"w": torch.Size([2])})))
     return aggregator
 
 

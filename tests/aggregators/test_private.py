@@ -10,7 +10,7 @@ import torch
 
 from fedexp.aggregators.private import Private
 from fedexp.core.messages import Tensors, Update
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
 
 SHAPES = {"a": torch.Size([2]), "b": torch.Size([3])}
@@ -21,8 +21,9 @@ def private(
 ) -> Private:
     aggregator = Private(clip, z, 1e-5)
     counts = torch.ones(clients, 2, dtype=torch.int64)
-    known: dict[str, Any] = {"shared": frozenset(SHAPES), **changes}
-    aggregator.setup(Setting(0, 5, 2, 2, clients, per_round, counts, SHAPES, **known))
+    everyone = Clients.of(counts)
+    known: dict[str, Any] = {"model": Model(SHAPES, frozenset(SHAPES)), **changes}
+    aggregator.setup(Setting(0, 5, 2, 2, clients, per_round, everyone, **known))
     return aggregator
 
 
@@ -119,6 +120,6 @@ def test_reports_buffers_and_large_deltas_are_refused() -> None:
     with pytest.raises(InputError, match=r"head sent the server more than weights"):
         private().add(report, CURRENT)
     with pytest.raises(InputError, match=r"has buffers \(c\) that noise would break"):
-        private(shared=frozenset({*SHAPES, "c"}))
+        private(model=Model(SHAPES, frozenset({*SHAPES, "c"})))
     with pytest.raises(InputError, match=r"aggregator\.delta=1e-05: must be below 1/200000"):
         private(clients=200000)

@@ -183,7 +183,7 @@ class Choosing(Personalization):
 
 class Counting(Regularizer):
     def setup(self, setting: Setting) -> None:
-        self.counts = setting.class_counts
+        self.counts = setting.clients.class_counts
 
 
 class InheritedStatement(Collector):

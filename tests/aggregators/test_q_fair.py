@@ -10,7 +10,7 @@ from federations import federate
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.q_fair import QFair
 from fedexp.core.messages import Tensors, Update
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
 from fedexp.testing import check_part
 
@@ -20,7 +20,9 @@ Q = ["algorithm=qfedavg", *SMALL]
 
 def prepared(q: float, lipschitz: float | None) -> QFair:
     part = QFair(q, lipschitz)
-    part.setup(Setting(0, 2, 2, 2, 3, 3, torch.ones(3, 2), {"w": torch.Size([2])}))
+    part.setup(
+        Setting(0, 2, 2, 2, 3, 3, Clients.of(torch.ones(3, 2)), Model({"w": torch.Size([2])}))
+    )
     return part
 
 

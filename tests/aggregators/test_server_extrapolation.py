@@ -10,7 +10,7 @@ import fedexp
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.server_extrapolation import ServerExtrapolation
 from fedexp.core.messages import Tensors, Update
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.distributed.wire import decode, encode
 from fedexp.testing import check_part
 
@@ -31,7 +31,7 @@ def update(client: int, samples: int, step: list[float]) -> Update:
 def prepared(weighting: str, epsilon: float) -> ServerExtrapolation:
     aggregator = ServerExtrapolation(weighting, epsilon)
     counts = torch.ones(3, 2, dtype=torch.int64)
-    aggregator.setup(Setting(0, 2, 2, 2, 3, 3, counts, {"w": torch.Size([3])}))
+    aggregator.setup(Setting(0, 2, 2, 2, 3, 3, Clients.of(counts), Model({"w": torch.Size([3])})))
     return aggregator
 
 

@@ -15,7 +15,7 @@ from fedexp.aggregators.server_optimizer import (
     Yogi,
 )
 from fedexp.core.messages import Tensors, Update
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 
 LR, BETA1, BETA2, TAU = 0.5, 0.9, 0.99, 0.1
 OPTIONS: dict[type[ServerOptimizer], tuple[float, ...]] = {
@@ -28,7 +28,8 @@ OPTIONS: dict[type[ServerOptimizer], tuple[float, ...]] = {
 
 def prepared(aggregator: ServerOptimizer) -> ServerOptimizer:
     shapes = {"w": torch.Size([1])}
-    aggregator.setup(Setting(0, 2, 2, 2, 2, 2, torch.ones(2, 2, dtype=torch.int64), shapes))
+    clients = Clients.of(torch.ones(2, 2, dtype=torch.int64))
+    aggregator.setup(Setting(0, 2, 2, 2, 2, 2, clients, Model(shapes)))
     return aggregator
 
 

@@ -10,7 +10,7 @@ from fedexp.aggregators.coordinatewise import Median, TrimmedMean
 from fedexp.aggregators.krum import Krum
 from fedexp.aggregators.tolerance import Tolerance
 from fedexp.core.messages import Update
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
 from fedexp.rounding import rounded_down
 
@@ -19,7 +19,8 @@ SMALL = ["measure.personal=null", "local.epochs=1", "data.subset=300"]
 
 def setting(updates: int, step: int | None = None) -> Setting:
     counts = torch.ones(20, 2, dtype=torch.int64)
-    return Setting(0, 5, 2, 2, 20, updates, counts, {}, updates_per_step=step)
+    everyone = Clients.of(counts)
+    return Setting(0, 5, 2, 2, 20, updates, everyone, Model({}), updates_per_step=step)
 
 
 def cohort(size: int) -> list[Update]:

@@ -10,6 +10,7 @@ import torch
 
 from fedexp.coordination.buffered import Buffered
 from fedexp.core.messages import Message, Update
+from fedexp.core.part import Model
 from fedexp.errors import InputError
 from fedexp.measures.exchange import Exchange
 from fedexp.samplers.request import Request, Selected
@@ -31,7 +32,7 @@ class World:
         ones = np.ones(len(seconds))
         devices = Devices(1 / np.array(seconds), ones * np.inf, ones * np.inf, ones * 0.0)
         system: Any = SimpleNamespace(devices=devices, now=0.0)
-        setting: Any = SimpleNamespace(clients_per_round=in_flight, parameter_shapes={"w": ()})
+        setting: Any = SimpleNamespace(clients_per_round=in_flight, model=Model({"w": ()}))
         self.buffered.setup(setting, system)
         self.requests: list[Request] = []
         self.trained: list[list[int]] = []

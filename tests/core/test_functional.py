@@ -66,9 +66,8 @@ def test_the_server_has_it_with_the_head_that_the_next_message_has(
     federation = after_a_round(f"head={head}")
     begun(federation, 1, federation.server.broadcast(1))
     (setting,) = settings
-    assert setting.functional is not None
-    assert setting.input_shape == (1, 8, 8)
-    found = setting.functional(2, federation.server.weights)({}, inputs())
+    assert setting.model.input_shape == (1, 8, 8)
+    found = setting.server.global_model(2, federation.server.weights)({}, inputs())
     module = federation.engine.resources.load_global(federation.server.broadcast(2))
     assert torch.equal(found, module.eval()(inputs()))
 
@@ -126,8 +125,7 @@ def test_the_head_alone_is_that_of_the_next_global_model(
         expected = module.head(z)
     begun(federation, 1, federation.server.broadcast(1))  # the head of a client
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    assert settings[0].head is not None
-    found = settings[0].head(2)(federation.server.weights, z)
+    found = settings[0].server.head(2)(federation.server.weights, z)
     assert torch.equal(found, expected)
     assert module.head.training
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())

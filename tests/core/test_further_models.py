@@ -18,8 +18,7 @@ class AsksForModels(Personalization):
     """Keeps two further initial models."""
 
     def setup(self, setting: Setting) -> None:
-        assert setting.draw_model is not None
-        self.drawn = [setting.draw_model(number) for number in (1, 2)]
+        self.drawn = [setting.server.draw_model(number) for number in (1, 2)]
 
 
 def test_each_number_has_its_own_model() -> None:

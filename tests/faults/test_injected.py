@@ -8,7 +8,7 @@ import torch
 from federations import begin_client, federate, take_step
 
 from fedexp.core.messages import Message, Tensors, Update
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.sockets import Phase
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
@@ -26,7 +26,8 @@ def injected(seed: int = 0, clients: int = 100, **changes: Any) -> Injected:
     counts = torch.ones(clients, 2, dtype=torch.int64)
     counts[::10] = 0  # every tenth client has no data
     shapes = {"w": torch.Size([2])}
-    faults.setup(Setting(seed, 5, 2, 2, clients, 10, counts, shapes, input_shape=(1, 8, 8)))
+    model = Model(shapes, input_shape=(1, 8, 8))
+    faults.setup(Setting(seed, 5, 2, 2, clients, 10, Clients.of(counts), model))
     return faults
 
 

@@ -9,7 +9,7 @@ from federations import federate
 from torch import Tensor
 
 from fedexp.core.messages import Message, PartMessage, Tensors
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.sockets import LocalGradient
 from fedexp.errors import InputError
 from fedexp.gradients.locally_estimated import LocallyEstimated
@@ -49,7 +49,7 @@ def test_the_locally_estimated_direction_is_the_servers_last_way_back() -> None:
     part = LocallyEstimated(0.5)
     shapes = {"a": torch.Size([2])}
     counts = torch.ones(1, 1)
-    part.setup(Setting(0, 1, 1, 1, 1, 1, counts, shapes, shared=frozenset(shapes)))
+    part.setup(Setting(0, 1, 1, 1, 1, 1, Clients.of(counts), Model(shapes, frozenset(shapes))))
     memory: Tensors = {}
     client: Any = None
     part.begin(client, PartMessage(1, {"a": torch.tensor([1.0, 1.0])}), memory)

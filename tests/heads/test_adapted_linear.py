@@ -10,7 +10,7 @@ from federations import federate
 from torch import Tensor
 
 from fedexp.core.messages import PartMessage
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.heads.adaptation import adaptation
 from fedexp.heads.adapted_linear import AdaptedLinear
 from fedexp.measures.scoring.scoring import Scoring
@@ -23,7 +23,7 @@ NOTHING = PartMessage(1, {})
 def adapted(missing: str) -> AdaptedLinear:
     """A head at the start of local training of the only client."""
     head = AdaptedLinear(5, 4, phi="linear", phi_normalization="client", missing=missing)  # type: ignore[arg-type]
-    head.setup(Setting(0, 1, 4, 5, 1, 1, COUNTS.unsqueeze(0), {}))
+    head.setup(Setting(0, 1, 4, 5, 1, 1, Clients.of(COUNTS.unsqueeze(0)), Model({})))
     client: Any = SimpleNamespace(data=SimpleNamespace(class_counts=COUNTS))
     head.begin(client, NOTHING, {})
     return head

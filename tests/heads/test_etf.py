@@ -9,7 +9,7 @@ from federations import federate, take_step
 from torch import Tensor
 
 from fedexp.core.messages import PartMessage
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
 from fedexp.heads.adaptation import Form, adaptation, population_gamma
@@ -40,7 +40,8 @@ def adapted(counts: Tensor = COUNTS, population: Tensor | None = None, **options
     """
     everyone = counts.unsqueeze(0) if population is None else population
     head = etf(num_classes=len(counts), **({"feature_dim": len(counts) + 1} | options))
-    head.setup(Setting(0, 1, len(counts), len(counts) + 1, len(everyone), 1, everyone, {}))
+    sizes = len(counts), len(counts) + 1, len(everyone)
+    head.setup(Setting(0, 1, *sizes, 1, Clients.of(everyone), Model({})))
     client: Any = SimpleNamespace(data=SimpleNamespace(class_counts=counts))
     head.begin(client, NOTHING, {})
     return head

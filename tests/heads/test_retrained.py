@@ -11,7 +11,7 @@ from federations import federate
 from torch import Tensor, nn
 
 from fedexp.core.messages import Tensors
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
 from fedexp.federation import Federation
@@ -169,7 +169,7 @@ def make(**options: Any) -> Retrained:
     }
     torch.manual_seed(0)
     head = Retrained(DIM, CLASSES, **(defaults | options))
-    head.setup(Setting(7, 1, CLASSES, DIM, 9, 3, torch.ones(9, CLASSES), {}))
+    head.setup(Setting(7, 1, CLASSES, DIM, 9, 3, Clients.of(torch.ones(9, CLASSES)), Model({})))
     return head
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
 from fedexp.losses.adjusted import Adjusted, BalancedSoftmax, LogitCalibration, RestrictedSoftmax
 from fedexp.measures.scoring.scoring import Scoring
@@ -26,7 +26,7 @@ LOSSES = {
 
 def begun(loss: Adjusted, counts: Tensor = COUNTS) -> Adjusted:
     """The loss at a client with these class counts."""
-    loss.setup(Setting(0, 1, len(counts), 3, 1, 1, counts.unsqueeze(0), {}))
+    loss.setup(Setting(0, 1, len(counts), 3, 1, 1, Clients.of(counts.unsqueeze(0)), Model({})))
     client: Any = SimpleNamespace(data=SimpleNamespace(class_counts=counts), is_personal=False)
     loss.begin(client, PartMessage(1, {}), {})
     return loss

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedexp.core.forward import Forward, Outputs, mean_over
 from fedexp.core.messages import PartMessage
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.sockets import Loss
 from fedexp.losses.adjusted import Adjusted, BalancedSoftmax, LogitCalibration, RestrictedSoftmax
 from fedexp.losses.cross_entropy import CrossEntropy
@@ -22,7 +22,7 @@ from fedexp.losses.rpcl_cpdr import RpclCpdr
 CLASSES, DIM, SAMPLES, PADDING = 4, 6, 5, 3
 
 
-SETTING = Setting(0, 1, CLASSES, DIM, 9, 3, torch.ones(9, CLASSES), {})
+SETTING = Setting(0, 1, CLASSES, DIM, 9, 3, Clients.of(torch.ones(9, CLASSES)), Model({}))
 
 
 def semantic() -> Loss:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.losses.adjusted import BalancedSoftmax, LogitAdjustment
 from fedexp.losses.cross_entropy import CrossEntropy
 from fedexp.losses.focal import Focal
@@ -67,7 +67,7 @@ def test_a_personal_model_may_have_cross_entropy(
     personal: Literal["adjusted", "cross_entropy"], is_personal: bool
 ) -> None:
     loss = LogitAdjustment(1, "exclude", personal)
-    loss.setup(Setting(0, 1, 3, 2, 1, 1, torch.ones(1, 3), {}))
+    loss.setup(Setting(0, 1, 3, 2, 1, 1, Clients.of(torch.ones(1, 3)), Model({})))
     counts = torch.tensor([2, 6, 0])
     client: Any = SimpleNamespace(
         data=SimpleNamespace(class_counts=counts), is_personal=is_personal

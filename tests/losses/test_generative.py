@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.randomness import key, torch_generator, uniform
 from fedexp.errors import InputError
 from fedexp.losses.generative import Generative, distillation
@@ -39,7 +39,7 @@ def folded() -> Tensors:
 
 def make(a: float = 3.0, b: float = 2.0, decay: float = 0.5) -> Generative:
     loss = Generative(a, b, decay, NOISE, HIDDEN, 2, 4, 0.01, 1.0, 0.0, 1.0)
-    loss.setup(Setting(7, 9, CLASSES, DIM, 9, 3, torch.ones(9, CLASSES), {}))
+    loss.setup(Setting(7, 9, CLASSES, DIM, 9, 3, Clients.of(torch.ones(9, CLASSES)), Model({})))
     return loss
 
 

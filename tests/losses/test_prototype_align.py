@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
 from fedexp.losses.prototype_align import PrototypeAlign, Weighting, mean_prototypes
 
@@ -62,7 +62,7 @@ def make(
     missing: Literal["exclude", "zero"] = "exclude",
 ) -> PrototypeAlign:
     loss = PrototypeAlign(lam, missing, weighting, first, "trained")
-    loss.setup(Setting(seed, 1, 4, 2, 9, 3, torch.ones(9, 4), {}))
+    loss.setup(Setting(seed, 1, 4, 2, 9, 3, Clients.of(torch.ones(9, 4)), Model({})))
     return loss
 
 
@@ -198,7 +198,7 @@ def test_random_first_prototypes_act_in_the_first_round() -> None:
 
 def test_random_first_prototypes_are_uniform_and_depend_on_the_seed() -> None:
     wide = PrototypeAlign(1.0, "exclude", "uniform", "random", "trained")
-    wide.setup(Setting(0, 1, 10, 1000, 9, 3, torch.ones(9, 10), {}))
+    wide.setup(Setting(0, 1, 10, 1000, 9, 3, Clients.of(torch.ones(9, 10)), Model({})))
     values = wide.broadcast(1)["prototypes"]
     assert values.shape == (10, 1000)
     for quantile in (0.1, 0.5, 0.9):

@@ -12,7 +12,7 @@ from torch.func import grad, vmap
 
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.prototypes import consistent_prototypes, relational_prototypes
 from fedexp.errors import InputError
 from fedexp.federation import Federation
@@ -34,7 +34,7 @@ def make(
     normalizer: Normalizer | Literal["dataset"] = "batch",
 ) -> RpclCpdr:
     loss = RpclCpdr(1.0, rpcl_weight, cpdr_weight, 0.05, normalizer, "mse", 2, "angle")
-    loss.setup(Setting(0, 1, 4, 6, 9, 3, torch.ones(9, 4), {}))
+    loss.setup(Setting(0, 1, 4, 6, 9, 3, Clients.of(torch.ones(9, 4)), Model({})))
     return loss
 
 

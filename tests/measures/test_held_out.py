@@ -49,7 +49,7 @@ def test_they_are_clients_without_data_to_everything_else() -> None:
         assert torch.equal(one.train_index, other.train_index)
         assert torch.equal(one.test_index, other.test_index)
         assert torch.equal(one.class_counts, other.class_counts)
-    sizes = federation.sampler._setting.client_sizes
+    sizes = federation.sampler._clients.sizes
     assert sizes.nonzero().flatten().tolist() == [c for c in range(10) if c not in held]
     assert federation.data.class_counts[list(held)].sum() == 0
 

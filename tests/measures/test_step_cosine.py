@@ -9,6 +9,7 @@ import torch
 from federations import federate
 
 from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.part import Model
 from fedexp.measures.step_cosine import StepCosine
 
 START = {
@@ -36,10 +37,8 @@ def aligned(
 ) -> Mapping[str, float]:
     """The metrics of a round with these updates; ``private`` is a parameter that is not shared."""
     measure = StepCosine()
-    setting: Any = SimpleNamespace(
-        shared={*parameters, "running_mean"},
-        parameter_shapes=dict.fromkeys([*parameters, "private"]),
-    )
+    names: Any = dict.fromkeys([*parameters, "private"])
+    setting: Any = SimpleNamespace(model=Model(names, frozenset({*parameters, "running_mean"})))
     resources: Any = None
     measure.setup(setting, resources)
     measure.begin_round(Message(1, START))

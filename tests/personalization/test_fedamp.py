@@ -19,7 +19,7 @@ from small_federations import (
 )
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
 from fedexp.personalization.fedamp import FedAMP, attention_slope
 from fedexp.testing import check_part
@@ -37,7 +37,8 @@ def part(sigma: float = 2.0, alpha: float = 0.5, clients: int = 3) -> FedAMP:
     counts = torch.ones(clients, 2, dtype=torch.int64)
     made = FedAMP(sigma, alpha)
     shared = frozenset(["w", "mean", "steps"])
-    made.setup(Setting(0, 5, 2, 1, clients, clients, counts, shapes, shared))
+    model = Model(shapes, shared)
+    made.setup(Setting(0, 5, 2, 1, clients, clients, Clients.of(counts), model))
     return made
 
 

@@ -7,7 +7,7 @@ from small_federations import copy, moved, personal, personalized
 from torch import nn
 
 from fedexp.core.messages import PartMessage
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.sockets import Network
 from fedexp.errors import InputError
 from fedexp.heads.linear import Linear
@@ -21,8 +21,8 @@ SETTING = Setting(
     feature_dim=2,
     num_clients=1,
     clients_per_round=1,
-    class_counts=torch.ones(1, 3, dtype=torch.int64),
-    parameter_shapes={},
+    clients=Clients.of(torch.ones(1, 3, dtype=torch.int64)),
+    model=Model({}),
 )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.core.part import Clients, Memory, Model, Setting
 from fedexp.core.sockets import Head, Loss, Regularizer
 from fedexp.federation import Federation
 
@@ -110,7 +110,8 @@ class OneNumber:
         counts = torch.ones(2, 1, dtype=torch.int64) if class_counts is None else class_counts
         shapes = {"w": torch.Size([1]), "v": torch.Size([1])}
         self.part = part
-        part.setup(Setting(0, 9, 1, 1, len(counts), 2, counts, shapes, frozenset({"w"})))
+        model = Model(shapes, frozenset({"w"}))
+        part.setup(Setting(0, 9, 1, 1, len(counts), 2, Clients.of(counts), model))
         self.memories: list[Memory] = [{} for _ in counts]
         self.sizes: list[int] = counts.sum(dim=1).tolist()
         self.slope = 0.0  # of the client's loss at the received w

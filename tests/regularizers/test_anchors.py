@@ -1,7 +1,7 @@
 import torch
 
-from fedexp.core.part import Setting
-from fedexp.regularizers.anchors import Anchors, Population, combine, prefixed, total, with_prefix
+from fedexp.core.part import Clients
+from fedexp.regularizers.anchors import Anchors, combine, prefixed, total, with_prefix
 
 
 def test_anchors_that_are_not_given_become_zero() -> None:
@@ -37,6 +37,6 @@ def test_the_sum_of_nothing() -> None:
 
 def test_the_population_are_the_clients_with_data() -> None:
     counts = torch.tensor([[2, 1], [0, 0], [4, 5]])
-    found = Population.of(Setting(0, 1, 2, 1, 3, 1, counts, {}))
-    assert found == Population(clients=2, samples=12)
+    found = Clients.of(counts)
+    assert (found.num_with_data, found.num_samples) == (2, 12)
     assert [found.relative_size(size) for size in (3, 9)] == [0.5, 1.5]

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from federations import federate
 
 from fedexp.core.messages import Message, PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
 from fedexp.regularizers.curvature import Curvature
 from fedexp.regularizers.fisher import diagonal_fisher
@@ -26,7 +26,8 @@ def tiny(lam: float = 0.5) -> Curvature:
     """A server half and client half of a model with one weight ``w``."""
     part = Curvature(lam, 8)
     shapes = {"w": torch.Size([1])}
-    part.setup(Setting(0, 1, 1, 1, 4, 3, torch.ones(4, 1), shapes, frozenset(shapes)))
+    model = Model(shapes, frozenset(shapes))
+    part.setup(Setting(0, 1, 1, 1, 4, 3, Clients.of(torch.ones(4, 1)), model))
     return part
 
 

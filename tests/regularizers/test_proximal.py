@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from fedexp.core.messages import PartMessage
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.regularizers.proximal import Proximal
 
 
 def anchored(mu: float, anchor: dict[str, torch.Tensor]) -> Proximal:
     shapes = {name: value.shape for name, value in anchor.items()}
     part = Proximal(mu)
-    part.setup(Setting(0, 1, 1, 1, 1, 1, torch.ones(1, 1), shapes))
+    part.setup(Setting(0, 1, 1, 1, 1, 1, Clients.of(torch.ones(1, 1)), Model(shapes)))
     client: Any = SimpleNamespace(weights=anchor)
     part.begin(client, PartMessage(1, anchor), {})
     return part

@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 
 from fedexp.cli.command import config_folder
 from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Functional, Setting
+from fedexp.core.part import Clients, Functional, Model, ServerTools, Setting
 from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.regularizers.synthetic import real_images
@@ -46,10 +46,10 @@ def part(
     made = Trajectory(**DEFAULTS | small | overrides)
     made.setup(
         Setting(
-            *(0, 9, CLASSES, FEATURES, 1, 1, torch.ones(1, CLASSES), shapes),
-            shared=frozenset(shapes) - {private},
-            input_shape=input_shape,
-            functional=linear,
+            *(0, 9, CLASSES, FEATURES, 1, 1),
+            Clients.of(torch.ones(1, CLASSES)),
+            Model(shapes, frozenset(shapes) - {private}, input_shape),
+            ServerTools(global_model=linear),
         )
     )
     return made

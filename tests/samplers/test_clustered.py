@@ -10,7 +10,7 @@ from scipy.spatial.distance import squareform
 from scipy.stats import chisquare
 
 from fedexp.core.messages import PartUpdate
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.samplers.clustered import (
     Clustered,
     bounded_clusters,
@@ -33,7 +33,8 @@ def prepared(
 ) -> Clustered:
     sampler = Clustered("condensed", untrained, rounds_by_size)
     counts, shapes = torch.tensor(sizes).unsqueeze(1), {"w": torch.Size([2])}
-    sampler.setup(Setting(seed, 10, 1, 1, len(sizes), per_round, counts, shapes, frozenset({"w"})))
+    model = Model(shapes, frozenset({"w"}))
+    sampler.setup(Setting(seed, 10, 1, 1, len(sizes), per_round, Clients.of(counts), model))
     return sampler
 
 

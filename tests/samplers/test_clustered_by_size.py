@@ -7,7 +7,7 @@ import pytest
 import torch
 from federations import federate
 
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.samplers.clustered_by_size import ClusteredBySize, distributions_by_size
 
 
@@ -45,7 +45,7 @@ def test_over_many_rounds_a_client_is_drawn_in_proportion_to_its_samples() -> No
     sizes = [9, 0, 1, 2, 3, 4, 5, 0, 6]
     sampler = ClusteredBySize()
     counts = torch.tensor(sizes).unsqueeze(1)
-    sampler.setup(Setting(0, 10, 1, 1, len(sizes), 3, counts, {}))
+    sampler.setup(Setting(0, 10, 1, 1, len(sizes), 3, Clients.of(counts), Model({})))
     rounds = 3000
     draws: Counter[int] = Counter()
     for round in range(rounds):

@@ -10,7 +10,7 @@ from federations import federate
 from torch import Tensor
 
 from fedexp.core.messages import PartUpdate
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.randomness import numpy_generator
 from fedexp.federation import Federation
 from fedexp.samplers.divfl import DivFL, facility_location
@@ -113,7 +113,8 @@ def prepared(
 ) -> DivFL:
     sampler = DivFL("last_update", greedy)
     counts, shapes = torch.tensor(sizes).unsqueeze(1), {"w": torch.Size([1])}
-    sampler.setup(Setting(seed, 10, 1, 1, len(sizes), per_round, counts, shapes, frozenset({"w"})))
+    model = Model(shapes, frozenset({"w"}))
+    sampler.setup(Setting(seed, 10, 1, 1, len(sizes), per_round, Clients.of(counts), model))
     return sampler
 
 

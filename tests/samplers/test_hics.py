@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedexp.core.description import Description
 from fedexp.core.messages import PartUpdate, Tensors
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
 from fedexp.samplers.heterogeneity import distances_within
 from fedexp.samplers.hics import HiCS
@@ -21,6 +21,7 @@ from fedexp.samplers.signals import ClassCounts, WeightUpdate
 
 BIAS = "head.linear.bias"
 SHAPES = {"head.linear.weight": torch.Size([4, 3]), BIAS: torch.Size([4])}
+MODEL = Model(SHAPES, frozenset(SHAPES))
 OPTIONS: dict[str, Any] = {
     "signal": "auto",
     "temperature": 0.1,
@@ -42,9 +43,7 @@ def setting(sizes: list[int], per_round: int, rounds: int = 20, seed: int = 0) -
     """Clients with so many samples each, all of class ``client % 4``."""
     counts = torch.zeros(len(sizes), 4, dtype=torch.int64)
     counts[torch.arange(len(sizes)), torch.arange(len(sizes)) % 4] = torch.tensor(sizes)
-    return Setting(
-        seed, rounds, 4, 3, len(sizes), per_round, counts, SHAPES, shared=frozenset(SHAPES)
-    )
+    return Setting(seed, rounds, 4, 3, len(sizes), per_round, Clients.of(counts), MODEL)
 
 
 def prepared(about: Setting, **options: Any) -> HiCS:
@@ -331,10 +330,9 @@ def test_classes_that_are_not_counted_yet_are_counted_for_these_clients_only(as_
         return counts[clients]
 
     about = Setting(
-        *(0, 20, 4, 3, 5, 2, None, SHAPES),
-        shared=frozenset(SHAPES),
-        sizes=counts.sum(dim=1),
-        count_classes=count,
+        *(0, 20, 4, 3, 5, 2),
+        Clients(counts.sum(dim=1), count=count),
+        MODEL,
     )
     sampler = prepared(about)
     send(sampler, random_signals(5), [1, 3])
@@ -454,7 +452,7 @@ COUNTS = torch.tensor([[9, 0, 0, 0], [3, 3, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0], [
 
 
 def oracle(**options: Any) -> HiCS:
-    about = Setting(0, 20, 4, 3, 5, 2, COUNTS, SHAPES, shared=frozenset(SHAPES))
+    about = Setting(0, 20, 4, 3, 5, 2, Clients.of(COUNTS), MODEL)
     return prepared(about, signal="labels", **options)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedexp.core.messages import PartUpdate
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
 from fedexp.samplers.clustered import Clustered
 from fedexp.samplers.divfl import DivFL
@@ -23,7 +23,8 @@ each_sampler = pytest.mark.parametrize("make", SAMPLERS, ids=["clustered", "divf
 def prepared(sampler: LastUpdates, num_clients: int = 40, per_round: int = 3) -> LastUpdates:
     counts = torch.arange(num_clients).unsqueeze(1)  # client 0 has no data
     shared = frozenset({"a.weight", "a.bias", "a.running_mean"})
-    sampler.setup(Setting(0, 10, 1, 1, num_clients, per_round, counts, SHAPES, shared))
+    model = Model(SHAPES, shared)
+    sampler.setup(Setting(0, 10, 1, 1, num_clients, per_round, Clients.of(counts), model))
     return sampler
 
 
@@ -141,6 +142,7 @@ def test_a_saved_state_does_not_change_later(make: Callable[[], LastUpdates]) ->
 
 @each_sampler
 def test_without_shared_parameters_it_is_an_error(make: Callable[[], LastUpdates]) -> None:
-    nothing = Setting(0, 10, 1, 1, 3, 2, torch.ones(3, 1), SHAPES, frozenset({"a.running_mean"}))
+    model = Model(SHAPES, frozenset({"a.running_mean"}))
+    nothing = Setting(0, 10, 1, 1, 3, 2, Clients.of(torch.ones(3, 1)), model)
     with pytest.raises(InputError, match="but no parameter is shared"):
         make().setup(nothing)

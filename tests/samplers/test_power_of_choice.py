@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from federations import compose, federate
 
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
 from fedexp.samplers.power_of_choice import PowerOfChoice
@@ -19,7 +19,7 @@ TINY = ["clients.count=6", "clients.per_round=2", "data.subset=200", "local.epoc
 
 def setting(sizes: list[int], per_round: int, seed: int = 0) -> Setting:
     counts = torch.tensor(sizes).unsqueeze(1)
-    return Setting(seed, 10, 1, 1, len(sizes), per_round, counts, {})
+    return Setting(seed, 10, 1, 1, len(sizes), per_round, Clients.of(counts), Model({}))
 
 
 def prepared(d: int | None, sizes: list[int], per_round: int, seed: int = 0) -> PowerOfChoice:

@@ -7,7 +7,7 @@ import torch
 from federations import compose, federate
 
 from fedexp.cli.command import config_folder
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.runtime.plan import plan
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.random import Random
@@ -16,7 +16,7 @@ from fedexp.samplers.round_robin import RoundRobin
 
 def prepared(sampler: Sampler, sizes: list[int], per_round: int, seed: int = 0) -> Sampler:
     counts = torch.tensor(sizes).unsqueeze(1)
-    sampler.setup(Setting(seed, 10, 1, 1, len(sizes), per_round, counts, {}))
+    sampler.setup(Setting(seed, 10, 1, 1, len(sizes), per_round, Clients.of(counts), Model({})))
     return sampler
 
 

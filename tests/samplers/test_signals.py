@@ -6,7 +6,7 @@ import torch
 from federations import federate
 
 from fedexp.core.forward import Forward
-from fedexp.core.part import Setting
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
 from fedexp.samplers.hics import HiCS
 from fedexp.samplers.signals import (
@@ -24,7 +24,8 @@ SHAPES = {WEIGHT: torch.Size([4, 3]), BIAS: torch.Size([4])}
 
 
 def setting(*shared: str) -> Setting:
-    return Setting(0, 20, 4, 3, 2, 1, torch.ones(2, 4), SHAPES, shared=frozenset(shared))
+    model = Model(SHAPES, frozenset(shared))
+    return Setting(0, 20, 4, 3, 2, 1, Clients.of(torch.ones(2, 4)), model)
 
 
 @pytest.mark.parametrize(
