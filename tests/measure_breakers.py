@@ -63,7 +63,7 @@ class Alone(Measure):
 class NeverMeasured(Measure):
     """It does not measure its headline."""
 
-    headlines = {"own/score": "higher"}  # noqa: RUF012
+    headlines = {"own/score": "higher"}
 
     def __call__(self, after: AfterRound) -> Measured:
         return Measured()

@@ -1,7 +1,6 @@
 """Agnostic federated learning: the weights of clients grow where the model's loss is large."""
 
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -53,12 +52,10 @@ class Agnostic(ReportsStartLoss, Average):
         lr: the step size of lambda. With 0 the method is FedAvg with uniform weights.
     """
 
-    discourages = MappingProxyType(
-        {
-            DRAWS_BY_SIZE: "aggregator=agnostic: the weights of large clients, which this sampler "
-            "draws more often, rise too fast; use sampler=random"
-        }
-    )
+    discourages = {
+        DRAWS_BY_SIZE: "aggregator=agnostic: the weights of large clients, which this sampler "
+        "draws more often, rise too fast; use sampler=random"
+    }
 
     def __init__(self, lr: NonNegativeFloat) -> None:
         Average.__init__(self, "uniform")

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -133,11 +132,7 @@ class CrossRound(Gathered):
         weighting: a client's weight in the warm-up; see ``Average``.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "weighting": {"warmup": (0,)},
-        }
-    )
+    unread_if = {"weighting": {"warmup": (0,)}}
 
     def __init__(
         self,

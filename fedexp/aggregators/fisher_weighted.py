@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -45,11 +44,7 @@ class FisherWeighted(Average):
         batch_size: samples in a batch, if ``gradients`` is ``batch``.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "batch_size": {"gradients": ("sample",)},
-        }
-    )
+    unread_if = {"batch_size": {"gradients": ("sample",)}}
 
     takes_tokens = False
     traits = frozenset({NOT_THE_MEAN})

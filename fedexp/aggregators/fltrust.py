@@ -1,7 +1,6 @@
 """FLTrust: the server trusts a client whose step has the direction of the server's own step."""
 
 from collections.abc import Iterator, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -51,25 +50,17 @@ class FLTrust(GlobalStep):
         lr: alpha, the global learning rate.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "epochs": {"steps": given},
-        }
-    )
+    unread_if = {"epochs": {"steps": given}}
 
     takes_tokens = False
-    needs = MappingProxyType(
-        {
-            Need.ALL_CLIENTS: "aggregator=fltrust: draws its root dataset from the samples of all "
-            "clients at once, which these data lack; take another aggregator"
-        }
-    )
-    forbids = MappingProxyType(
-        {
-            UNTRAINED_CLASSIFIER: "aggregator=fltrust: the server trains the global model as "
-            "clients do, but this {other} has a classifier that no client trains; use head=linear"
-        }
-    )
+    needs = {
+        Need.ALL_CLIENTS: "aggregator=fltrust: draws its root dataset from the samples of all "
+        "clients at once, which these data lack; take another aggregator"
+    }
+    forbids = {
+        UNTRAINED_CLASSIFIER: "aggregator=fltrust: the server trains the global model as clients "
+        "do, but this {other} has a classifier that no client trains; use head=linear"
+    }
 
     def __init__(
         self,

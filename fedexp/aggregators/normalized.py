@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -62,13 +61,11 @@ class Normalized(ServerStep):
             not the sum of the gradients' weights.
     """
 
-    forbids = MappingProxyType(
-        {
-            KEEPS_MOMENTUM: "local.keep_optimizer=true: aggregator=normalized divides steps by "
-            "the weights of this round's gradients; momentum of earlier rounds lengthens them; "
-            "use optimizer.momentum=0 or local.keep_optimizer=false"
-        }
-    )
+    forbids = {
+        KEEPS_MOMENTUM: "local.keep_optimizer=true: aggregator=normalized divides steps by the "
+        "weights of this round's gradients; momentum of earlier rounds lengthens them; use "
+        "optimizer.momentum=0 or local.keep_optimizer=false"
+    }
 
     def __init__(
         self,

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 from itertools import chain
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import torch
@@ -68,21 +67,17 @@ class Private(Aggregator):
     takes_only_merged = True
     traits = frozenset({NOT_THE_MEAN})
     # The accountant's bound holds for cohorts that are drawn independently of the data.
-    needs = MappingProxyType(
-        {
-            UNIFORM_COHORTS: "aggregator=private: epsilon is known only for uniformly drawn "
-            "cohorts; use sampler=random"
-        }
-    )
-    forbids = MappingProxyType(
-        {
-            TAKES_MORE: "aggregator=private: {other} may take more from clients than their merged "
-            "weights, which epsilon would not cover; take another option (a class whose hooks take "
-            "nothing else states takes_only_merged = True)",
-            CHOOSES_BY_DEVICE: "{other}: decides by the clients' devices whose updates count; "
-            "aggregator=private knows epsilon only for uniformly drawn cohorts",
-        }
-    )
+    needs = {
+        UNIFORM_COHORTS: "aggregator=private: epsilon is known only for uniformly drawn cohorts; "
+        "use sampler=random"
+    }
+    forbids = {
+        TAKES_MORE: "aggregator=private: {other} may take more from clients than their merged "
+        "weights, which epsilon would not cover; take another option (a class whose hooks take "
+        "nothing else states takes_only_merged = True)",
+        CHOOSES_BY_DEVICE: "{other}: decides by the clients' devices whose updates count; "
+        "aggregator=private knows epsilon only for uniformly drawn cohorts",
+    }
 
     def __init__(
         self,

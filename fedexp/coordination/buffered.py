@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import count
-from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -82,30 +81,24 @@ class Buffered(Coordination):
             (FedBuff), or the ``current`` ones, w^t (FedAsync).
     """
 
-    unread_if = MappingProxyType(
-        {
-            "exponent": {"staleness": ("hinge", "constant")},
-            "grace": {"staleness": ("polynomial", "constant")},
-            "slope": {"staleness": ("polynomial", "constant")},
-        }
-    )
+    unread_if = {
+        "exponent": {"staleness": ("hinge", "constant")},
+        "grace": {"staleness": ("polynomial", "constant")},
+        "slope": {"staleness": ("polynomial", "constant")},
+    }
 
-    needs = MappingProxyType(
-        {
-            SIMULATED_TIME: "coordination=buffered: needs simulated time, to know which update "
-            "arrives first; choose devices, such as system=phones"
-        }
-    )
-    forbids = MappingProxyType(
-        {
-            SEVERAL_PROCESSES: "{other}: coordination=buffered trains in one process; should be 1",
-            EXPECTS_CURRENT: "coordination=buffered: the server half of this {other} may need "
-            "updates that start from the current global model; take another {other} or "
-            "coordination=synchronous",
-            DRAWS_REPEATEDLY: "coordination=buffered: {other} can draw a client several times at "
-            "once; use sampler=random",
-        }
-    )
+    needs = {
+        SIMULATED_TIME: "coordination=buffered: needs simulated time, to know which update arrives "
+        "first; choose devices, such as system=phones"
+    }
+    forbids = {
+        SEVERAL_PROCESSES: "{other}: coordination=buffered trains in one process; should be 1",
+        EXPECTS_CURRENT: "coordination=buffered: the server half of this {other} may need updates "
+        "that start from the current global model; take another {other} or "
+        "coordination=synchronous",
+        DRAWS_REPEATEDLY: "coordination=buffered: {other} can draw a client several times at once; "
+        "use sampler=random",
+    }
 
     def __init__(
         self,

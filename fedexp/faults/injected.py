@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Annotated, Literal, get_args
 
 import numpy as np
@@ -96,18 +95,16 @@ class Injected(Faults):
         trigger: the trigger of ``backdoor``.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "work": {"straggle": (0,)},
-            "attack": _NO_ATTACKERS,
-            "factor": _only_in("sign_flip", "scale", "backdoor", "inner_product"),
-            "knows": _only_in("little_is_enough", "inner_product", "min_max"),
-            "deviations": _only_in("little_is_enough"),
-            "direction": _only_in("min_max"),
-            "poisoned": _only_in("backdoor"),
-            "trigger": _only_in("backdoor"),
-        }
-    )
+    unread_if = {
+        "work": {"straggle": (0,)},
+        "attack": _NO_ATTACKERS,
+        "factor": _only_in("sign_flip", "scale", "backdoor", "inner_product"),
+        "knows": _only_in("little_is_enough", "inner_product", "min_max"),
+        "deviations": _only_in("little_is_enough"),
+        "direction": _only_in("min_max"),
+        "poisoned": _only_in("backdoor"),
+        "trigger": _only_in("backdoor"),
+    }
 
     def __init__(
         self,

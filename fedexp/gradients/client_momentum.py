@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import torch
@@ -51,20 +50,15 @@ class ClientMomentum(LocalGradient):
     """
 
     summed = True
-    forbids = MappingProxyType(
-        {
-            KEEPS_MOMENTUM: "local.keep_optimizer=true: client momentum divides the global step by "
-            "the length of a round's steps; momentum of earlier rounds lengthens them; use "
-            "optimizer.momentum=0 or local.keep_optimizer=false"
-        }
-    )
-    discourages = MappingProxyType(
-        {
-            NOT_THE_MEAN: "FedCM, MoFedSAM: the server expects the aggregator's result to be the "
-            "mean of the cohort; with this one the momentum has another length; use "
-            "aggregator=uniform"
-        }
-    )
+    forbids = {
+        KEEPS_MOMENTUM: "local.keep_optimizer=true: client momentum divides the global step by the "
+        "length of a round's steps; momentum of earlier rounds lengthens them; use "
+        "optimizer.momentum=0 or local.keep_optimizer=false"
+    }
+    discourages = {
+        NOT_THE_MEAN: "FedCM, MoFedSAM: the server expects the aggregator's result to be the mean "
+        "of the cohort; with this one the momentum has another length; use aggregator=uniform"
+    }
 
     def __init__(self, alpha: Share) -> None:
         super().__init__()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Literal
 
 from pydantic import PositiveFloat
@@ -36,18 +35,12 @@ class Meta(LocalGradient):
         delta: the step size delta in ``hessian_free``.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "delta": {"approximation": ("first_order",)},
-        }
-    )
+    unread_if = {"delta": {"approximation": ("first_order",)}}
 
-    forbids = MappingProxyType(
-        {
-            BATCH_NORM: "{other}: needs two samples or more, and gradient=meta divides each batch; "
-            "use another model or head"
-        }
-    )
+    forbids = {
+        BATCH_NORM: "{other}: needs two samples or more, and gradient=meta divides each batch; use "
+        "another model or head"
+    }
 
     def __init__(
         self,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import torch
 from torch import Tensor
 
@@ -29,9 +27,7 @@ class Mixture(LocalGradient):
 
     takes_only_merged = True
     traits = frozenset({MIXED_MODEL})
-    needs = MappingProxyType(
-        {OWN_MODEL: "gradient=mixture: mixes with an own model; use personalization=apfl"}
-    )
+    needs = {OWN_MODEL: "gradient=mixture: mixes with an own model; use personalization=apfl"}
     alpha: Tensor
 
     def setup(self, setting: Setting) -> None:

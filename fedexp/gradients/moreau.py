@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -40,9 +39,7 @@ class Moreau(LocalGradient):
 
     takes_only_merged = True
     traits = frozenset({PROXIMAL_POINTS})
-    needs = MappingProxyType(
-        {OWN_MODEL: "gradient=moreau: keeps theta in an own model; use personalization=pfedme"}
-    )
+    needs = {OWN_MODEL: "gradient=moreau: keeps theta in an own model; use personalization=pfedme"}
     eta: Tensor
 
     def __init__(

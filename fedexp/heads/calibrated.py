@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import torch
@@ -88,14 +87,12 @@ class Calibrated(GlobalClassifier):
         lr: learning rate of this training.
     """
 
-    forbids = MappingProxyType(
-        {
-            PRIVATE_BACKBONE: "head=calibrated: the features of different backbones have no common "
-            "mean; use a personalization that shares the backbone",
-            ADDS_DRIFT: "head=calibrated: {other} moves the global model after its features were "
-            "measured; use another regularizer",
-        }
-    )
+    forbids = {
+        PRIVATE_BACKBONE: "head=calibrated: the features of different backbones have no common "
+        "mean; use a personalization that shares the backbone",
+        ADDS_DRIFT: "head=calibrated: {other} moves the global model after its features were "
+        "measured; use another regularizer",
+    }
 
     def __init__(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import MappingProxyType
 from typing import Literal
 
 import torch.nn.functional as F
@@ -58,13 +57,11 @@ class ETF(AdaptedHead):
         missing: treatment of the classes that a client lacks; see ``AdaptedHead``.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "phi": {"adapt": (False,)},
-            "phi_normalization": {"adapt": (False,)},
-            "missing": {"adapt": (False,)},
-        }
-    )
+    unread_if = {
+        "phi": {"adapt": (False,)},
+        "phi_normalization": {"adapt": (False,)},
+        "missing": {"adapt": (False,)},
+    }
 
     derived: tuple[str, ...] = ("weight", *AdaptedHead.derived)
     weight: Tensor

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
@@ -46,12 +44,10 @@ class Mixture(Head):
     derived = ("shares",)
     takes_only_merged = True
     traits = frozenset({MIXTURE})
-    forbids = MappingProxyType(
-        {
-            DIFFERENT_NETWORKS: "{other}: a mixture has several copies of one network; with "
-            "head=mixture use a model that is the same for all clients"
-        }
-    )
+    forbids = {
+        DIFFERENT_NETWORKS: "{other}: a mixture has several copies of one network; with "
+        "head=mixture use a model that is the same for all clients"
+    }
     shares: Tensor
     prior: Tensor
 

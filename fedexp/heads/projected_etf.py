@@ -1,7 +1,5 @@
 """FedETF: a projection of the features, in front of a fixed simplex classifier."""
 
-from types import MappingProxyType
-
 from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -54,12 +52,10 @@ class ProjectedETF(Head):
         if not tuned:
             return
         self.traits = frozenset({TUNED_CLASSIFIER})
-        self.needs = MappingProxyType(
-            {
-                FIXED_CLASSIFIER: "head.tuned=true: local training would change the simplex; "
-                "needs personalization=fedetf, or should be false"
-            }
-        )
+        self.needs = {
+            FIXED_CLASSIFIER: "head.tuned=true: local training would change the simplex; needs "
+            "personalization=fedetf, or should be false"
+        }
 
     def forward(self, z: Tensor) -> Tensor:
         """Logits [B, C]."""

@@ -6,7 +6,6 @@ In each round the server moves them towards the clients' class means.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import torch
@@ -119,13 +118,11 @@ class Prototype(Head):
             the class means are computed.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "weighting": {"rho": (1,)},
-            "renormalize_clients": {"rho": (1,)},
-            "augmented_means": {"rho": (1,), "data.augment": ("none",)},
-        }
-    )
+    unread_if = {
+        "weighting": {"rho": (1,)},
+        "renormalize_clients": {"rho": (1,)},
+        "augmented_means": {"rho": (1,), "data.augment": ("none",)},
+    }
 
     derived = ("weight",)
     traits = frozenset({TAKES_STALE})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import torch
@@ -79,14 +78,12 @@ class Generative(Loss):
             differ.
     """
 
-    forbids = MappingProxyType(
-        {
-            UNTRAINED_CLASSIFIER: "loss=generative: the generator learns from the heads that the "
-            "clients train; with this {other} the global model uses a different head",
-            RUNNING_STATISTICS: "loss=generative: generated features would change the running "
-            "statistics of this {other}; use head.feature_norm=l2",
-        }
-    )
+    forbids = {
+        UNTRAINED_CLASSIFIER: "loss=generative: the generator learns from the heads that the "
+        "clients train; with this {other} the global model uses a different head",
+        RUNNING_STATISTICS: "loss=generative: generated features would change the running "
+        "statistics of this {other}; use head.feature_norm=l2",
+    }
     first_weight: Tensor
     first_bias: Tensor
     last_weight: Tensor

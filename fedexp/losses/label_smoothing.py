@@ -1,6 +1,5 @@
 """Cross-entropy against smoothed labels, which give every class some probability."""
 
-from types import MappingProxyType
 from typing import Annotated
 
 import torch.nn.functional as F
@@ -24,12 +23,10 @@ class LabelSmoothing(Loss):
     """
 
     takes_tokens = True
-    forbids = MappingProxyType(
-        {
-            LEAVES_OUT_CLASSES: "{other}: gives absent classes the probability 0, and "
-            "loss=label_smoothing gives every class a positive one; use another loss or head"
-        }
-    )
+    forbids = {
+        LEAVES_OUT_CLASSES: "{other}: gives absent classes the probability 0, and "
+        "loss=label_smoothing gives every class a positive one; use another loss or head"
+    }
 
     def __init__(self, eps: Annotated[float, Field(ge=0, lt=1)]) -> None:
         super().__init__()

@@ -1,6 +1,5 @@
 """FedEM's loss: a component learns most from samples that it predicts better than the others do."""
 
-from types import MappingProxyType
 from typing import cast
 
 from torch import Tensor
@@ -29,7 +28,7 @@ class ResponsibilityWeighted(Loss):
     """
 
     reference_models = ("global",)
-    needs = MappingProxyType({MIXTURE: "loss=mixture: needs a mixture of models; use head=mixture"})
+    needs = {MIXTURE: "loss=mixture: needs a mixture of models; use head=mixture"}
 
     def forward(self, batch: Forward, **references: Reference) -> Tensor:
         """The loss, a scalar."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
@@ -51,11 +49,7 @@ class Moon(Loss):
         temperature: tau of the contrast.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "temperature": {"mu": (0,)},
-        }
-    )
+    unread_if = {"temperature": {"mu": (0,)}}
     takes_only_merged = True
     reference_models = ("global", "previous")
 

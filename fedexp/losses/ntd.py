@@ -1,7 +1,5 @@
 """FedNTD: distillation from the global model over all classes except the true class."""
 
-from types import MappingProxyType
-
 import torch
 import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
@@ -55,11 +53,7 @@ class NotTrueDistillation(Loss):
             of tau.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "temperature": {"beta": (0,)},
-        }
-    )
+    unread_if = {"temperature": {"beta": (0,)}}
 
     reference_models = ("global",)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -66,11 +65,7 @@ class PrototypeAlign(PrototypeLoss):
             did so in their study (Dai et al., AAAI 2023).
     """
 
-    unread_if = MappingProxyType(
-        {
-            "missing": {"lam": (0,)},
-        }
-    )
+    unread_if = {"missing": {"lam": (0,)}}
 
     traits = frozenset({CLASS_PROTOTYPES, TAKES_STALE})
     prototypes: Tensor

@@ -1,6 +1,5 @@
 """FedRCL: a contrastive loss at several layers that also pushes very similar features apart."""
 
-from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -102,11 +101,7 @@ class RelaxedContrastive(Loss):
             it is compared with all samples of the batch.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "negatives": {"pairs": ("all",)},
-        }
-    )
+    unread_if = {"negatives": {"pairs": ("all",)}}
 
     levels = True
 

@@ -7,7 +7,6 @@ class.
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -56,13 +55,11 @@ class RpclCpdr(PrototypeLoss):
         metric: the distance by which they are chosen; see ``relational_prototypes``.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "temperature": {"rpcl_weight": (0,)},
-            "normalizer": {"rpcl_weight": (0,)},
-            "distance": {"cpdr_weight": (0,)},
-        }
-    )
+    unread_if = {
+        "temperature": {"rpcl_weight": (0,)},
+        "normalizer": {"rpcl_weight": (0,)},
+        "distance": {"cpdr_weight": (0,)},
+    }
 
     by_client = frozenset({"relational", "holds"})
     relational: Tensor

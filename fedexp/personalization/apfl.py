@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Annotated
 
 import torch
@@ -40,15 +39,9 @@ class APFL(OwnModel):
         batch_size: number of samples in this first batch.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "batch_size": {"adaptive": (False,)},
-        }
-    )
+    unread_if = {"batch_size": {"adaptive": (False,)}}
     takes_only_merged = True
-    needs = MappingProxyType(
-        {MIXED_MODEL: "personalization=apfl: trains nothing by itself; use gradient=mixture"}
-    )
+    needs = {MIXED_MODEL: "personalization=apfl: trains nothing by itself; use gradient=mixture"}
     alpha: Tensor
 
     def __init__(self, alpha: Share, adaptive: bool, batch_size: PositiveInt) -> None:

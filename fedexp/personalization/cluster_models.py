@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Literal
 
 from fedexp.aggregators.average import Average
@@ -31,12 +30,10 @@ class ClusterModels(Received):
 
     has_global = False
     traits = frozenset({NOT_THE_MEAN})
-    forbids: Mapping[str, str] = MappingProxyType(
-        {
-            NOT_THE_MEAN: "{other}: would not act on the clusters' models, which are means; with "
-            "this personalization use aggregator=sample_weighted or uniform"
-        }
-    )
+    forbids: Mapping[str, str] = {
+        NOT_THE_MEAN: "{other}: would not act on the clusters' models, which are means; with this "
+        "personalization use aggregator=sample_weighted or uniform"
+    }
 
     def __init__(self, weighting: Weighting) -> None:
         super().__init__()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from types import MappingProxyType
 from typing import Literal
 
 from pydantic import NonNegativeFloat
@@ -35,12 +34,7 @@ class Ditto(Personalization):
             clips only grad F_k(v).
     """
 
-    unread_if = MappingProxyType(
-        {
-            "anchor": {"lam": (0,)},
-            "clip_pull": {"lam": (0,)},
-        }
-    )
+    unread_if = {"anchor": {"lam": (0,)}, "clip_pull": {"lam": (0,)}}
     takes_only_merged = True
     penalty: _Pull
 

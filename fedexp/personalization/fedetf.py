@@ -1,7 +1,6 @@
 """FedETF: the classifier is fixed in local training; a personal model tunes it, too."""
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from pydantic import NonNegativeInt
 
@@ -35,9 +34,7 @@ class FedETF(Personalization):
     reads = frozenset({"local.epochs"})
 
     traits = frozenset({FIXED_CLASSIFIER})
-    needs = MappingProxyType(
-        {TUNED_CLASSIFIER: "personalization=fedetf: needs head=projected_etf head.tuned=true"}
-    )
+    needs = {TUNED_CLASSIFIER: "personalization=fedetf: needs head=projected_etf head.tuned=true"}
 
     def __init__(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Literal
 
 from fedexp.compatibility.traits import FIXED_HEAD
@@ -22,12 +21,10 @@ class FedPer(Personalization):
             head is the same for all clients.
     """
 
-    forbids = MappingProxyType(
-        {
-            FIXED_HEAD: "{other}: trains nothing that could stay with the clients; with this "
-            "personalization use head=linear or head=cosine"
-        }
-    )
+    forbids = {
+        FIXED_HEAD: "{other}: trains nothing that could stay with the clients; with this "
+        "personalization use head=linear or head=cosine"
+    }
 
     def __init__(self, global_model: GlobalModel) -> None:
         super().__init__()

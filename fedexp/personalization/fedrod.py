@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -43,11 +42,7 @@ class FedROD(Personalization):
         clip_second_phase: whether ``local.grad_clip`` clips the gradients in the second phase.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "clip_second_phase": {"second_phase": ("none",), "local.grad_clip": (None,)},
-        }
-    )
+    unread_if = {"clip_second_phase": {"second_phase": ("none",), "local.grad_clip": (None,)}}
 
     takes_tokens = False
     shares: Tensor

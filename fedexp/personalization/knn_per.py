@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 import torch
@@ -39,13 +38,11 @@ class KNNPer(Personalization):
         scale: divides the distance; see ``distance``.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "neighbours": {"share": (0,)},
-            "distance": {"share": (0,)},
-            "scale": {"share": (0,)},
-        }
-    )
+    unread_if = {
+        "neighbours": {"share": (0,)},
+        "distance": {"share": (0,)},
+        "scale": {"share": (0,)},
+    }
     takes_only_merged = True
     takes_tokens = False
     store_z: Tensor

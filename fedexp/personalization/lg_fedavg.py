@@ -1,7 +1,5 @@
 """LG-FedAvg: a private body for each client, and a shared head."""
 
-from types import MappingProxyType
-
 from fedexp.compatibility.traits import FIXED_HEAD, PRIVATE_BACKBONE
 from fedexp.core.sockets import Personalization
 
@@ -21,12 +19,10 @@ class LGFedAvg(Personalization):
 
     has_global = False
     traits = frozenset({PRIVATE_BACKBONE})
-    forbids = MappingProxyType(
-        {
-            FIXED_HEAD: "{other}: trains nothing that clients could share; with this "
-            "personalization use head=linear or head=cosine"
-        }
-    )
+    forbids = {
+        FIXED_HEAD: "{other}: trains nothing that clients could share; with this personalization "
+        "use head=linear or head=cosine"
+    }
 
     def shared(self, name: str) -> bool:
         """Whether the weight is shared: only the head's weights are."""

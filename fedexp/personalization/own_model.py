@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 import torch
 from torch import Tensor, nn
 
@@ -25,12 +23,10 @@ class OwnModel(Personalization):
     """
 
     traits = frozenset({OWN_MODEL})
-    forbids = MappingProxyType(
-        {
-            BATCH_NORM: "{other}: has the running statistics of the shared model, not of a "
-            "client's own; use another model, or personalization=ditto"
-        }
-    )
+    forbids = {
+        BATCH_NORM: "{other}: has the running statistics of the shared model, not of a client's "
+        "own; use another model, or personalization=ditto"
+    }
 
     def create(self, network: Network, loss: Loss) -> None:
         """Make the own model's parameters."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from fedexp.compatibility.traits import PROXIMAL_POINTS
 from fedexp.core.client_protocol import Client
@@ -26,9 +25,9 @@ class PFedMe(OwnModel):
     personal accuracy is that of the local w. Here it is that of theta.
     """
 
-    needs = MappingProxyType(
-        {PROXIMAL_POINTS: "personalization=pfedme: trains nothing by itself; use gradient=moreau"}
-    )
+    needs = {
+        PROXIMAL_POINTS: "personalization=pfedme: trains nothing by itself; use gradient=moreau"
+    }
 
     def phases(self, epochs: float) -> Sequence[Phase]:
         """One phase of plain SGD."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -33,12 +32,10 @@ class PrototypesOnly(Personalization):
     takes_tokens = False
     has_global = False
     traits = frozenset({PRIVATE_BACKBONE})
-    needs = MappingProxyType(
-        {
-            CLASS_PROTOTYPES: "loss: personalization=prototypes_only sends only the loss's "
-            "prototypes; use loss=prototype_align"
-        }
-    )
+    needs = {
+        CLASS_PROTOTYPES: "loss: personalization=prototypes_only sends only the loss's prototypes; "
+        "use loss=prototype_align"
+    }
     prototypes: Tensor
     holds: Tensor
 

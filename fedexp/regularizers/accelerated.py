@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeFloat
@@ -38,12 +37,10 @@ class Accelerated(Proximal):
     """
 
     takes_only_merged = True
-    discourages = MappingProxyType(
-        {
-            NOT_THE_MEAN: "FedACG: the server expects the aggregator's result to be the mean of "
-            "the cohort; with this one the momentum is another; use aggregator=uniform"
-        }
-    )
+    discourages = {
+        NOT_THE_MEAN: "FedACG: the server expects the aggregator's result to be the mean of the "
+        "cohort; with this one the momentum is another; use aggregator=uniform"
+    }
 
     def __init__(self, mu: NonNegativeFloat, momentum: Annotated[float, Field(ge=0, lt=1)]) -> None:
         super().__init__(mu)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -58,14 +57,12 @@ class AugmentedLagrangian(Dynamic):
     """
 
     takes_only_merged = True
-    discourages: Mapping[str, str] = MappingProxyType(
-        {
-            NOT_THE_MEAN: "FedADMM: the server expects the aggregator's result to be the mean of "
-            "the cohort; with this one the step is another; use aggregator=uniform",
-            DRAWS_REPEATEDLY: "FedADMM: a client changes its z_k once a round, but the server "
-            "counts a client's change each time that {other} draws it; use sampler=random",
-        }
-    )
+    discourages: Mapping[str, str] = {
+        NOT_THE_MEAN: "FedADMM: the server expects the aggregator's result to be the mean of the "
+        "cohort; with this one the step is another; use aggregator=uniform",
+        DRAWS_REPEATEDLY: "FedADMM: a client changes its z_k once a round, but the server counts a "
+        "client's change each time that {other} draws it; use sampler=random",
+    }
 
     def __init__(
         self,

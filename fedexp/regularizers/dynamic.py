@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -81,15 +80,13 @@ class Dynamic(Regularizer):
     traits = frozenset({ADDS_DRIFT})
     # The server computes the sum of the clients' steps from the cohort's mean. So all clients must
     # have the same weight in this mean.
-    discourages: Mapping[str, str] = MappingProxyType(
-        {
-            NOT_THE_MEAN: "FedDyn, FedDC: the server expects the aggregator's result to be the "
-            "mean of the cohort; with this one its mean drift is wrong; use aggregator=uniform",
-            DRAWS_REPEATEDLY: "FedDyn, FedDC: a client that this sampler draws twice counts twice "
-            "in the cohort's mean, but its drift grows once, so that the server's mean drift is "
-            "wrong; use sampler=random",
-        }
-    )
+    discourages: Mapping[str, str] = {
+        NOT_THE_MEAN: "FedDyn, FedDC: the server expects the aggregator's result to be the mean of "
+        "the cohort; with this one its mean drift is wrong; use aggregator=uniform",
+        DRAWS_REPEATEDLY: "FedDyn, FedDC: a client that this sampler draws twice counts twice in "
+        "the cohort's mean, but its drift grows once, so that the server's mean drift is wrong; "
+        "use sampler=random",
+    }
     relative_strength: Tensor
 
     def __init__(

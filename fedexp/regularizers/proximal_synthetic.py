@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, cast
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -74,14 +73,12 @@ class ProximalSynthetic(Proximal):
     takes_tokens = False
     takes_only_merged = True
     traits = frozenset({SECOND_DERIVATIVES})
-    forbids = MappingProxyType(
-        {
-            UNTRAINED_CLASSIFIER: OTHER_CLASSIFIER,
-            LEAVES_OUT_CLASSES: "regularizer=proximal_synthetic: clients train on synthetic images "
-            "of every class, but this {other} leaves out the classes that a client lacks, so that "
-            "the loss would be infinite",
-        }
-    )
+    forbids = {
+        UNTRAINED_CLASSIFIER: OTHER_CLASSIFIER,
+        LEAVES_OUT_CLASSES: "regularizer=proximal_synthetic: clients train on synthetic images of "
+        "every class, but this {other} leaves out the classes that a client lacks, so that the "
+        "loss would be infinite",
+    }
 
     def __init__(
         self,

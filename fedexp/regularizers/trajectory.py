@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
@@ -98,7 +97,7 @@ class Trajectory(Regularizer):
 
     takes_tokens = False
     traits = frozenset({SECOND_DERIVATIVES, TAKES_STALE})
-    forbids = MappingProxyType({UNTRAINED_CLASSIFIER: OTHER_CLASSIFIER})
+    forbids = {UNTRAINED_CLASSIFIER: OTHER_CLASSIFIER}
     active: Tensor
 
     def __init__(

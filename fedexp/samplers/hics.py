@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -111,12 +110,10 @@ class HiCS(Sampler):
             update of the head's weight matrix and bias together.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "temperature": {"signal": ("class_counts", "labels")},
-            "scale": {"signal": ("class_counts", "labels")},
-        }
-    )
+    unread_if = {
+        "temperature": {"signal": ("class_counts", "labels")},
+        "scale": {"signal": ("class_counts", "labels")},
+    }
 
     traits = frozenset({DRAWS_BY_SIZE, TAKES_STALE})
 

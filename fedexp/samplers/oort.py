@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import numpy as np
@@ -133,23 +132,19 @@ class Oort(Sampler):
             its limit, and at most 30 % of all clients.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "alpha": {"preferred": (1,)},
-            "preferred": {"alpha": (0,)},
-            "pacer_step": {"alpha": (0,), "preferred": (1,)},
-            "window": {"alpha": (0,), "preferred": (1,)},
-        }
-    )
+    unread_if = {
+        "alpha": {"preferred": (1,)},
+        "preferred": {"alpha": (0,)},
+        "pacer_step": {"alpha": (0,), "preferred": (1,)},
+        "window": {"alpha": (0,), "preferred": (1,)},
+    }
 
     takes_tokens = True
     traits = frozenset({DRAWS_BY_SIZE})
-    needs = MappingProxyType(
-        {
-            SIMULATED_TIME: "sampler=oort: needs the seconds of simulated devices; choose them, "
-            "for example system=phones"
-        }
-    )
+    needs = {
+        SIMULATED_TIME: "sampler=oort: needs the seconds of simulated devices; choose them, for "
+        "example system=phones"
+    }
 
     def __init__(
         self,

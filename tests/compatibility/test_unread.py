@@ -114,7 +114,7 @@ def test_what_another_component_reads_has_an_effect(plain: dict[str, Any]) -> No
 class Own:
     """A component of a user."""
 
-    unread_if = {"width": {"mode": ("narrow",)}}  # noqa: RUF012
+    unread_if = {"width": {"mode": ("narrow",)}}
 
 
 def test_a_component_of_a_user_declares_the_same_way() -> None:

@@ -146,7 +146,7 @@ def test_with_unseen_test_classes_the_test_split_has_no_accuracy() -> None:
 class Later(Measure):
     """Has two headlines, and counts the global metrics that earlier measures found."""
 
-    headlines = {"later/seen": "higher", "later/loss": "lower"}  # noqa: RUF012
+    headlines = {"later/seen": "higher", "later/loss": "lower"}
     remembers = "cohort"
 
     def __call__(self, after: Any) -> Measured:
