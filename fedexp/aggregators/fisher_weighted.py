@@ -1,7 +1,5 @@
 """FedAS's average: a client's weight is the trace of its model's Fisher information."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

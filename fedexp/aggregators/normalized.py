@@ -1,7 +1,5 @@
 """FedNova: divides a client's step by its number of local steps, before averaging."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

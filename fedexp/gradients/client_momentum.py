@@ -1,7 +1,5 @@
 """FedCM and MoFedSAM: every local step combines the gradient with the last global step."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import torch

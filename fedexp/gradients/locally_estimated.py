@@ -1,7 +1,5 @@
 """FedLESAM: FedSAM with a direction from the last two global models that the client received."""
 
-from __future__ import annotations
-
 from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting

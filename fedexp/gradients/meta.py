@@ -1,7 +1,5 @@
 """Per-FedAvg: local steps lower the loss that the model has after one more gradient step."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import PositiveFloat

@@ -1,7 +1,5 @@
 """APFL: one step trains the shared model, and the client's own model in a mixture with it."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """pFedMe: local steps on the Moreau envelope of the client's objective."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """FedSAM: each local step uses the gradient at nearby weights with a high loss."""
 
-from __future__ import annotations
-
 from pydantic import PositiveFloat
 
 from fedexp.core.client_protocol import GradientAt

@@ -1,7 +1,5 @@
 """FedGELA's local adaptation: each client scales its logits by factors from its class shares."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """CCVR: the server calibrates the classifier on features drawn from each class's Gaussian."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import torch

@@ -1,7 +1,5 @@
 """FedGELA: a fixed simplex classifier, whose logits each client scales by its class shares."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """FedEM's model: a mixture of classifiers, weighted differently by each client."""
 
-from __future__ import annotations
-
 import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn

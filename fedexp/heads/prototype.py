@@ -3,8 +3,6 @@
 In each round the server moves them towards the clients' class means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 

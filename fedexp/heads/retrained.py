@@ -1,7 +1,5 @@
 """CReFF: the server learns features and retrains the global model's classifier on them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ If a client has few or no samples of a class, cross-entropy lowers the logit of 
 loss here weakens this effect by scaling or shifting the logits.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """FedGen: the server trains a generator, and clients learn from the features that it makes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """FedGen's generator of features, and how the server trains the generator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """MOON: features approach the global model's and move away from the previous local model's."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor

@@ -1,7 +1,5 @@
 """FedProto's loss: cross-entropy plus the distance of features from their class's prototype."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

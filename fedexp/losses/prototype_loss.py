@@ -1,7 +1,5 @@
 """The base class of losses that compare features with prototypes from the server."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ back relational prototypes, one for each client and class, and consistent protot
 class.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """APFL: a client's personal model is a mixture of its own model and the shared model."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

@@ -1,7 +1,5 @@
 """CFL: a cluster of clients is divided in two if their updates have different directions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import sqrt
 from typing import Annotated, Any

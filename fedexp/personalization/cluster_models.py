@@ -1,7 +1,5 @@
 """The base of methods whose server has one model for each cluster of clients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal

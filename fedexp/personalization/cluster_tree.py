@@ -1,7 +1,5 @@
 """The tree of clusters that arises when clusters are divided in two."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FedALA: each client starts from a learned mixture of the global and its last local model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Annotated

@@ -1,7 +1,5 @@
 """FedAMP: each client gets a mean of all clients' models, in which similar models weigh more."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Sequence

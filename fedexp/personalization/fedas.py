@@ -1,7 +1,5 @@
 """FedAS: a private head, and a shared body that is aligned with the client's previous body."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

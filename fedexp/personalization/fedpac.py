@@ -1,7 +1,5 @@
 """FedPAC: a shared body, and for each client a different combination of the cohort's heads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

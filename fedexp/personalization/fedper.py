@@ -1,7 +1,5 @@
 """FedPer: a shared body, and a private head for each client."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from fedexp.compatibility.traits import FIXED_HEAD

@@ -1,7 +1,5 @@
 """FedROD: the logits of a private head are added to those of the shared generic head."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """IFCA: there are k models, and a client trains the one with the smallest loss on its data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

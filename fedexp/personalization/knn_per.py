@@ -1,7 +1,5 @@
 """kNN-Per: the global model's prediction, mixed with a vote of the client's nearest samples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Literal
 

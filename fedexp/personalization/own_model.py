@@ -1,7 +1,5 @@
 """The base of personalizations that train the shared model and a client's own model together."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

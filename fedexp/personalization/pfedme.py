@@ -1,7 +1,5 @@
 """pFedMe: the personal model theta minimizes the client's loss plus a pull to the shared model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fedexp.compatibility.traits import PROXIMAL_POINTS

@@ -1,7 +1,5 @@
 """FedBN and SiloBN: BatchNorm layers, or their running statistics, stay at each client."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from torch.nn.modules.batchnorm import _NormBase

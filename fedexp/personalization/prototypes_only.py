@@ -1,7 +1,5 @@
 """FedProto: clients exchange class prototypes and nothing else."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """FedACG: clients start from, and are pulled to, a point ahead of the global model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """FedADMM: each client minimises an augmented Lagrangian of its loss."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """SCAFFOLD: control variates correct each client's gradients for the difference between clients."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """FedCurv: a pull to other clients' models, weighted by these clients' Fisher information."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """FedDC: each client stores the sum of its steps, its drift, and corrects its gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """FedDyn: dynamic regularization, which aligns the local optima with the global optimum."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

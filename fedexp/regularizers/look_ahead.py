@@ -1,7 +1,5 @@
 """FedPTR's synthetic dataset, which a client or the server learns from the global model's step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """FedProx: a quadratic pull to the global model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -1,7 +1,5 @@
 """Clustered sampling (Fraboni et al., ICML 2021): one client from each of K groups."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """DivFL (Balakrishnan et al., ICLR 2022): a cohort whose gradients represent all gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Literal
 

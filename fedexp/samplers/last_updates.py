@@ -1,7 +1,5 @@
 """The base of samplers that compare clients by their last updates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

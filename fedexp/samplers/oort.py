@@ -1,7 +1,5 @@
 """Oort (Lai et al., OSDI 2021): cohorts of clients with a large loss and a fast device."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any

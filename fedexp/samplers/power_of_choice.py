@@ -1,7 +1,5 @@
 """Power-of-choice (Cho et al., AISTATS 2022): cohorts on which the global model's loss is large."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import isnan
 
