@@ -9,15 +9,13 @@ from flwr.clientapp import ClientApp
 
 from fedexp.errors import InputError
 from fedexp.flower.app import App, read_app
+from fedexp.flower.letters import RefusedError, check, pack, refusal
 from fedexp.flower.node import Node
 from fedexp.flower.own_config import node_config
-from fedexp.flower.refused import RefusedError
-from fedexp.flower.reply import refusal
-from fedexp.flower.request import check_app
 
 LOGGER = logging.getLogger(__name__)
 
-Answer = Callable[[Node, RecordDict], RecordDict]
+Answer = Callable[[Node, RecordDict], object]
 
 
 def client_app(folder: Path) -> ClientApp:
@@ -39,9 +37,9 @@ def _handler(app: App, answer: Answer) -> Callable[[Message, Context], Message]:
 
     def handle(message: Message, context: Context) -> Message:
         try:
-            check_app(message.content, app.version)
+            check(message.content, app.version)
             node = Node(app, node_config(context.node_config, app.own_data))
-            reply = answer(node, message.content)
+            reply = pack(app.version, answer(node, message.content))
         except (InputError, RefusedError) as error:
             LOGGER.warning("%s", error)
             reply = refusal(app.version, str(error))

@@ -8,10 +8,8 @@ import torch
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.engines.base import Engine
 from fedexp.engines.resources import Resources
+from fedexp.flower.letters import Answer, RefusedError, Request, Turn, pack, read, read_update
 from fedexp.flower.nodes import Nodes
-from fedexp.flower.refused import RefusedError
-from fedexp.flower.reply import lost_state, read_tensors, read_update
-from fedexp.flower.request import Request, pack_request
 
 _MEMORY = "last received"
 """Name of the memory that holds the last round whose update the server received from a client."""
@@ -53,15 +51,16 @@ class NodesEngine(Engine):
         draws = Counter(cohort)
         purpose = f"round {message.round}"
         self.nodes.gather(list(draws), purpose)
-        requests = {k: pack_request(self.request(k, message)) for k in draws}
+        requests = {k: pack(self.app, self.request(k, message)) for k in draws}
         for client, content in self.nodes.ask(requests, "train", purpose):
             samples = int(self.resources.data.sizes[client])
             try:
-                update = read_update(content, self.app, client, samples, draws[client], message)
+                turn = read(content, self.app, Turn)
+                update = read_update(turn, client, samples, draws[client], message)
             except RefusedError as error:
                 self.nodes.warn(purpose, client, f"{error}; its update is left out")
                 continue
-            if lost_state(content):
+            if turn.lost_state:
                 self.nodes.warn(purpose, client, "lost its state and went on from an empty one")
             if update.is_finite:  # otherwise the client goes on from its state before this round
                 with self.resources.store.open(client) as state:
@@ -70,11 +69,11 @@ class NodesEngine(Engine):
 
     def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
         """Yield (client, its answer to the sampler); a client without a valid reply is left out."""
-        requests = {k: pack_request(self.request(k, message)) for k in clients}
+        requests = {k: pack(self.app, self.request(k, message)) for k in clients}
         purpose = f"the sampler's question in round {message.round}"
         for client, content in self.nodes.ask(requests, "query.probe", purpose):
             try:
-                yield client, read_tensors(content, self.app)
+                yield client, read(content, self.app, Answer).tensors
             except RefusedError as error:
                 self.nodes.warn(purpose, client, f"{error}; its answer is left out")
 
@@ -83,13 +82,16 @@ class NodesEngine(Engine):
 
         If ``addressed``, it has ``message.to_client(client)``; otherwise it has ``message``.
         """
+        sent = message.to_client(client) if addressed else message
         return Request(
-            self.app,
             self._run,
-            message.to_client(client) if addressed else message,
+            sent.round,
+            sent.weights,
+            sent.extras,
             self._last_received(client),
             self._oldest_checkpoint(message.round),
-            self.nodes.facts,
+            self.nodes.sizes,
+            self.nodes.class_counts,
         )
 
     def clients_with_model(self, round: int) -> list[int]:

@@ -7,6 +7,7 @@ reads it from the node's disk, and a request to train also writes the new state 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from flwr.app import RecordDict
@@ -20,16 +21,25 @@ from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.flower.app import App
 from fedexp.flower.known_data import data_of, load_place
+from fedexp.flower.letters import (
+    Answer,
+    Introduction,
+    Request,
+    ScoreRequest,
+    Scores,
+    Turn,
+    read_request,
+)
 from fedexp.flower.node_states import NodeStates
 from fedexp.flower.own_config import NodeConfig, dataset_digest, with_data
 from fedexp.flower.places import OnOneNode
-from fedexp.flower.reply import Introduction, pack_introduction, pack_tensors, pack_update
-from fedexp.flower.request import Request, read_request
-from fedexp.flower.scoring import pack_scores, scores_at_node
+from fedexp.flower.scoring import scores_at_node
 from fedexp.measures.scoring.scoring import Scoring
 from fedexp.runtime.assembly import assemble
 from fedexp.runtime.plan import Plan, plan
 from fedexp.tracking.tracker import Tracker
+
+R = TypeVar("R", bound=Request)
 
 
 class Node:
@@ -44,46 +54,52 @@ class Node:
         self._app, self._own = app, own
         self._config = with_data(app.config, own.data)
 
-    def introduce(self) -> RecordDict:
+    def introduce(self) -> Introduction:
         """Tell the server the client's number, its number of training samples and its dataset."""
         about = dataset_digest(self._plan.description)
         size = self._client_data.num_samples
-        return pack_introduction(self._app.version, Introduction(self._own.client, size, about))
+        return Introduction(self._own.client, size, about)
 
-    def class_counts(self) -> RecordDict:
+    def class_counts(self) -> Answer:
         """Tell the server the number of the client's training samples of each class, [C]."""
-        return pack_tensors(self._app.version, {"counts": self._client_data.class_counts})
+        return Answer({"counts": self._client_data.class_counts})
 
-    def train(self, content: RecordDict) -> RecordDict:
+    def train(self, content: RecordDict) -> Turn:
         """Take the client's turn in a round, and store its state."""
-        with self._opened(content) as (federation, request, found):
+        with self._opened(content, Request) as (federation, request, found):
             engine, store, client = federation.engine, federation.store, self._own.client
             (update,) = engine.train([client], request.message)
             state = store.take(client)
-            states = self._states(request)
-            states.save(request.message.round, state, request.base, request.saved)
-            return pack_update(self._app.version, update, lost_state=not found)
+            self._states(request).save(request.round, state, request.base, request.saved)
+            return Turn(
+                update.weights,
+                update.extras,
+                {name: float(value) for name, value in update.metrics.items()},
+                update.num_samples,
+                update.steps,
+                update.samples,
+                update.is_finite,
+                lost_state=not found,
+            )
 
-    def probe(self, content: RecordDict) -> RecordDict:
+    def probe(self, content: RecordDict) -> Answer:
         """Answer the sampler's question to the client (``Engine.probe``)."""
-        with self._opened(content) as (federation, request, _):
+        with self._opened(content, Request) as (federation, request, _):
             ((_, answer),) = federation.engine.probe([self._own.client], request.message)
-            return pack_tensors(self._app.version, answer)
+            return Answer(answer)
 
-    def evaluate(self, content: RecordDict) -> RecordDict:
+    def evaluate(self, content: RecordDict) -> Scores:
         """The scores of the client's personal model on the node's test split."""
-        with self._opened(content) as (federation, request, _):
-            scoring, client = Scoring(federation.engine), self._own.client
-            found = scores_at_node(scoring, client, request.message, content)
-            return pack_scores(self._app.version, found)
+        with self._opened(content, ScoreRequest) as (federation, request, _):
+            return scores_at_node(Scoring(federation.engine), self._own.client, request)
 
     @contextmanager
-    def _opened(self, content: RecordDict) -> Iterator[tuple[Federation, Request, bool]]:
+    def _opened(self, content: RecordDict, kind: type[R]) -> Iterator[tuple[Federation, R, bool]]:
         """The federation with the client's state, the request, and whether the state was found."""
         with restored_threads():
             fabric = make_fabric(self._config.engine)
-            request = read_request(content, fabric.device)
-            place = OnOneNode(self._app.own_data, self._own.client, request.facts)
+            request = read_request(content, self._app.version, kind, fabric.device)
+            place = OnOneNode(self._app.own_data, self._own.client, request)
             data = place.load(self._config, self._plan.source, fabric.device)
             shape = self._plan.description.input_shape
             set_threads(self._config, self._plan.backbone, shape, fabric.device, Ranks())
@@ -91,7 +107,7 @@ class Node:
             state = self._states(request).load(request.base, fabric.device)
             if state is not None:
                 federation.store.put(self._own.client, state)
-            doing = f"answering for client {self._own.client} in round {request.message.round}"
+            doing = f"answering for client {self._own.client} in round {request.round}"
             with noted(doing, federation.engine.resources.components):
                 yield federation, request, state is not None
 

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import RecordDict
 from torch import Tensor
 
 from fedexp.errors import InputError
+from fedexp.flower.letters import Answer, Introduction, RefusedError, pack, read
 from fedexp.flower.post import Post
-from fedexp.flower.refused import RefusedError
-from fedexp.flower.reply import Introduction, read_introduction, read_tensors
-from fedexp.flower.request import HEAD, Facts
 
 LOGGER = logging.getLogger(__name__)
 
@@ -53,6 +51,10 @@ class Nodes:
         dataset: the digest of the dataset's names and shapes that every node must have.
         patience: how long to wait.
         sizes: client -> number of its training samples, for clients known before a restart.
+
+    Attributes:
+        class_counts: [N, C] training samples of each class at each client; None until they are
+            asked for.
     """
 
     def __init__(
@@ -62,17 +64,12 @@ class Nodes:
         self._sizes = dict(sizes)
         self._node_of: dict[int, int] = {}
         self._met: set[int] = set()
-        self._class_counts: Tensor | None = None
+        self.class_counts: Tensor | None = None
 
     @property
     def sizes(self) -> Tensor:
         """[N] int64: the number of training samples of each client; call ``meet`` first."""
         return torch.tensor([self._sizes[client] for client in sorted(self._sizes)])
-
-    @property
-    def facts(self) -> Facts:
-        """The facts about all clients that the server sends to nodes."""
-        return Facts(self.sizes, self._class_counts)
 
     def meet(self, count: int) -> None:
         """Wait until each of the ``count`` clients has said how many samples it has."""
@@ -84,11 +81,11 @@ class Nodes:
 
         Raises InputError if a client has no node, or does not answer with valid counts.
         """
-        if self._class_counts is None:
+        if self.class_counts is None:
             clients = range(self._count)
             self._wait(lambda: self._without_node(clients), 0, "class counts")
             found = {}
-            requests = dict.fromkeys(clients, self._plain())
+            requests = dict.fromkeys(clients, pack(self._app))
             for client, content in self.ask(requests, "query.classes", "class counts"):
                 counts = self._class_counts_in(client, content)
                 if counts is not None:
@@ -97,13 +94,13 @@ class Nodes:
                 raise InputError(f"client {missing[0]}: did not say its class counts; start again")
             if len({len(counts) for counts in found.values()}) > 1:
                 raise InputError("class counts: the clients have different numbers of classes")
-            self._class_counts = torch.stack([found[client] for client in clients])
-        return self._class_counts
+            self.class_counts = torch.stack([found[client] for client in clients])
+        return self.class_counts
 
     def _class_counts_in(self, client: int, content: RecordDict) -> Tensor | None:
         """The client's class counts [C]; None if invalid or their sum is not its sample count."""
         try:
-            counts = read_tensors(content, self._app).get("counts", torch.zeros(0))
+            counts = read(content, self._app, Answer).tensors.get("counts", torch.zeros(0))
         except RefusedError as error:
             self.warn("class counts", client, str(error))
             return None
@@ -165,9 +162,6 @@ class Nodes:
             time.sleep(_LOOK_S)
             self._meet_new()
 
-    def _plain(self) -> RecordDict:
-        return RecordDict({HEAD: ConfigRecord({"app": self._app})})
-
     def _without_node(self, clients: Sequence[int]) -> list[int]:
         here = self._meet_new()
         return [k for k in dict.fromkeys(clients) if self._node_of.get(k) not in here]
@@ -175,7 +169,7 @@ class Nodes:
     def _meet_new(self) -> set[int]:
         """Ask new nodes which client they have; return all connected nodes."""
         here = set(self._post.nodes())
-        asked = dict.fromkeys(sorted(here - self._met), self._plain())
+        asked = dict.fromkeys(sorted(here - self._met), pack(self._app))
         for node, reply in self._post.exchange(asked, "query.introduce", _INTRODUCTION_S):
             problem = reply
             if not isinstance(reply, str):
@@ -188,7 +182,7 @@ class Nodes:
     def _admit(self, node: int, content: RecordDict) -> str:
         """Record which client the node has; return the reason if the node is refused, else ''."""
         try:
-            about = read_introduction(content, self._app)
+            about = read(content, self._app, Introduction)
         except RefusedError as error:
             return f"{error}; it takes no part"
         if reason := self._misfit(about):

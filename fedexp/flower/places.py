@@ -16,9 +16,9 @@ from fedexp.engines.resources import Resources
 from fedexp.flower.app import App
 from fedexp.flower.engine import NodesEngine
 from fedexp.flower.known_data import KnownData, data_of, load_place
+from fedexp.flower.letters import Request
 from fedexp.flower.nodes import Nodes
 from fedexp.flower.record import Record, write_record
-from fedexp.flower.request import Facts
 from fedexp.flower.scoring import NodesScoring
 from fedexp.measures.scoring.scoring import Scoring
 from fedexp.runtime.population import Population
@@ -94,21 +94,21 @@ class OnOneNode(Population):
     Args:
         own_data: whether the node reads its own dataset.
         client: the number of the node's client.
-        facts: the facts about all clients that the server sent.
+        request: the server's request, with the numbers of all clients' samples.
     """
 
-    def __init__(self, own_data: bool, client: int, facts: Facts) -> None:
-        self._own_data, self._client, self._facts = own_data, client, facts
+    def __init__(self, own_data: bool, client: int, request: Request) -> None:
+        self._own_data, self._client, self._request = own_data, client, request
 
     def load(self, config: Config, source: Describer, device: torch.device) -> FederatedData:
         """The data of this node's client."""
         whole = load_place(config, self._own_data, source, device)
         own = {self._client: data_of(self._client, whole, self._own_data)}
-        return KnownData(whole, self._facts.sizes, own)
+        return KnownData(whole, self._request.sizes, own)
 
     def known(self, setting: Setting) -> Setting:
         """Add a secret noise seed, and the class counts if the server sent them."""
-        counts = self._facts.class_counts
+        counts = self._request.class_counts
         return _known(setting, None if counts is None else lambda: counts)
 
 

@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from typing import cast
 
 import torch
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
 
 from fedexp.core.messages import Message
 from fedexp.flower.engine import NodesEngine
-from fedexp.flower.refused import RefusedError
-from fedexp.flower.reply import check_reply
-from fedexp.flower.request import HEAD, pack_request
+from fedexp.flower.letters import RefusedError, ScoreRequest, Scores, pack, read
 from fedexp.measures.client_scores import score_clients
 from fedexp.measures.scoring.accuracies import ClientScores
 from fedexp.measures.scoring.scored_samples import ScoredSamples
 from fedexp.measures.scoring.scoring import Scoring
+
+_NONE = torch.zeros(0, dtype=torch.bool)
+"""Which samples were classified correctly: the nodes do not tell."""
 
 
 class NodesScoring(Scoring):
@@ -30,52 +30,34 @@ class NodesScoring(Scoring):
         engine = cast(NodesEngine, self.engine)
         tunes = bool(tune and self.resources.personalization.tuning())
         requests = {
-            client: pack_request(
-                engine.request(client, message, addressed=tunes),
-                tune=tune,
-                kinds=list(samples.metrics),
-                own=samples.own,
+            client: pack(
+                engine.app,
+                ScoreRequest(
+                    **vars(engine.request(client, message, addressed=tunes)),
+                    tune=tune,
+                    kinds=list(samples.metrics),
+                    own=samples.own,
+                ),
             )
             for client in engine.clients_with_model(message.round)
         }
         purpose = f"personal models after round {message.round}"
         for client, content in engine.nodes.ask(requests, "evaluate", purpose):
             try:
-                yield from ((client, each) for each in read_scores(content, engine.app))
+                found = read(content, engine.app, Scores)
             except RefusedError as error:
                 engine.nodes.warn(purpose, client, f"{error}; its scores are left out")
+                continue
+            if found.scored:
+                yield client, ClientScores(found.accuracies, found.others, _NONE)
 
 
-def scores_at_node(
-    scoring: Scoring, client: int, message: Message, content: RecordDict
-) -> list[ClientScores]:
-    """The scores of this client's personal model, a list of one; empty if it keeps no model."""
-    head, resources = content.config_records[HEAD], scoring.resources
-    if client not in resources.store.clients_with_model:
-        return []
-    samples = ScoredSamples(resources.data, head["kinds"], None, bool(head["own"]))
-    scored = scoring.score_personal(message, bool(head["tune"]), samples, [client])
-    return [scores for _, scores in score_clients(resources.data.clients, samples, scored)]
-
-
-def pack_scores(app: str, found: list[ClientScores]) -> RecordDict:
-    """Pack the scores of a client's personal model into records; ``found`` may be empty."""
-    records = RecordDict({HEAD: ConfigRecord({"app": app, "scored": bool(found)})})
-    for scores in found:
-        records["accuracies"] = MetricRecord(dict(scores.accuracies))
-        records["others"] = MetricRecord(dict(scores.others))
-    return records
-
-
-def read_scores(content: RecordDict, app: str) -> list[ClientScores]:
-    """Inverse of ``pack_scores``, but with empty ``correct``.
-
-    Raises RefusedError if the node refused the request, runs another app or sent no scores.
-    """
-    check_reply(content, app)
-    if not content.config_records[HEAD].get("scored"):
-        return []
-    accuracies, others = (content.metric_records.get(n) for n in ("accuracies", "others"))
-    if accuracies is None or others is None:
-        raise RefusedError("sent no scores")
-    return [ClientScores(dict(accuracies), dict(others), torch.zeros(0, dtype=torch.bool))]
+def scores_at_node(scoring: Scoring, client: int, request: ScoreRequest) -> Scores:
+    """The scores of this client's personal model."""
+    data = scoring.resources.data
+    if client not in scoring.resources.store.clients_with_model:
+        return Scores(False, {}, {})
+    samples = ScoredSamples(data, request.kinds, None, request.own)
+    scored = scoring.score_personal(request.message, request.tune, samples, [client])
+    ((_, found),) = score_clients(data.clients, samples, scored)
+    return Scores(True, dict(found.accuracies), dict(found.others))

@@ -2,16 +2,20 @@
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedexp.cli.flower import main
+from fedexp.distributed.wire import decode
 from fedexp.flower.app import App, read_app
 from fedexp.flower.client import client_app
+from fedexp.flower.letters import pack, read
 from fedexp.flower.server import serve
 from fedexp.runtime.result import RunResult
 
@@ -107,7 +111,7 @@ class FakeGrid:
 
     def _answer(self, kind: str, client: int, message: Message) -> Message | None:
         arrived = self._transmit(message, self.sent)
-        round = int(arrived.content.config_records["head"].get("round", 0))
+        round = round_of(arrived.content)
         if self.absent(kind, round, client):
             return Message(Error(5, "the node is not available"), reply_to=message)
         config = {self.key: client, "state": str(self.states / f"node_{client}")}
@@ -122,6 +126,22 @@ class FakeGrid:
         kind = message.metadata.message_type
         counts[kind] = counts.get(kind, 0) + len(content)
         return message_from_proto(ProtoMessage.FromString(content))
+
+
+def round_of(content: RecordDict) -> int:
+    """The round that a request names; 0 if it names none."""
+    if "content" not in content.array_records:
+        return 0
+    raw = bytearray(content.array_records["content"]["content"].data)
+    return int(decode(torch.frombuffer(raw, dtype=torch.uint8), torch.device("cpu"))["round"])
+
+
+def changed(reply: RecordDict, kind: type, **values: object) -> RecordDict:
+    """A reply of this kind with other values; a value may be a function of the old one."""
+    app = str(reply.config_records["head"]["app"])
+    letter = read(reply, app, kind)
+    new = {n: v(getattr(letter, n)) if callable(v) else v for n, v in values.items()}
+    return pack(app, replace(letter, **new))
 
 
 def run(grid: FakeGrid, folder: Path, **run_config: object) -> RunResult:

@@ -1,19 +1,21 @@
 """Nodes that come and go, replies that do not fit, and a server that is killed."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 import torch
-from fake_grid import DIGITS, FakeGrid, bundle, run
+from fake_grid import DIGITS, FakeGrid, bundle, changed, run
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from torch import Tensor
 
 import fedexp
+from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.flower import nodes
-from fedexp.flower.tensors import pack, unpack
+from fedexp.flower.letters import Turn
 
 WORDS = ["algorithm=scaffold", "rounds=4", "measure.personal=null"]
 LOST = (2, 1)
@@ -79,31 +81,37 @@ def test_a_restarted_node_has_another_number(
     assert "client 1 is on node 777" in caplog.text
 
 
-def _reshaped(reply: RecordDict) -> None:
-    tensors = unpack(reply.array_records["weights"], torch.device("cpu"))
-    name = next(iter(tensors))
-    reply["weights"] = pack(tensors | {name: tensors[name][:1]})
+def _first(change: Callable[[Tensor], Tensor]) -> Callable[[Tensors], Tensors]:
+    """A function that changes the first of the tensors."""
+
+    def changed_first(tensors: Tensors) -> Tensors:
+        name = next(iter(tensors))
+        return tensors | {name: change(tensors[name])}
+
+    return changed_first
 
 
-def _nan(reply: RecordDict) -> None:
-    tensors = unpack(reply.array_records["weights"], torch.device("cpu"))
-    name = next(iter(tensors))
-    reply["weights"] = pack(tensors | {name: tensors[name] * torch.nan})
+def _reshaped(reply: RecordDict) -> RecordDict:
+    return changed(reply, Turn, weights=_first(lambda value: value[:1]))
 
 
-def _stale(reply: RecordDict) -> None:
+def _nan(reply: RecordDict) -> RecordDict:
+    return changed(reply, Turn, weights=_first(lambda value: value * torch.nan))
+
+
+def _stale(reply: RecordDict) -> RecordDict:
     head = dict(reply.config_records["head"])
     reply["head"] = ConfigRecord(head | {"app": "0123456789abcdef"})
+    return reply
 
 
-def _larger(reply: RecordDict) -> None:
-    head = dict(reply.config_records["head"])
-    reply["head"] = ConfigRecord(head | {"samples": 10**9})
+def _larger(reply: RecordDict) -> RecordDict:
+    return changed(reply, Turn, num_samples=10**9)
 
 
-def _pickled(reply: RecordDict) -> None:
-    arrays = {name: Array("float32", (1,), "pickle", b"1234") for name in ["a"]}
-    reply["weights"] = ArrayRecord(arrays)
+def _pickled(reply: RecordDict) -> RecordDict:
+    reply["content"] = ArrayRecord({"content": Array("uint8", (4,), "pickle", b"1234")})
+    return reply
 
 
 @pytest.mark.parametrize(
@@ -113,10 +121,7 @@ def _pickled(reply: RecordDict) -> None:
         (_nan, "round 2: the update of client 1 is not finite (backbone."),
         (_stale, "round 2: client 1 (node 101) is of app 0123456789abcdef, not "),
         (_larger, "round 2: client 1 (node 101) has 1000000000 training samples, but said "),
-        (
-            _pickled,
-            "round 2: client 1 (node 101) sent a, which is no tensor in the format fedexp.raw",
-        ),
+        (_pickled, "round 2: client 1 (node 101) sent no valid Turn (it is not in the format"),
     ],
 )
 def test_an_update_that_does_not_fit_is_refused(
@@ -124,7 +129,7 @@ def test_an_update_that_does_not_fit_is_refused(
 ) -> None:
     def change(kind: str, round: int, client: int, reply: RecordDict) -> RecordDict:
         if is_lost(kind, round, client):
-            spoil(reply)
+            return spoil(reply)
         return reply
 
     grid.change = change

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from fake_grid import DIGITS, FAST, FakeGrid, bundle, run
+from fake_grid import DIGITS, FAST, FakeGrid, bundle, changed, run
 from flwr.app import RecordDict
 
 import fedexp
 from fedexp.errors import InputError
-from fedexp.flower.tensors import pack, unpack
+from fedexp.flower.letters import Answer
 
 METHODS = {
     "fedavg": ["algorithm=fedavg"],
@@ -57,10 +57,11 @@ def test_class_counts_of_different_lengths_are_refused(tmp_path: Path) -> None:
 
     def shortened(kind: str, round: int, client: int, reply: RecordDict) -> RecordDict:
         if (kind, client) == ("query.classes", 2):
-            counts = unpack(reply.array_records["tensors"], torch.device("cpu"))["counts"]
-            rest = torch.cat((counts[:-2], counts[-2:].sum(dim=0, keepdim=True)))
-            reply["tensors"] = pack({"counts": rest})
+            return changed(reply, Answer, tensors=lambda sent: {"counts": merged(sent["counts"])})
         return reply
+
+    def merged(counts: torch.Tensor) -> torch.Tensor:
+        return torch.cat((counts[:-2], counts[-2:].sum(dim=0, keepdim=True)))
 
     grid.change = shortened
     with pytest.raises(InputError, match=r"^class counts: the clients have different numbers"):
