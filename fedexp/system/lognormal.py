@@ -5,8 +5,7 @@ from pydantic import NonNegativeFloat, PositiveFloat
 
 from fedexp.core.randomness import numpy_generator
 from fedexp.system.devices import Devices
-from fedexp.system.source import CountFlops, DeviceSource
-from fedexp.system.speeds import in_samples, is_in_flops
+from fedexp.system.source import CountFlops, DeviceSource, given_speed, in_samples
 
 
 class LogNormal(DeviceSource):
@@ -40,8 +39,7 @@ class LogNormal(DeviceSource):
         compute_spread: NonNegativeFloat,
         network_spread: NonNegativeFloat,
     ) -> None:
-        self.in_flops = is_in_flops(samples_per_second, flops_per_second)
-        self.speed = samples_per_second or flops_per_second
+        self.speed, self.in_flops = given_speed(samples_per_second, flops_per_second)
         self.download, self.upload, self.latency = download, upload, latency
         self.compute_spread, self.network_spread = compute_spread, network_spread
 

@@ -8,8 +8,7 @@ from fedexp.core.randomness import numpy_generator
 from fedexp.errors import InputError
 from fedexp.system.columns import check_positive, read_columns
 from fedexp.system.devices import Devices
-from fedexp.system.source import CountFlops, DeviceSource
-from fedexp.system.speeds import in_samples
+from fedexp.system.source import CountFlops, DeviceSource, in_samples
 
 PROFILES = Path(__file__).parent / "profiles"
 _SPEEDS = ("samples_per_second", "flops_per_second")

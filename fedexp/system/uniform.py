@@ -1,5 +1,6 @@
 """Devices whose values are drawn uniformly from ranges, or are all the same."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -7,30 +8,23 @@ from pydantic import PlainValidator
 
 from fedexp.core.randomness import numpy_generator
 from fedexp.system.devices import Devices
-from fedexp.system.source import CountFlops, DeviceSource
-from fedexp.system.speeds import in_samples, is_in_flops
+from fedexp.system.source import CountFlops, DeviceSource, given_speed, in_samples
 
 
-def _range(value: Any) -> float | list[float]:
-    """Check that ``value`` is a number of at least 0, or a range [smallest, largest] from 0 up."""
+def _range(value: Any, above_zero: bool = False) -> float | list[float]:
+    """Check that ``value`` is a number, or a range [smallest, largest], from 0 or above 0."""
     bounds = value if isinstance(value, list) and len(value) == 2 else [value, value]
     numbers = [each for each in bounds if type(each) in (int, float) and 0 <= each < np.inf]
     if len(numbers) != 2 or numbers[0] > numbers[1]:
         raise ValueError("should be a number, or [smallest, largest]; of at least 0")
-    return value  # type: ignore[no-any-return]
-
-
-def _positive_range(value: Any) -> float | list[float]:
-    """Check that ``value`` is a number above 0, or a range [smallest, largest] of such numbers."""
-    found = _range(value)
-    if (found[0] if isinstance(found, list) else found) <= 0:
+    if above_zero and not numbers[0]:
         raise ValueError("should be above 0")
-    return found
+    return value  # type: ignore[no-any-return]
 
 
 Range = Annotated[float | list[float], PlainValidator(_range)]
 """A number, or the smallest and the largest number of a range."""
-PositiveRange = Annotated[float | list[float], PlainValidator(_positive_range)]
+PositiveRange = Annotated[float | list[float], PlainValidator(partial(_range, above_zero=True))]
 """A number above 0, or the smallest and the largest number of a range above 0."""
 
 
@@ -58,8 +52,7 @@ class Uniform(DeviceSource):
         upload: PositiveRange,
         latency: Range,
     ) -> None:
-        self.in_flops = is_in_flops(samples_per_second, flops_per_second)
-        speed = flops_per_second if self.in_flops else samples_per_second
+        speed, self.in_flops = given_speed(samples_per_second, flops_per_second)
         self.ranges = (speed, download, upload, latency)
 
     def draw(self, num_clients: int, seed: int, flops_of_sample: CountFlops) -> Devices:
@@ -71,9 +64,8 @@ class Uniform(DeviceSource):
         return Devices(in_samples(speed, self.in_flops, flops_of_sample), download, upload, latency)
 
 
-def _within(bounds: float | list[float] | None, share: np.ndarray) -> np.ndarray:
+def _within(bounds: float | list[float], share: np.ndarray) -> np.ndarray:
     """Numbers in the range ``bounds``: a share of 0 gives the smallest number, 1 the largest."""
-    assert bounds is not None  # ``is_in_flops`` has checked this
     low, high = bounds if isinstance(bounds, list) else (bounds, bounds)
     value: np.ndarray = low + share * (high - low)
     return value
