@@ -1,7 +1,7 @@
 """The server: the global weights and the parts' server halves."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
@@ -195,12 +195,12 @@ class Server:
         """Socket -> ``Part.store`` of its part: tensors that never change after they are stored."""
         return {name: part.store for name, part in self.parts.items() if part.store}
 
-    def load_fixed_state(self, state: Mapping[str, Mapping[str, Tensors]]) -> None:
-        """Put the tensors of a ``fixed_state`` back into the parts' stores."""
-        for name, tensors in state.items():
-            store = self.parts[name].store
+    def load_fixed_state(self, state: Iterable[tuple[str, str, Tensors]]) -> None:
+        """Put (socket, name, tensors) of a ``fixed_state`` back into the parts' stores."""
+        for socket, name, tensors in state:
+            store = self.parts[socket].store
             assert store is not None
-            store.update(tensors)
+            store[name] = tensors
 
     def _reducibles(self) -> dict[str, Reducible]:
         return {"weights": self.aggregator, "reports": self._digests}

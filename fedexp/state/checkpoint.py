@@ -19,8 +19,7 @@ that cannot be read is not changed: the disk may work again later.
 state: every draw follows from the seed, the purpose of the draw, the round and the client.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,8 +112,7 @@ class Checkpoint:
             server.load_state_dict(load(path, torch.device("cpu")))
             check_finite(server.weights, path)
         with _fitting(self.folder / FIXED):
-            fixed = {socket: _FixedState(paths) for socket, paths in self._fixed().items()}
-            server.load_fixed_state(fixed)
+            server.load_fixed_state(self._fixed())
         for name, part in ((MEASURES, measures), (SYSTEM, coordination)):
             if name in self.files:
                 with _fitting(self.folder / name) as path:
@@ -127,30 +125,11 @@ class Checkpoint:
             with _fitting(files[client]) as path:
                 store.put(client, restored_state(load(path, device), path))
 
-    def _fixed(self) -> dict[str, dict[str, Path]]:
-        """Socket -> name -> file, for the server tensors that never change."""
-        found: dict[str, dict[str, Path]] = defaultdict(dict)
+    def _fixed(self) -> Iterator[tuple[str, str, Tensors]]:
+        """(socket, name, tensors) for the server tensors that never change, read one by one."""
         for path in (Path(name) for name in self.files):
             if path.parts[0] == FIXED:
-                found[path.parts[1]][path.stem] = self.folder / path
-        return found
-
-
-class _FixedState(Mapping[str, Tensors]):
-    """The tensors of one part that never change, by name; each is read when accessed."""
-
-    def __init__(self, files: Mapping[str, Path]) -> None:
-        self._files = files
-
-    def __getitem__(self, name: str) -> Tensors:
-        tensors: Tensors = load(self._files[name], torch.device("cpu"))
-        return tensors
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
+                yield path.parts[1], path.stem, load(self.folder / path, torch.device("cpu"))
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from torch import Tensor
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Memory
 from fedexp.errors import InputError
-from fedexp.state.ram_and_disk import storage_bytes
 
 
 @dataclass
@@ -43,11 +42,6 @@ class ClientState:
         return ClientState(
             memories, dict(self.private), dict(self.separate_model), dict(self.personal_model)
         )
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensors' storages; a storage that several tensors share counts once."""
-        return storage_bytes(vars(self))
 
     @property
     def method_nbytes(self) -> int:

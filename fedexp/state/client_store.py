@@ -39,7 +39,6 @@ class ClientStore:
         self._states: RamAndDisk[int, dict[str, Any]] = RamAndDisk(ram_bytes, folder)
         # Client -> names of its non-empty memories and fields, to avoid reading states from disk.
         self._contents: dict[int, frozenset[str]] = {}
-        self._with_model: set[int] = set()
 
     @property
     def keeps_models(self) -> bool:
@@ -56,7 +55,6 @@ class ClientStore:
                 self.discard(client)
             elif self._states.is_in_ram(client):
                 self._states[client] = self._states[client] | {_MODEL: {}}
-        self._with_model.clear()
 
     @contextmanager
     def open(self, client: int) -> Iterator[ClientState]:
@@ -85,25 +83,22 @@ class ClientStore:
             state.personal_model = {}
         fields = dict(vars(state))
         contents = frozenset(name for name, held in (fields | state.memories).items() if held)
-        self._forget(client)
+        self._contents.pop(client, None)
         if contents <= {"memories"}:  # all memories are empty
             return
-        if _MODEL in contents:
-            self._with_model.add(client)
         self._contents[client] = contents - {"memories"}
         self._states[client] = fields
 
     def take(self, client: int) -> ClientState:
         """Remove and return this client's state; an empty one if the client has none."""
         state = self._remove(client)
-        self._forget(client)
+        self._contents.pop(client, None)
         return state
 
     def discard(self, client: int) -> None:
         """Delete this client's state."""
-        if client in self._states:
-            del self._states[client]
-        self._forget(client)
+        self._states.pop(client, None)
+        self._contents.pop(client, None)
 
     def states(self) -> Iterator[tuple[int, ClientState]]:
         """Yield (client, state) for every client with a state, reading one at a time."""
@@ -139,7 +134,7 @@ class ClientStore:
     @property
     def clients_with_model(self) -> list[int]:
         """The clients whose personal model is kept, in order."""
-        return sorted(self._with_model)
+        return sorted(c for c, contents in self._contents.items() if _MODEL in contents)
 
     @property
     def clients_with_state(self) -> list[int]:
@@ -150,7 +145,6 @@ class ClientStore:
         """Delete all states and the folder."""
         self._states.clear()
         self._contents.clear()
-        self._with_model.clear()
 
     def _peek(self, client: int) -> ClientState:
         """Read the state without moving it between RAM and disk."""
@@ -169,11 +163,6 @@ class ClientStore:
         if client in self._states:
             del self._states[client]
         return state
-
-    def _forget(self, client: int) -> None:
-        """Treat this client's state as empty from now on."""
-        self._contents.pop(client, None)
-        self._with_model.discard(client)
 
 
 class _Memories(Mapping[int, Memory]):

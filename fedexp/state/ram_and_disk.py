@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -46,7 +46,9 @@ class RamAndDisk(MutableMapping[K, V]):
         self._ram: OrderedDict[K, V] = OrderedDict()  # the oldest value first
         self._ram_used = 0
         self._sizes: dict[K, int] = {}  # bytes of each value, in RAM or on disk
-        self._files: _Files[K, V] = _Files(folder)
+        self._folder = folder
+        self._created: Path | None = None
+        self._removal: Callable[[], object] = lambda: None
         self._untrimmed = 0  # bytes written to disk since memory was last returned to the system
 
     def __setitem__(self, key: K, value: V) -> None:
@@ -61,7 +63,11 @@ class RamAndDisk(MutableMapping[K, V]):
     def __getitem__(self, key: K) -> V:
         if key not in self:
             raise KeyError(key)
-        return self._ram[key] if key in self._ram else self._files.read(key)
+        if key in self._ram:
+            return self._ram[key]
+        with self._disk():
+            value: V = load(self._path(key), None)
+            return value
 
     def __delitem__(self, key: K) -> None:
         if key not in self:
@@ -69,7 +75,8 @@ class RamAndDisk(MutableMapping[K, V]):
         if key in self._ram:
             self._drop(key)
         else:
-            self._files.remove(key)
+            with self._disk():
+                self._path(key).unlink()
         del self._sizes[key]
 
     def __contains__(self, key: object) -> bool:
@@ -86,7 +93,8 @@ class RamAndDisk(MutableMapping[K, V]):
         self._ram.clear()
         self._sizes.clear()
         self._ram_used = 0
-        self._files.clear()
+        self._removal()
+        self._created = None
 
     def is_in_ram(self, key: K) -> bool:
         """Whether the value is in RAM."""
@@ -98,7 +106,9 @@ class RamAndDisk(MutableMapping[K, V]):
         return sum(self._sizes.values())
 
     def _spill(self, key: K) -> None:
-        self._files.write(key, self._ram[key])
+        content = dump(self._ram[key])
+        with self._disk():
+            write_atomically(self._path(key), content)
         self._untrimmed += self._sizes[key]
         self._drop(key)
         if self._untrimmed >= _TRIM_EVERY:
@@ -108,6 +118,27 @@ class RamAndDisk(MutableMapping[K, V]):
     def _drop(self, key: K) -> None:
         del self._ram[key]
         self._ram_used -= self._sizes[key]
+
+    def _path(self, key: K) -> Path:
+        if self._created is None:
+            folder = self._folder or Path(tempfile.mkdtemp(prefix="fedexp-clients-"))
+            folder.mkdir(parents=True, exist_ok=True)
+            if self._folder is None:
+                self._lock = hold(folder)
+            self._removal = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            self._created = folder
+        return self._created / f"{key}.pt"
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            folder = self._created or self._folder or tempfile.gettempdir()
+            raise InputError(
+                f"clients.ram_gib: the rest is in {folder}, where an access failed ({error}); "
+                "free some space there or raise clients.ram_gib"
+            ) from error
 
 
 class ServerTensors(RamAndDisk[str, Tensors]):
@@ -130,55 +161,6 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     else:
         for each in value.values():
             yield from _tensors(each)
-
-
-class _Files(Generic[K, V]):
-    """The values on disk, each in one file."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-        self._created: Path | None = None
-        self._removal: Callable[[], object] = lambda: None
-
-    def write(self, key: K, value: V) -> None:
-        content = dump(value)
-        with self._disk():
-            write_atomically(self._path(key), content)
-
-    def read(self, key: K) -> V:
-        with self._disk():
-            value: V = load(self._path(key), None)
-            return value
-
-    def remove(self, key: K) -> None:
-        with self._disk():
-            self._path(key).unlink()
-
-    def clear(self) -> None:
-        """Delete the folder with all files."""
-        self._removal()
-        self._created = None
-
-    def _path(self, key: K) -> Path:
-        if self._created is None:
-            folder = self._folder or Path(tempfile.mkdtemp(prefix="fedexp-clients-"))
-            folder.mkdir(parents=True, exist_ok=True)
-            if self._folder is None:
-                self._lock = hold(folder)
-            self._removal = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            self._created = folder
-        return self._created / f"{key}.pt"
-
-    @contextmanager
-    def _disk(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            folder = self._created or self._folder or tempfile.gettempdir()
-            raise InputError(
-                f"clients.ram_gib: the rest is in {folder}, where an access failed ({error}); "
-                "free some space there or raise clients.ram_gib"
-            ) from error
 
 
 def _return_freed_memory() -> None:

@@ -216,11 +216,6 @@ def find_unfinished(root: Path, config: Config) -> Path | None:
     return None
 
 
-def final_weights(folder: Path) -> Path:
-    """Path of the final global weights."""
-    return saved_weights(folder, FINAL)
-
-
 def saved_weights(folder: Path, name: str) -> Path:
     """Path of the file with a global model's weights.
 

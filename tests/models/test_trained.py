@@ -15,7 +15,7 @@ from fedexp.errors import InputError
 from fedexp.models.trained import train_head, train_layers
 from fedexp.runtime.plan import plan
 from fedexp.state.files import load_tensors
-from fedexp.state.run_folder import final_weights
+from fedexp.state.run_folder import FINAL, saved_weights
 
 SMALL = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=200"]
 LAST = "model.train=[head,backbone.1.2]"  # of 64-128-64
@@ -100,7 +100,7 @@ def test_mistyped_layers(train: str, message: str) -> None:
 def test_the_final_weights_hold_what_does_not_train(tmp_path: Path) -> None:
     options = [*SMALL, LAST, "rounds=1", "tracking.wandb.mode=disabled", "algorithm=fedavg"]
     result = fedexp.run([*options, f"hydra.run.dir={tmp_path / 'run'}"])
-    saved = load_tensors(final_weights(tmp_path / "run"))
+    saved = load_tensors(saved_weights(tmp_path / "run", FINAL))
     module = federate(*SMALL, LAST).module
     assert saved.keys() == module.state_dict().keys()
     assert torch.equal(saved["backbone.1.0.weight"], module.state_dict()["backbone.1.0.weight"])
