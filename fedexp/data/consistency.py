@@ -26,8 +26,7 @@ from decimal import Decimal, InvalidOperation
 import numpy as np
 from torch import Tensor
 
-from fedexp.data.dataset import Dataset, Split
-from fedexp.data.origin import Origin
+from fedexp.data.dataset import Dataset, Origin, Split
 from fedexp.errors import InputError
 
 LOGGER = logging.getLogger(__name__)

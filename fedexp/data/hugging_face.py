@@ -13,19 +13,16 @@ from torch import Tensor
 
 from fedexp.compatibility.unread import given
 from fedexp.core.description import Description
-from fedexp.data import hugging_face_inputs as inputs
+from fedexp.data import hugging_face_columns as inputs
 from fedexp.data.cache import Images, cached_images, fingerprint
 from fedexp.data.characters import SequenceLength
-from fedexp.data.classes import Classes, encode_classes, encode_users
-from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
+from fedexp.data.classes import Classes, check_column, encode_classes, encode_users
+from fedexp.data.dataset import Dataset, Deviations, Means, Origin, Source, Split, check_constants
 from fedexp.data.features import standardisation
-from fedexp.data.hugging_face_columns import column, ragged
+from fedexp.data.hugging_face_columns import column, last_scored, of_tokens, ragged
 from fedexp.data.hugging_face_files import open_splits, quiet
-from fedexp.data.hugging_face_targets import last_scored, of_tokens
 from fedexp.data.image_decoding import Fit, ImageSize
 from fedexp.data.image_statistics import Constants, normalisation
-from fedexp.data.named_columns import check_column
-from fedexp.data.origin import Origin
 from fedexp.data.preparations.numbers import Numbers
 from fedexp.data.preparations.preparation import Preparation
 from fedexp.data.preparations.tokens import Tokens, padded

@@ -11,11 +11,10 @@ import torch
 
 from fedexp.core.description import Description
 from fedexp.data.consistency import Labelled, refuse
-from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
+from fedexp.data.dataset import Dataset, Deviations, Means, Origin, Source, Split, check_constants
 from fedexp.data.image_decoding import Fit, ImageSize, decoded, opened
 from fedexp.data.image_statistics import normalisation
 from fedexp.data.image_tree import ImageTree, find_images
-from fedexp.data.origin import Origin
 from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, check_users, divide
 from fedexp.errors import InputError
 

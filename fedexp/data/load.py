@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from fedexp.config.schema import Config
+from fedexp.core.randomness import numpy_generator
 from fedexp.data import consistency
 from fedexp.data.cache import remove_leftovers
 from fedexp.data.configured_partition import partition_indices
@@ -15,10 +16,37 @@ from fedexp.data.dataset import Dataset, Describer, Source
 from fedexp.data.drawn import DrawnData, DrawnSource
 from fedexp.data.feature_shift import shifted
 from fedexp.data.federated import FederatedData
-from fedexp.data.held_out import held_out_clients
 from fedexp.data.split import class_counts, match, stratified
 from fedexp.data.user_split import match_users, validation_split
+from fedexp.errors import InputError
+from fedexp.rounding import rounded_down
 from fedexp.state.abandoned import remove_abandoned_folders
+
+
+def held_out_clients(clients: Sequence[np.ndarray], share: float, seed: int) -> list[int]:
+    """Draw a share of the clients that have data; return their numbers in ascending order.
+
+    Args:
+        clients: for each client, the positions of its training samples.
+        share: share of the clients, at least 0 and below 1; their number is rounded down.
+        seed: seed of the run.
+
+    Raises:
+        InputError: a positive ``share`` would draw no client, or every client that has data.
+    """
+    if not share:
+        return []
+    holders = [client for client, index in enumerate(clients) if len(index)]
+    count = rounded_down(share, len(holders))
+    if not 0 < count < len(holders):
+        raise InputError(
+            f"clients.held_out={share:g}: would hold out {count} of {len(holders)} clients with "
+            "data; should be a share that leaves some on both sides"
+        )
+    drawn = numpy_generator(seed, "held_out").choice(holders, count, replace=False)
+    found: list[int] = sorted(drawn.tolist())
+    return found
+
 
 LOGGER = logging.getLogger(__name__)
 

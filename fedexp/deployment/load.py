@@ -12,8 +12,7 @@ from fedexp.core.part import Clients
 from fedexp.core.saved_state import PREDICTS, load_saved
 from fedexp.data.description_file import Described, read_description
 from fedexp.data.partition_table import read_partition
-from fedexp.deployment.network import Network
-from fedexp.deployment.predictor import Predictor
+from fedexp.deployment.predictor import Network, Predictor
 from fedexp.errors import InputError
 from fedexp.models.weights import without_initial_weights
 from fedexp.runtime.assembly import resident_module, setting_without_data

@@ -50,9 +50,8 @@ from fedexp.engines.local_optimizer import LocalOptimizer
 from fedexp.faults.base import Faults
 from fedexp.measures.configured import build_measures, check_measures, declared_measures
 from fedexp.measures.measure import Measure
-from fedexp.models.configured import configure_head, configured
+from fedexp.models.configured import configure_head, configured, several
 from fedexp.models.declared_layers import declared_layers
-from fedexp.models.several import several
 from fedexp.models.shape import feature_dim, for_inputs, outline
 from fedexp.models.trained import check_trained
 from fedexp.runtime import early as early_checks

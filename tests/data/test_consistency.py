@@ -12,9 +12,8 @@ from PIL import Image
 
 from fedexp.core.description import Description
 from fedexp.data.consistency import check, copies
-from fedexp.data.dataset import Dataset, Split
+from fedexp.data.dataset import Dataset, Origin, Split
 from fedexp.data.load import load_data
-from fedexp.data.origin import Origin
 from fedexp.errors import InputError
 from fedexp.runtime import early
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from fedexp.data.dataset import Dataset
 from fedexp.data.hugging_face import HuggingFace
-from fedexp.data.hugging_face_targets import last_scored
+from fedexp.data.hugging_face_columns import last_scored
 from fedexp.errors import InputError
 
 ARGUMENTS: dict[str, Any] = {
@@ -80,7 +80,7 @@ def test_decoded_images_are_kept_until_the_data_change(
     kept = list((saved.parent / "cache" / "images").iterdir())
     assert len(kept) == 2
     with monkeypatch.context() as patch:
-        patch.delattr("fedexp.data.hugging_face_inputs.fitted")
+        patch.delattr("fedexp.data.hugging_face_columns.fitted")
         assert torch.equal(read(saved).train.inputs, first.train.inputs)
     changed = library.load_from_disk(str(saved))
     changed["train"] = changed["train"].select(range(59, -1, -1))

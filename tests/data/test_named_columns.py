@@ -1,6 +1,6 @@
 import pytest
 
-from fedexp.data.named_columns import check_column
+from fedexp.data.classes import check_column
 from fedexp.errors import InputError
 
 

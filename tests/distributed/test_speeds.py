@@ -4,7 +4,7 @@ import pytest
 
 from fedexp.core.messages import Update
 from fedexp.distributed import speeds
-from fedexp.distributed.speeds import Speeds
+from fedexp.distributed.placement import Speeds
 
 
 class Clock:

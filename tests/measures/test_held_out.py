@@ -10,7 +10,7 @@ from natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
 
 import fedexp
 from fedexp.core.token_rows import IGNORED
-from fedexp.data.held_out import held_out_clients
+from fedexp.data.load import held_out_clients
 from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.runtime.plan import plan

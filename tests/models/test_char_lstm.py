@@ -14,7 +14,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from fedexp.core.description import Description
 from fedexp.core.frozen_copies import FrozenCopy
 from fedexp.errors import InputError
-from fedexp.models.lstm import LSTM
+from fedexp.models.char_lstm import LSTM
 from fedexp.models.shape import feature_dim, for_inputs, trains_on_one
 
 TEXT = Description("play", (7,), tuple("abcde"), vocabulary=11)
