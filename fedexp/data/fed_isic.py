@@ -62,10 +62,7 @@ class FedISIC(Source):
     """
 
     unread_if = MappingProxyType(
-        {
-            "test_fraction": {"split": ("within",)},
-            "split_seed": {"split": ("within",)},
-        }
+        {"test_fraction": {"split": ("within",)}, "split_seed": {"split": ("within",)}}
     )
 
     root: Path

@@ -85,12 +85,7 @@ class HuggingFace(Source):
             is damaged or has another size.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "test_fraction": {"test": given},
-            "split_seed": {"test": given},
-        }
-    )
+    unread_if = MappingProxyType({"test_fraction": {"test": given}, "split_seed": {"test": given}})
 
     name: str
     config: str | None

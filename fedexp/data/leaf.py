@@ -298,11 +298,7 @@ class Shakespeare(Leaf):
         split_seed: seed of the draw of users; ``within`` draws nothing.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "split_seed": {"split": ("within",)},
-        }
-    )
+    unread_if = MappingProxyType({"split_seed": {"split": ("within",)}})
 
     name = "shakespeare"
     about = ALPHABET.describe("shakespeare", LENGTH)

@@ -47,11 +47,7 @@ class Spiral(Source):
         seed: seed of the points; independent of the run's seed.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "thinning": {"imbalanced": (False,)},
-        }
-    )
+    unread_if = MappingProxyType({"thinning": {"imbalanced": (False,)}})
 
     noise: Annotated[float, Field(ge=0, le=1e6)]
     noise_law: Literal["normal", "uniform"]

@@ -173,10 +173,7 @@ class Tabular(Source):
     """
 
     unread_if = MappingProxyType(
-        {
-            "test_fraction": {"test_path": given},
-            "split_seed": {"test_path": given},
-        }
+        {"test_fraction": {"test_path": given}, "split_seed": {"test_path": given}}
     )
 
     path: Path

@@ -56,11 +56,7 @@ class Text(Source):
         InputError: the file cannot be read or has too little text.
     """
 
-    unread_if = MappingProxyType(
-        {
-            "split_seed": {"split": ("within",)},
-        }
-    )
+    unread_if = MappingProxyType({"split_seed": {"split": ("within",)}})
 
     path: Path
     sequence_length: SequenceLength

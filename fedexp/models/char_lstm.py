@@ -121,11 +121,7 @@ class CharLSTM(nn.Module):
         return z
 
 
-@declares_unread(
-    {
-        "projection": {"feature_dim": (None,)},
-    }
-)
+@declares_unread({"projection": {"feature_dim": (None,)}})
 def char_lstm(
     input_shape: tuple[int, ...],
     vocabulary: int,

@@ -8,11 +8,7 @@ from fedexp.models.layers import Projection, flat_width, image_channels, project
 from fedexp.models.levels import LevelReLU, LevelSequential
 
 
-@declares_unread(
-    {
-        "projection": {"feature_dim": (None,)},
-    }
-)
+@declares_unread({"projection": {"feature_dim": (None,)}})
 def convnet(
     input_shape: tuple[int, ...],
     width: PositiveInt,

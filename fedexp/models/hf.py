@@ -86,11 +86,7 @@ class Pooled(nn.Module):
         return states[torch.arange(states.shape[0], device=states.device), last]
 
 
-@declares_unread(
-    {
-        "projection": {"feature_dim": (None,)},
-    }
-)
+@declares_unread({"projection": {"feature_dim": (None,)}})
 def hf_model(
     input_shape: tuple[int, ...],
     name: str,

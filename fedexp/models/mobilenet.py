@@ -44,12 +44,7 @@ class LevelMobileNetV2(MobileNetV2):  # type: ignore[misc]
         return self.classifier(adaptive_avg_pool2d(maps, (1, 1)).flatten(1)), tuple(levels)
 
 
-@declares_unread(
-    {
-        "projection": {"feature_dim": (None,)},
-        "groups": {"norm": ("batch",)},
-    }
-)
+@declares_unread({"projection": {"feature_dim": (None,)}, "groups": {"norm": ("batch",)}})
 def mobilenet_v2(
     input_shape: tuple[int, ...],
     norm: Norm,

@@ -49,12 +49,7 @@ class LevelResNet(ResNet):  # type: ignore[misc]
 _BLOCKS = {"basic": BasicBlock, "bottleneck": Bottleneck}
 
 
-@declares_unread(
-    {
-        "projection": {"feature_dim": (None,)},
-        "groups": {"norm": ("batch",)},
-    }
-)
+@declares_unread({"projection": {"feature_dim": (None,)}, "groups": {"norm": ("batch",)}})
 def resnet(
     input_shape: tuple[int, ...],
     block: Literal["basic", "bottleneck"],

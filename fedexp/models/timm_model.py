@@ -19,11 +19,7 @@ from fedexp.models.zoo import GreyToColour
 PRETRAINED = "pretrained"
 
 
-@declares_unread(
-    {
-        "projection": {"feature_dim": (None,)},
-    }
-)
+@declares_unread({"projection": {"feature_dim": (None,)}})
 def timm_model(
     input_shape: tuple[int, ...],
     name: str,

@@ -24,11 +24,7 @@ class GreyToColour(nn.Module):
         return images.expand(-1, 3, -1, -1)
 
 
-@declares_unread(
-    {
-        "projection": {"feature_dim": (None,)},
-    }
-)
+@declares_unread({"projection": {"feature_dim": (None,)}})
 def torchvision_model(
     input_shape: tuple[int, ...],
     name: str,
