@@ -29,7 +29,7 @@ from fedexp.runtime.plan import plan
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 RESULTS = ROOT / "scripts" / "results"
-PAGES = [README, RESULTS / "README.md", RESULTS / "archive.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [README, *sorted(RESULTS.glob("*.md")), ROOT / "CONTRIBUTING.md"]
 START = ROOT / "docs" / "start"
 METHOD, METRIC, MODEL = (START / f"your_{name}.md" for name in ("method", "metric", "model"))
 DOCS = [

@@ -1,11 +1,11 @@
-"""The pages of results: ``scripts/results`` and ``conf/experiment`` cut to a page for each paper.
+"""The pages of results: ``scripts/results``, with a page in ``docs/papers`` for each paper.
 
 A paper's page in ``docs/papers`` includes three parts: its rows of the table of verdicts, its
-section of the results, and the commands of its tables. All else is on ``results/index``.
+page of the results, and the commands of its tables. The other pages are in ``docs/results``.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[2]
@@ -18,33 +18,33 @@ PAPERS = {
     "fedptr": "FedPTR",
     "hics": "HiCS-FL",
 }
-"""Page -> title of the paper's sections; rows of its verdicts begin with the title."""
+"""Page -> name of the paper; rows of its verdicts begin with the name."""
 
-INDEX, ARCHIVE = "results/index", "results/archive"
+_INDEX = "README"
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def results_pages() -> Iterator[tuple[str, str]]:
     """(name below ``docs/``, content) of the results' pages and of the papers' parts."""
-    measured, archived = (RESULTS / name for name in ("README.md", "archive.md"))
-    texts = {ARCHIVE: archived.read_text()}
-    sections = _sections(measured.read_text())
-    for page, title in PAPERS.items():
-        texts[f"papers/{page}"] = sections.pop(title).partition("\n")[2]
-    texts[INDEX] = "".join(sections.values())
-    pages = {_slug(title): page for page, text in texts.items() for title in _titles(text)}
+    texts = {path.stem: path.read_text() for path in sorted(RESULTS.glob("*.md"))}
     commands = _sections(COMMANDS.read_text())
-    for page, title in PAPERS.items():
-        name = f"papers/{page}"
-        yield f"results/{page}.part", _linked(texts[name], name, pages)
-        yield f"results/{page}_verdicts.part", _linked(_verdicts(texts[INDEX], title), name, pages)
-        yield (
-            f"results/{page}_commands.part",
-            _linked(commands[title].partition("\n")[2], name, pages),
-        )
-    tree = "\n```{toctree}\n:hidden:\n\narchive\n```\n"
-    yield f"{INDEX}.md", _linked(texts[INDEX], INDEX, pages) + tree
-    yield f"{ARCHIVE}.md", _linked(texts[ARCHIVE], ARCHIVE, pages)
+    for paper, title in PAPERS.items():
+        page = _page(paper)
+        own = texts.pop(paper).partition("\n")[2]
+        yield f"results/{paper}.part", _linked(own, page)
+        yield f"results/{paper}_verdicts.part", _linked(_verdicts(texts[_INDEX], title), page)
+        yield f"results/{paper}_commands.part", _linked(commands[title].partition("\n")[2], page)
+    others = "\n".join(name for name in texts if name != _INDEX)
+    texts[_INDEX] += f"\n```{{toctree}}\n:hidden:\n\n{others}\n```\n"
+    for name, text in texts.items():
+        yield f"{_page(name)}.md", _linked(text, _page(name))
+
+
+def _page(name: str) -> str:
+    """The site's page, relative to ``docs/``, of a page of the results."""
+    if name == _INDEX:
+        return "results/index"
+    return f"papers/{name}" if name in PAPERS else f"results/{name}"
 
 
 def _sections(text: str) -> dict[str, str]:
@@ -53,18 +53,8 @@ def _sections(text: str) -> dict[str, str]:
     return {"": head} | {part.partition("\n")[0].removeprefix("## "): part for part in rest}
 
 
-def _titles(text: str) -> list[str]:
-    without_code = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
-    return re.findall(r"^#+ (.+)$", without_code, flags=re.M)
-
-
-def _slug(title: str) -> str:
-    """The anchor of a heading, as GitHub and MyST make it."""
-    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-
-
 def _verdicts(text: str, title: str) -> str:
-    """The rows of the first table that belong to the paper: from its name to the next name."""
+    """The rows of the table of verdicts that belong to the paper: from its name to the next."""
     table = re.search(r"^\| paper \|.*?(?=^\s*$)", text, flags=re.M | re.S)
     assert table is not None, "the results have no table of verdicts"
     names, rule, *rows = table.group().splitlines()
@@ -77,23 +67,20 @@ def _verdicts(text: str, title: str) -> str:
     return "\n".join([names, rule, *chosen]) + "\n"
 
 
-def _linked(text: str, page: str, pages: Mapping[str, str]) -> str:
+def _linked(text: str, page: str) -> str:
     """``text`` with links that hold on ``page``; a link to another file becomes its text."""
 
     def link(found: re.Match[str]) -> str:
         image, label, target = found.groups()
-        if "://" in target:
+        if "://" in target or target.startswith("#"):
             return found.group()
         if image:
             return f"![{label}]({_relative(page, f'../scripts/results/{target}')})"
         file, _, anchor = target.partition("#")
-        if file == "archive.md" and not anchor:
-            return f"[{label}]({_relative(page, ARCHIVE)}.md)"
-        if anchor not in pages:
+        if not (file.endswith(".md") and (RESULTS / file).exists()):
             return label
-        if pages[anchor] == page:
-            return f"[{label}](#{anchor})"
-        return f"[{label}]({_relative(page, pages[anchor])}.md#{anchor})"
+        own = _relative(page, _page(file.removesuffix(".md")))
+        return f"[{label}]({own}.md{'#' * bool(anchor)}{anchor})"
 
     return _LINK.sub(link, text)
 

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from generate.results import RESULTS
 
-TEXT = (RESULTS / "README.md").read_text()
+TEXT = "".join((RESULTS / f"{name}.md").read_text() for name in ("fedgela", "cifar10_systems"))
 LAST_ROUNDS = 5
 
 

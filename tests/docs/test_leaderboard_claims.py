@@ -35,7 +35,7 @@ def methods(contest: str) -> Any:
 
 def text() -> str:
     """The results in one line."""
-    return " ".join((RESULTS / "README.md").read_text().split())
+    return " ".join((RESULTS / "leaderboard.md").read_text().split())
 
 
 def test_how_many_methods_are_ahead_or_behind() -> None:

@@ -31,7 +31,7 @@ def test_a_cell_is_the_mean_over_the_seeds_of_the_file(title: str) -> None:
     values = values[values["statistic"] == "final"].astype({"value": float})
     values["column"] = values.apply(coordination, axis=1)
     divisors = {f"clock/time_to/{target}": 60, f"rounds_to/{target}": 1, f"bytes_to/{target}": 1e6}
-    text = (RESULTS / "README.md").read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
+    text = (RESULTS / "time.md").read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
     for name, algorithm in METHODS.items():
         for compression in ("none", "topk", "qsgd"):
             cells = []

@@ -63,7 +63,7 @@ def test_the_classes_are_those_of_a_run(script: ModuleType) -> None:
 
 def test_the_table_of_the_results_is_the_file() -> None:
     found = pd.read_csv(RESULTS / "digits_oort.csv").groupby(["limit", "oort"])
-    text = (RESULTS / "README.md").read_text()
+    text = (RESULTS / "time.md").read_text()
     assert (found.size() == 5).all()
     for name, (column, digits) in ROWS.items():
         values = found[column].agg(["mean", "std"])
