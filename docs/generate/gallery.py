@@ -24,8 +24,8 @@ project's default, which a method has unless it chooses another one; authors oft
 momentum, [`sgd_plain`](/options/optimizer/sgd_plain.md). *accuracy*: of the global model after the
 last round. *personal*: mean accuracy of the clients' own models on their classes. Both are means
 over the seeds. *MB*: 10⁶ bytes in both directions over the whole run. *seconds*: processor seconds
-of a run. [What every number means](/numbers.md). An empty cell was not measured: without a global
-model there is no global accuracy.
+of a run. [What every number means](/numbers/index.md). An empty cell was not measured: without a
+global model there is no global accuracy.
 """
 
 

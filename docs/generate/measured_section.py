@@ -44,7 +44,7 @@ def _own_metrics(own: Runs, fedavg: Runs) -> list[str]:
     """What the run logged besides FedAvg's metrics."""
     names = sorted(own.metrics - fedavg.metrics)
     listed = ", ".join(f"`{name}`" for name in names)
-    return [f"It logs [besides](/numbers.md): {listed}."] if names else []
+    return [f"It logs [besides](/numbers/index.md): {listed}."] if names else []
 
 
 def _curves(both: dict[str, Runs]) -> str:
@@ -57,11 +57,11 @@ def _curves(both: dict[str, Runs]) -> str:
 
 def _rows(both: dict[str, Runs]) -> list[list[str]]:
     named = {
-        "accuracy of the global model": GLOBAL,
-        "mean accuracy of the clients' own models": PERSONAL,
+        "[accuracy of the global model](/numbers/global.md)": GLOBAL,
+        "[mean accuracy of the clients' own models](/numbers/personal.md)": PERSONAL,
     }
     rows = [
-        [f"[{name}](/numbers.md)", *(mean_and_spread(each.final(metric)) for each in both.values())]
+        [name, *(mean_and_spread(each.final(metric)) for each in both.values())]
         for name, metric in named.items()
     ]
     fedavg = list(both.values())[-1]

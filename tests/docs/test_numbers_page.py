@@ -1,4 +1,4 @@
-"""The page of metrics: no metric without a formula."""
+"""The pages of metrics: no metric without a formula."""
 
 import ast
 import json
@@ -18,12 +18,14 @@ ROOMS = (
 NOT_LOGGED = ("gradient/", "figures/")
 """Beginnings of names that parts use among themselves."""
 
+PAGES = ROOT / "docs" / "numbers"
 _NAME = r"[a-z_]+/[\w<>]+(?:/<\w+>)?"
 
 
 def documented() -> list[str]:
-    """The names on the page; ``<kind>`` stands for several words."""
-    return re.findall(rf"`({_NAME})`", (ROOT / "docs" / "numbers.md").read_text())
+    """The names on the pages; ``<kind>`` stands for several words."""
+    text = "".join(page.read_text() for page in PAGES.glob("*.md"))
+    return re.findall(rf"`({_NAME})`", text)
 
 
 def pattern(name: str) -> re.Pattern[str]:
@@ -74,7 +76,7 @@ def test_every_metric_of_a_stored_run_is_on_the_page() -> None:
 
 def test_every_metric_on_the_page_is_in_the_code() -> None:
     code = [pattern(name) for name in in_code()] + [re.compile("rounds_to/.+")]
-    own = (ROOT / "docs" / "numbers.md").read_text().partition("## The same number elsewhere")[0]
+    own = "".join(page.read_text() for page in PAGES.glob("*.md") if page.stem != "elsewhere")
     names = set(re.findall(rf"^\| `({_NAME})`", own, flags=re.M))
     unknown = [name for name in names if not any(each.fullmatch(name) for each in code)]
     assert set(unknown) <= {"global/per_class_accuracy"}  # the tracker's for Measured.per_class

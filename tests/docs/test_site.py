@@ -53,7 +53,7 @@ def test_the_site_is_built_without_a_warning_and_its_examples_hold(tmp_path: Pat
             [*sphinx, "-b", builder, str(DOCS), str(tmp_path / builder)], cwd=ROOT, check=True
         )
     pages = {path.relative_to(tmp_path / "html") for path in (tmp_path / "html").rglob("*.html")}
-    assert {Path("index.html"), Path("options/gallery.html"), Path("numbers.html")} <= pages
+    assert {Path("index.html"), Path("options/gallery.html"), Path("numbers/index.html")} <= pages
     assert len(pages) > 200
     outside = [
         path
