@@ -1,7 +1,8 @@
 """Protocols: the members of a client and of its data that the hooks of a part may use.
 
-Hooks get a ``ClientModule``, but their annotations name these protocols instead: ``core.client``
-imports ``core.part``, so ``core.part`` cannot import ``core.client``.
+Hooks get a ``ClientModule``, but their annotations name these protocols instead, for two reasons.
+``core.client`` imports ``core.part``, so ``core.part`` cannot import ``core.client``. And a module
+with parts must not import Lightning, so that a mistake in a config shows quickly.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -316,7 +316,8 @@ class Part:
         """The weights to send in place of the trained shared weights; called after ``report``.
 
         The client keeps the trained weights as its local model. Return new tensors for the weights
-        that change, under the same names; do not change ``weights`` in place.
+        that change, under the same names; do not change ``weights`` in place. This is a hook,
+        because a report would be sent besides the weights, so it would double the bytes.
         """
         return weights
 

@@ -1,14 +1,14 @@
 """Checks of what the hooks of components return, so that a wrong result is an error of one line.
 
 Every check compares Python objects, names, shapes and types. None reads the values of a tensor, so
-none waits for a GPU. The last arguments of each check say whose result it is, for the error: the
-component's place in the config (``aggregator``), the component, and the call (``merge(...)``).
+none waits for a GPU. The arguments ``whose`` of each check say whose result it is, for the error:
+the component's place in the config (``aggregator``), the component, and the call (``merge(...)``).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from operator import index
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -17,6 +17,7 @@ from fedexp.core.messages import Tensors, Update
 from fedexp.errors import InputError
 
 _T = TypeVar("_T")
+_Whose: TypeAlias = tuple[str, object, str]
 
 
 class WrongResultError(InputError):
@@ -34,26 +35,32 @@ def wrong(problem: str, place: str, owner: object, call: str) -> WrongResultErro
     return WrongResultError(f"{named(place, owner)}: {call} {problem}")
 
 
-def instance(found: Any, kind: type[_T], place: str, owner: object, call: str) -> _T:
+def _not(expected: str, found: Any, *whose: *_Whose) -> WrongResultError:
+    """The error about a result that is something else than ``expected``."""
+    return wrong(f"returned {described(found)}; it must return {expected}", *whose)
+
+
+def _not_as(name: str, expected: str, found: Any, *whose: *_Whose) -> WrongResultError:
+    """The error about an entry of a result that is something else than ``expected``."""
+    return wrong(f"returned {described(found)} as {name}; {expected}", *whose)
+
+
+def instance(found: Any, kind: type[_T], *whose: *_Whose) -> _T:
     """Return ``found``, which must be a ``kind``."""
     if not isinstance(found, kind):
-        article = "an" if kind.__name__[0] in "AEIOUaeiou" else "a"
-        problem = f"returned {described(found)}; it must return {article} {kind.__name__}"
-        raise wrong(problem, place, owner, call)
+        raise _not(_with_article(kind), found, *whose)
     return found
 
 
-def tensors(found: Any, place: str, owner: object, call: str) -> Tensors:
+def tensors(found: Any, *whose: *_Whose) -> Tensors:
     """Return ``found``, which must be a dict: name -> tensor."""
     if not isinstance(found, dict):
-        problem = f"returned {described(found)}; it must return a dict: name -> tensor"
-        raise wrong(problem, place, owner, call)
+        raise _not("a dict: name -> tensor", found, *whose)
     for name, value in found.items():
         if not isinstance(name, str):
-            raise wrong(f"named a tensor {name!r}; names must be text", place, owner, call)
+            raise wrong(f"named a tensor {name!r}; names must be text", *whose)
         if not isinstance(value, Tensor):
-            problem = f"returned {described(value)} as {name}; it must be a tensor"
-            raise wrong(problem, place, owner, call)
+            raise _not_as(name, "it must be a tensor", value, *whose)
     return found
 
 
@@ -65,59 +72,54 @@ def memory(found: Mapping[str, Any], place: str, owner: object) -> None:
             raise wrong(problem, place, owner, "memory")
 
 
-def weights(
-    found: Any, expected: Tensors, place: str, owner: object, call: str, may_add: bool = False
-) -> Tensors:
+def weights(found: Any, expected: Tensors, *whose: *_Whose, may_add: bool = False) -> Tensors:
     """Return ``found``, which must have all names of ``expected``, in these shapes and types.
 
     If ``may_add``, it may have further names.
     """
-    checked = tensors(found, place, owner, call)
+    checked = tensors(found, *whose)
     if missing := expected.keys() - found.keys():
         problem = f"left out {min(missing)}; it must return all {len(expected)} weights"
-        raise wrong(f"{problem} of the message", place, owner, call)
+        raise wrong(f"{problem} of the message", *whose)
     known = {name: found[name] for name in expected} if may_add else found
-    some_weights(known, expected, place, owner, call)
+    some_weights(known, expected, *whose)
     return checked
 
 
-def some_weights(found: Any, expected: Tensors, place: str, owner: object, call: str) -> Tensors:
+def some_weights(found: Any, expected: Tensors, *whose: *_Whose) -> Tensors:
     """Return ``found``, whose names must be in ``expected``, with the same shapes and types."""
-    checked = tensors(found, place, owner, call)
+    checked = tensors(found, *whose)
     for name, value in found.items():
         like = expected.get(name)
         if like is None:
             problem = f"returned {name}, which is not one of the {len(expected)} weights it gets"
-            raise wrong(problem, place, owner, call)
-        alike(value, like, name, place, owner, call)
+            raise wrong(problem, *whose)
+        alike(value, like, name, *whose)
     return checked
 
 
-def alike(found: Any, like: Tensor, name: str, place: str, owner: object, call: str) -> Tensor:
+def alike(found: Any, like: Tensor, name: str, *whose: *_Whose) -> Tensor:
     """Return ``found``, which must be a tensor with the shape, type and device of ``like``."""
     if not isinstance(found, Tensor) or (
         found.shape != like.shape or found.dtype != like.dtype or found.device != like.device
     ):
-        problem = f"returned {described(found)} as {name}; it must be {described(like)}"
-        raise wrong(problem, place, owner, call)
+        raise _not_as(name, f"it must be {described(like)}", found, *whose)
     return found
 
 
-def gradients(
-    found: Any, expected: Mapping[str, Tensor], place: str, owner: object, call: str
-) -> Tensors:
+def gradients(found: Any, expected: Mapping[str, Tensor], *whose: *_Whose) -> Tensors:
     """Return ``found``, whose names must be trained parameters, with the parameters' shapes."""
-    checked = tensors(found, place, owner, call)
+    checked = tensors(found, *whose)
     for name, value in found.items():
         if name not in expected:
-            raise wrong(f"returned {name}, which is no trained parameter", place, owner, call)
+            raise wrong(f"returned {name}, which is no trained parameter", *whose)
         if value.shape != expected[name].shape:
-            problem = f"returned {described(value)} as {name}; its shape must be"
-            raise wrong(f"{problem} {tuple(expected[name].shape)}", place, owner, call)
+            shape = tuple(expected[name].shape)
+            raise _not_as(name, f"its shape must be {shape}", value, *whose)
     return checked
 
 
-def scalar(found: Any, place: str, owner: object, call: str, number: bool = False) -> Any:
+def scalar(found: Any, *whose: *_Whose, number: bool = False) -> Any:
     """Return ``found``, which must be a float tensor without dimensions.
 
     If ``number``, a number is allowed, too. The check is fast enough for each training step.
@@ -126,62 +128,56 @@ def scalar(found: Any, place: str, owner: object, call: str, number: bool = Fals
         return found
     if number and isinstance(found, int | float):
         return found
-    expected = "a number or a scalar tensor" if number else "a scalar tensor"
-    raise wrong(f"returned {described(found)}; it must return {expected}", place, owner, call)
+    raise _not("a number or a scalar tensor" if number else "a scalar tensor", found, *whose)
 
 
-def rows(found: Any, like: Tensor, place: str, owner: object, call: str) -> Tensor:
+def rows(found: Any, like: Tensor, *whose: *_Whose) -> Tensor:
     """Return ``found``, which must be a tensor with a row for each row of ``like``.
 
     Both have the same dimensions; only the last dimension may have another size.
     """
     if not isinstance(found, Tensor) or found.shape[:-1] != like.shape[:-1] or not found.dim():
-        expected = f"a tensor {_sizes((*like.shape[:-1], 'C'))}"
-        raise wrong(f"returned {described(found)}; it must return {expected}", place, owner, call)
+        raise _not(f"a tensor {_sizes((*like.shape[:-1], 'C'))}", found, *whose)
     return found
 
 
-def numbers(found: Any, place: str, owner: object, call: str) -> dict[str, float]:
+def numbers(found: Any, *whose: *_Whose) -> dict[str, float]:
     """Return ``found``, which must be a mapping: name -> number."""
     if not isinstance(found, Mapping):
-        problem = f"returned {described(found)}; it must return a dict: name -> number"
-        raise wrong(problem, place, owner, call)
+        raise _not("a dict: name -> number", found, *whose)
     for name, value in found.items():
         if not isinstance(value, Real):
-            problem = f"returned {described(value)} as {name}; it must be a number"
-            raise wrong(problem, place, owner, call)
+            raise _not_as(name, "it must be a number", value, *whose)
     return dict(found)
 
 
-def update(found: Any, expected: Tensors, place: str, owner: object, call: str) -> Update:
+def update(found: Any, expected: Tensors, *whose: *_Whose) -> Update:
     """Return ``found``, which must be an update with the weights of ``expected``."""
-    checked = instance(found, Update, place, owner, call)
-    weights(found.weights, expected, place, owner, call)
+    checked = instance(found, Update, *whose)
+    weights(found.weights, expected, *whose)
     for report in found.extras.values():
-        tensors(report, place, owner, call)
+        tensors(report, *whose)
     return checked
 
 
-def sequence(found: Any, kind: type[_T], place: str, owner: object, call: str) -> Sequence[_T]:
+def sequence(found: Any, kind: type[_T], *whose: *_Whose) -> Sequence[_T]:
     """Return ``found``, which must be a list or tuple of objects of the class ``kind``."""
     if not isinstance(found, list | tuple) or not all(isinstance(each, kind) for each in found):
-        problem = f"returned {described(found)}; it must return a list of {kind.__name__}"
-        raise wrong(problem, place, owner, call)
+        raise _not(f"a list of {kind.__name__}", found, *whose)
     return found
 
 
-def clients(found: Any, allowed: np.ndarray, place: str, owner: object, call: str) -> list[int]:
+def clients(found: Any, allowed: np.ndarray, *whose: *_Whose) -> list[int]:
     """Return the clients in ``found`` as ints; each must be in ``allowed`` [n], sorted numbers."""
     try:
         chosen = [index(each) for each in found]
     except TypeError:
-        problem = f"returned {described(found)}; it must return a list of client numbers"
-        raise wrong(problem, place, owner, call) from None
+        raise _not("a list of client numbers", found, *whose) from None
     places = np.searchsorted(allowed, chosen).tolist()
     for client, position in zip(chosen, places, strict=True):
         if position == len(allowed) or allowed[position] != client:
             problem = f"returned client {client}, which is not there, has no data or is busy"
-            raise wrong(f"{problem}; it must choose from {len(allowed)}", place, owner, call)
+            raise wrong(f"{problem}; it must choose from {len(allowed)}", *whose)
     return chosen
 
 
@@ -195,8 +191,11 @@ def described(value: Any) -> str:
     if isinstance(value, list | tuple) and value:
         others = [each for each in value if type(each) is not type(value[0])]
         return f"a {type(value).__name__} with {described((others or value)[0])}"
-    kind = type(value).__name__
-    return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
+    return _with_article(type(value))
+
+
+def _with_article(kind: type) -> str:
+    return f"{'an' if kind.__name__[0] in 'AEIOUaeiou' else 'a'} {kind.__name__}"
 
 
 def _sizes(shape: Iterable[object]) -> str:

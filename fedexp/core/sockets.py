@@ -66,7 +66,7 @@ class Loss(Part, nn.Module):
             keeps these weights; the loss may load other weights into the model ``previous``.
         levels: whether the loss needs ``Forward.levels``, from the backbone's
             ``forward_levels(inputs) -> (z, levels)``. A backbone without that method has one
-            level, z.
+            level, z. It is declared, because other losses should not pay for levels.
     """
 
     reference_models: ClassVar[tuple[str, ...]] = ()
@@ -218,7 +218,8 @@ class Personalization(Part, nn.Module):
         in tuning, and when a sampler asks the client. So all parts see the chosen weights. During
         this call ``client`` has the message's weights, and no ``begin`` was called yet. A
         compressed update is the difference between trained and chosen weights, so the report must
-        tell the server which weights were chosen.
+        tell the server which weights were chosen. This is a hook, because ``begin`` is too late:
+        other parts have begun with the message's weights.
         """
         return {}
 
@@ -237,7 +238,7 @@ class Personalization(Part, nn.Module):
 
         The personal model starts from the initial weights, and in later rounds from its own
         weights. It trains on the batches of the shared model, with ``penalty`` in place of the
-        regularizer, and is never sent.
+        regularizer, and is never sent. This is a hook, because only the engine can train.
         """
         return ()
 
@@ -267,14 +268,18 @@ class Personalization(Part, nn.Module):
 
         The heatmap shows them. The row of a class without a vector is zero. This method is called
         after ``receive``. With class vectors, the head of a personal model is scored too, as
-        ``personal/accuracy_head_*``.
+        ``personal/accuracy_head_*``. This is a hook, because measures cannot see in
+        ``personalize`` which vectors predict.
         """
         return None
 
     # Pure functions of parameters, buffers and the arguments.
 
     def term(self, batch: Forward) -> Tensor | float:
-        """A scalar to add to the loss of a training step; by default 0."""
+        """A scalar to add to the loss of a training step; by default 0.
+
+        This is a hook, because ``Loss`` does not have the personalization's own parameters.
+        """
         return 0.0
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:

@@ -76,7 +76,8 @@ class Measure:
         idle: why the run has nothing for this measure, such as "without data.validation"; set by
             ``check``, empty if it measures. Keys of an idle measure have no effect.
         chosen: a global model to write to ``checkpoints/NAME.pt`` after the run, where NAME is the
-            measure's name; None: no model.
+            measure's name; None: no model. It is no result of a round, because a resumed run may
+            end without a further one.
         overlaps: whether the measure may be computed while the next round trains
             (``evaluation.overlap=true``). Such a measure may use its own results of earlier rounds,
             this round's results of other such measures, and the message, exchange, predictions and

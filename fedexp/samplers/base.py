@@ -53,7 +53,8 @@ class Sampler(Part):
         sizes: [n] int64, the number of training samples of each client in ``eligible``.
         cohort_size: the number of clients to choose in this round, at most n.
         trains_candidates: whether a probed client trains like a client of the cohort before it
-            answers. This training affects only the answer; the trained weights are discarded.
+            answers. This training affects only the answer; the trained weights are discarded. It
+            is declared, because only the engine can train.
     """
 
     takes_only_merged = True  # times_chosen counts turns; it knows nothing of the clients' data
@@ -127,7 +128,7 @@ class Sampler(Part):
         clients in ``seconds`` that have no update in ``aggregate`` were left out: they missed the
         deadline, enough other clients were faster, or their update was refused. A client that
         dropped out during its turn is not in ``seconds``. If no update was accepted, ``aggregate``
-        is not called.
+        is not called. This is a hook, because a client without an accepted update has seconds, too.
 
         Args:
             seconds: number of the client -> simulated seconds of the client's turn. If the client
