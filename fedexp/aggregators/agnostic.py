@@ -1,7 +1,6 @@
 """Agnostic federated learning: the weights of clients grow where the model's loss is large."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from pydantic import NonNegativeFloat
@@ -52,6 +51,7 @@ class Agnostic(ReportsStartLoss, Average):
         lr: the step size of lambda. With 0 the method is FedAvg with uniform weights.
     """
 
+    saved = ("mixture",)
     discourages = {
         DRAWS_BY_SIZE: "aggregator=agnostic: the weights of large clients, which this sampler "
         "draws more often, rise too fast; use sampler=random"
@@ -84,11 +84,3 @@ class Agnostic(ReportsStartLoss, Average):
     def metrics(self) -> dict[str, float]:
         """The largest client weight lambda_k."""
         return {"aggregator/largest_weight": self.mixture.max().item()}
-
-    def server_state(self) -> dict[str, Any]:
-        """The weights lambda of all clients, [number of clients]."""
-        return {"mixture": self.mixture}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self.mixture = state["mixture"]

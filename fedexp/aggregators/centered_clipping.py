@@ -1,7 +1,5 @@
 """Centred clipping: each client's step is clipped around the last global step."""
 
-from typing import Any
-
 import torch
 from pydantic import PositiveFloat, PositiveInt
 
@@ -33,11 +31,12 @@ class CenteredClipping(GlobalStep):
     """
 
     traits = frozenset({NOT_THE_MEAN, TAKES_STALE})
+    saved = ("center",)
 
     def __init__(self, radius: PositiveFloat, iterations: PositiveInt) -> None:
         super().__init__()
         self.radius, self.iterations = radius, iterations
-        self._center: Tensors = {}
+        self.center: Tensors = {}
         self._clipped = 0.0
         self._next: Tensors = {}  # the last global step, until ``commit``
 
@@ -47,7 +46,7 @@ class CenteredClipping(GlobalStep):
         If the server accepts the result, the next round starts from it.
         """
         center = {
-            n: self._center[n].to(x) if n in self._center else torch.zeros_like(x[0])
+            n: self.center[n].to(x) if n in self.center else torch.zeros_like(x[0])
             for n, x in steps.items()
         }
         clipped_once = torch.zeros(len(next(iter(steps.values()))), dtype=torch.bool)
@@ -63,16 +62,8 @@ class CenteredClipping(GlobalStep):
 
     def commit(self) -> None:
         """Keep the global step for the next round."""
-        self._center = self._next
+        self.center = self._next
 
     def metrics(self) -> dict[str, float]:
         """The share of the clients whose difference from v was clipped."""
         return {"aggregator/clipped": self._clipped}
-
-    def server_state(self) -> dict[str, Any]:
-        """The global step v, from which the next round starts."""
-        return {"center": self._center}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self._center = state["center"]

@@ -1,7 +1,6 @@
 """FLTrust: the server trusts a client whose step has the direction of the server's own step."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -52,6 +51,7 @@ class FLTrust(GlobalStep):
 
     unread_if = {"epochs": {"steps": given}}
 
+    saved = ("round",)
     takes_tokens = False
     needs = {
         Need.ALL_CLIENTS: "aggregator=fltrust: draws its root dataset from the samples of all "
@@ -76,7 +76,7 @@ class FLTrust(GlobalStep):
         self.samples, self.balanced = samples, balanced
         self.epochs, self.steps, self.batch_size = epochs, steps, batch_size
         self.grad_clip, self.lr = grad_clip, lr
-        self._rounds = 0
+        self.round = 0
         self._root: tuple[Tensor, Tensor] | None = None
         self._own_step: Tensors = {}
         self._trusted = 0.0
@@ -92,7 +92,7 @@ class FLTrust(GlobalStep):
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
         """Train at the server, then return the next global weights."""
-        self._own_step = self._trained(current, self._rounds + 1)
+        self._own_step = self._trained(current, self.round + 1)
         return super().combine(updates, current)
 
     def global_step(self, steps: Tensors) -> Tensors:
@@ -115,19 +115,11 @@ class FLTrust(GlobalStep):
 
     def commit(self) -> None:
         """Count the round."""
-        self._rounds += 1
+        self.round += 1
 
     def metrics(self) -> dict[str, float]:
         """The share of trusted clients."""
         return {"aggregator/trusted": self._trusted}
-
-    def server_state(self) -> dict[str, Any]:
-        """The number of rounds that replaced the global weights."""
-        return {"round": self._rounds}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self._rounds = state["round"]
 
     def _trained(self, current: Tensors, round: int) -> Tensors:
         """The server's own step g_0 of a round: name of a parameter -> float64 tensor."""

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from itertools import chain
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field, PositiveFloat
@@ -65,6 +65,7 @@ class Private(Aggregator):
     """
 
     takes_only_merged = True
+    saved = ("releases",)
     traits = frozenset({NOT_THE_MEAN})
     # The accountant's bound holds for cohorts that are drawn independently of the data.
     needs = {
@@ -168,14 +169,6 @@ class Private(Aggregator):
             "privacy/delta": self.delta,
             **clipping_metrics(self._last_norms, self.clip),
         }
-
-    def server_state(self) -> dict[str, Any]:
-        """The number of noisy averages so far; it determines epsilon."""
-        return {"releases": self.releases}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self.releases = state["releases"]
 
     def _noised(self, total: Tensor, generator: torch.Generator) -> Tensor:
         noise = torch.randn(total.shape, generator=generator, dtype=torch.float64)

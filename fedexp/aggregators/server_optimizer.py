@@ -1,6 +1,6 @@
 """Server optimizers: the server applies momentum or an adaptive optimizer to the average step."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, PositiveFloat
@@ -26,6 +26,7 @@ class ServerOptimizer(Average):
     """
 
     traits = frozenset({NOT_THE_MEAN, TAKES_STALE})
+    saved: tuple[str, ...] = ("momentum",)
 
     def __init__(
         self, weighting: Literal["samples", "uniform"], lr: PositiveFloat, beta1: Decay
@@ -41,35 +42,26 @@ class ServerOptimizer(Average):
 
     def merge(self, current: Tensors) -> Tensors:
         """The current weights after one server step."""
-        before = {kind: dict(moments) for kind, moments in self.server_state().items()}
-        self._next = before
+        self._next = before = self.server_state()
         merged = super().merge(current)
         if merged is current:  # no samples
             return merged
         for name in self.parameters & merged.keys():
             direction = self.step(name, merged[name] - current[name])
-            for moments in self.server_state().values():
-                direction = direction.where(moments[name].isfinite(), torch.nan)
+            for kind in self.saved:
+                direction = direction.where(getattr(self, kind)[name].isfinite(), torch.nan)
             merged[name] = current[name] + self.lr * direction
         self._next = self.server_state()
-        self.load_server_state(before)
+        vars(self).update(before)
         return merged
 
     def commit(self) -> None:
         """Keep the moments of the last merge."""
-        self.load_server_state(self._next)
+        vars(self).update(self._next)
 
     def step(self, name: str, delta: Tensor) -> Tensor:
         """Update one parameter's moments; return its step, before the learning rate is applied."""
         raise NotImplementedError
-
-    def server_state(self) -> dict[str, Any]:
-        """The moments: kind of moment -> name of a parameter -> tensor."""
-        return {"momentum": self.momentum}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self.momentum = state["momentum"]
 
 
 class Momentum(ServerOptimizer):
@@ -89,6 +81,8 @@ class Adaptive(ServerOptimizer):
     moment: it starts from tau^2, and a subclass defines in ``second_moment`` how delta^2 changes
     it. The weights become w + lr m / (sqrt(v) + tau), where tau is a small constant.
     """
+
+    saved = ("momentum", "variance")
 
     def __init__(
         self,
@@ -116,15 +110,6 @@ class Adaptive(ServerOptimizer):
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
         """The next second moment, from the last one ``v`` and ``squared`` = delta^2."""
         raise NotImplementedError
-
-    def server_state(self) -> dict[str, Any]:
-        """The moments: kind of moment -> name of a parameter -> tensor."""
-        return super().server_state() | {"variance": self.variance}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        super().load_server_state(state)
-        self.variance = state["variance"]
 
 
 class Adam(Adaptive):

@@ -5,20 +5,22 @@ personalization, sampler, aggregator). The server half merges and broadcasts; th
 the resident module. The halves exchange data only through messages and updates. Every hook is a
 no-op by default: a part overrides the hooks that it needs.
 
-Almost every method that sends something needs five hooks. In the order of a round they are
-``broadcast`` (server), ``begin`` and ``report`` (client), ``aggregate`` (server) and, at a
-checkpoint, ``server_state`` with its inverse. Each other hook serves a few methods.
+Almost every method that sends something needs four hooks. In the order of a round they are
+``broadcast`` (server), ``begin`` and ``report`` (client) and ``aggregate`` (server). Its attributes
+that a checkpoint must keep are named in ``saved``. Each other hook serves a few methods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+import torch
 from torch import Size, Tensor, nn
 from torch.optim import Optimizer
 
@@ -246,6 +248,8 @@ class Part:
             there are none. Large data of many rounds belong here: all checkpoints share one file
             for each name, whereas every checkpoint has its own ``server_state``. A name must be
             valid in a file name.
+        saved: names of the attributes that a checkpoint keeps: tensors, numbers, or lists and dicts
+            of them. For other state override ``server_state`` and its inverse.
     """
 
     summed: ClassVar[bool] = False
@@ -259,6 +263,7 @@ class Part:
     unread: Mapping[str, str] = MappingProxyType({})
     reads: frozenset[str] = frozenset()
     store: TensorStore | None = None
+    saved: tuple[str, ...] = ()
 
     def setup(self, setting: Setting) -> None:
         """Create parameters and buffers; called once, before the first round."""
@@ -289,14 +294,22 @@ class Part:
         """
 
     def server_state(self) -> dict[str, Any]:
-        """Server: the state of the server half, for a checkpoint.
+        """Server: the state of the server half, for a checkpoint; by default the ``saved`` ones.
 
         It is not named ``state_dict``, because a head has that method from ``nn.Module``.
         """
-        return {}
+        values = {name: getattr(self, name) for name in self.saved}
+        return {n: v.clone() if isinstance(v, Tensor) else copy(v) for n, v in values.items()}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
-        """Restore a result of ``server_state``; its tensors are on the CPU."""
+        """Restore a result of ``server_state``; its tensors are on the CPU.
+
+        By default the tensors move to the device of the part's buffers, if it has any.
+        """
+        buffers = self.buffers() if isinstance(self, nn.Module) else ()
+        device = next((buffer.device for buffer in buffers), torch.device("cpu"))
+        for name in self.saved:
+            setattr(self, name, _copied(state[name], device))
 
     # Rarely needed hooks of the client half.
 
@@ -368,6 +381,17 @@ class Part:
             about: the dataset's class names and input shape.
         """
         return {}
+
+
+def _copied(value: Any, device: torch.device) -> Any:
+    """A copy of a value, in which all tensors are on ``device``."""
+    if isinstance(value, Tensor):
+        return value.to(device, copy=True)
+    if isinstance(value, list):
+        return [_copied(each, device) for each in value]
+    if isinstance(value, dict):
+        return {key: _copied(each, device) for key, each in value.items()}
+    return value
 
 
 def has_server_half(part: Part) -> bool:

@@ -1,6 +1,6 @@
 """FedCM and MoFedSAM: every local step combines the gradient with the last global step."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field, PositiveFloat
@@ -48,6 +48,7 @@ class ClientMomentum(LocalGradient):
     """
 
     summed = True
+    saved = ("mean",)
     forbids = {
         KEEPS_MOMENTUM: "local.keep_optimizer=true: client momentum divides the global step by the "
         "length of a round's steps; momentum of earlier rounds lengthens them; use "
@@ -95,14 +96,6 @@ class ClientMomentum(LocalGradient):
         distance = sums["distance"].item() / clients
         self.mean = {name: (current[name] - merged[name]) / distance for name in self.momentum}
         return merged
-
-    def server_state(self) -> dict[str, Any]:
-        """What a checkpoint stores: Delta, the mean direction of the last round."""
-        return {"mean": dict(self.mean)}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Restore Delta, the mean direction, from the result of ``server_state``."""
-        self.mean = self.momentum.beside(state["mean"])
 
 
 class SharpnessAwareMomentum(ClientMomentum):

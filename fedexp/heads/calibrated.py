@@ -1,6 +1,6 @@
 """CCVR: the server calibrates the classifier on features drawn from each class's Gaussian."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -85,6 +85,7 @@ class Calibrated(GlobalClassifier):
         lr: learning rate of this training.
     """
 
+    saved = ("calibrations", "classifier")
     forbids = {
         PRIVATE_BACKBONE: "head=calibrated: the features of different backbones have no common "
         "mean; use a personalization that shares the backbone",
@@ -107,8 +108,8 @@ class Calibrated(GlobalClassifier):
         self.is_global.fill_(False)
         self.every, self.features_per_class = every, features
         self.epochs, self.batch_size, self.lr = epochs, batch_size, lr
-        self._calibrations = 0
-        self._classifier: Tensor | None = None
+        self.calibrations = 0
+        self.classifier: Tensor | None = None
 
     def setup(self, setting: Setting) -> None:
         """Store the number of the last round.
@@ -127,9 +128,9 @@ class Calibrated(GlobalClassifier):
 
     def broadcast(self, round: int) -> Tensors:
         """The calibrated classifier with its bias as last column; empty if none is calibrated."""
-        if self._classifier is None:
+        if self.classifier is None:
             return {}
-        return {"retrained": self._classifier.to(self.retrained.device)}
+        return {"retrained": self.classifier.to(self.retrained.device)}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """In a calibration round calibrate the classifier and return the current weights.
@@ -137,15 +138,15 @@ class Calibrated(GlobalClassifier):
         In any other round forget the calibrated classifier and return the merged weights.
         """
         if "counts" not in sums:
-            self._classifier = None  # it was calibrated for the weights that are replaced now
+            self.classifier = None  # it was calibrated for the weights that are replaced now
             return merged
-        self._calibrations += 1
-        draw = torch_generator(self.seed, "calibrated_head", self._calibrations)
+        self.calibrations += 1
+        draw = torch_generator(self.seed, "calibrated_head", self.calibrations)
         labels = sums["counts"].nonzero().flatten().tolist()
         features = [self._virtual(label, sums, draw) for label in labels]
         weight = current["head.linear.weight"]
         bias = current.get("head.linear.bias", weight.new_zeros(len(weight)))
-        self._classifier = trained_classifier(
+        self.classifier = trained_classifier(
             torch.column_stack([weight, bias]),
             torch.cat(features).to(weight),
             torch.tensor(labels, device=weight.device).repeat_interleave(self.features_per_class),
@@ -155,14 +156,6 @@ class Calibrated(GlobalClassifier):
             draw,
         )
         return current
-
-    def server_state(self) -> dict[str, Any]:
-        """The number of calibrations and the calibrated classifier."""
-        return {"calibrations": self._calibrations, "classifier": self._classifier}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self._calibrations, self._classifier = state["calibrations"], state["classifier"]
 
     # The client's half.
 

@@ -1,7 +1,5 @@
 """CReFF: the server learns features and retrains the global model's classifier on them."""
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
@@ -144,6 +142,8 @@ class Retrained(GlobalClassifier):
             in local training. If a class has fewer images, a draw has all its images.
     """
 
+    saved = ("round", "features", "classifier")
+
     def __init__(
         self,
         feature_dim: PositiveInt,
@@ -166,34 +166,34 @@ class Retrained(GlobalClassifier):
         self.retrain_batch_size = retrain_batch_size
         self.draws, self.draw_size = draws, draw_size
         # The server's V: the buffer ``retrained`` belongs to the currently loaded model.
-        self._classifier = self.retrained.clone()
-        self._round = 0
+        self.classifier = self.retrained.clone()
+        self.round = 0
         self._metrics: dict[str, float] = {}
 
     def setup(self, setting: Setting) -> None:
         """Draw the initial features F of each class, which the server will learn, from N(0, 1)."""
         self.seed = setting.seed
         shape = (setting.num_classes, self.features_per_class, setting.feature_dim)
-        self._features = torch.randn(shape, generator=torch_generator(self.seed, "head_features"))
+        self.features = torch.randn(shape, generator=torch_generator(self.seed, "head_features"))
 
     # The server's half.
 
     def broadcast(self, round: int) -> Tensors:
         """The server's classifier V. If V has a bias, the bias is the last column."""
-        return {"retrained": self._classifier.to(self.retrained.device)}
+        return {"retrained": self.classifier.to(self.retrained.device)}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """Learn the server's features F, and train its classifier V on them.
 
         The merged weights are returned unchanged.
         """
-        self._round += 1
+        self.round += 1
         device = self.retrained.device
         senders = sums["senders"]
         classes = senders.nonzero().flatten()
         means = [sums[f"gradient/{label}"] / senders[label] for label in classes.tolist()]
         targets, labels = torch.stack(means).float().to(device), classes.to(device)
-        features, weight = self._features.to(device), self._classifier.to(device)
+        features, weight = self.features.to(device), self.classifier.to(device)
         matched = match_gradients(
             features[labels], labels, targets, weight, self.match_steps, self.match_lr
         )
@@ -201,29 +201,20 @@ class Retrained(GlobalClassifier):
         distance = mismatch(gradients, targets, self.own_bias).item()
         vectors = len(targets) * (targets.shape[1] + self.own_bias)
         self._metrics = {"retrained/mismatch": distance / vectors}
-        self._features = features.index_copy(0, labels, matched)
+        self.features = features.index_copy(0, labels, matched)
         trained = retrained_classifier(
-            self._features,
+            self.features,
             self.retrain_epochs,
             self.retrain_batch_size,
             self.retrain_lr,
-            torch_generator(self.seed, "retrained_head", self._round),
+            torch_generator(self.seed, "retrained_head", self.round),
         )
-        self._classifier = self._kept(trained)
+        self.classifier = self._kept(trained)
         return merged
 
     def metrics(self) -> dict[str, float]:
         """``mismatch`` after the last step of gradient matching, divided by its number of terms."""
         return self._metrics
-
-    def server_state(self) -> dict[str, Any]:
-        """The number of calls of ``correct``, the learned features F, and the classifier V."""
-        return {"round": self._round, "features": self._features, "classifier": self._classifier}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self._round = state["round"]
-        self._features, self._classifier = state["features"], state["classifier"]
 
     # The client's half.
 

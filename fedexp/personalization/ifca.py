@@ -1,7 +1,6 @@
 """IFCA: there are k models, and a client trains the one with the smallest loss on its data."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +39,7 @@ class IFCA(ClusterModels):
             released code for MNIST and CIFAR-10. The released code for FEMNIST uses ``samples``.
     """
 
+    saved = ("models",)
     chosen: Tensor
 
     def __init__(self, clusters: PositiveInt, common: list[str], weighting: Weighting) -> None:
@@ -55,16 +55,18 @@ class IFCA(ClusterModels):
 
     def setup(self, setting: Setting) -> None:
         """Draw the initial weights of the k models except model 0, which is the global model."""
+        self.models: list[Tensors] = []
         self._first: Tensors = {}
         self._used = 0
-        drawn = map(setting.server.draw_model, range(1, self.clusters))
-        self._further = [{n: w for n, w in each.items() if self.clustered(n)} for each in drawn]
+        if setting.draw_model is not None:
+            drawn = map(setting.draw_model, range(1, self.clusters))
+            self.models = [{n: w for n, w in each.items() if self.clustered(n)} for each in drawn]
 
     # The server's half.
 
     def broadcast(self, round: int) -> Tensors:
         """The k models except model 0, which is in the weights of the message."""
-        named = (prefixed(str(number), m) for number, m in enumerate(self._further, start=1))
+        named = (prefixed(str(number), m) for number, m in enumerate(self.models, start=1))
         return {name: weight for model in named for name, weight in model.items()}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
@@ -76,7 +78,7 @@ class IFCA(ClusterModels):
             if number == 0:
                 self._first = self.average(members, model_of(members[0]))
             else:
-                self._further[number - 1] = self.average(members, self._further[number - 1])
+                self.models[number - 1] = self.average(members, self.models[number - 1])
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """The next global weights: the weights of model 0.
@@ -85,14 +87,6 @@ class IFCA(ClusterModels):
         """
         first = self._first or current
         return {n: first[n] if self.clustered(n) else weight for n, weight in merged.items()}
-
-    def server_state(self) -> dict[str, Any]:
-        """The k models except model 0, whose weights are the global weights."""
-        return {"models": list(self._further)}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self._further = list(state["models"])
 
     def metrics(self) -> dict[str, float]:
         """The number of models that at least one client chose."""

@@ -1,7 +1,7 @@
 """FedACG: clients start from, and are pulled to, a point ahead of the global model."""
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat
 
@@ -35,6 +35,7 @@ class Accelerated(Proximal):
     """
 
     takes_only_merged = True
+    saved = ("step",)
     discourages = {
         NOT_THE_MEAN: "FedACG: the server expects the aggregator's result to be the mean of the "
         "cohort; with this one the momentum is another; use aggregator=uniform"
@@ -58,11 +59,3 @@ class Accelerated(Proximal):
         """Store the global model's step as the next momentum; return ``merged`` unchanged."""
         self.step = {name: merged[name] - current[name] for name in self.names}
         return merged
-
-    def server_state(self) -> dict[str, Any]:
-        """The server's momentum m^t, which is the last step of the global model."""
-        return {"step": dict(self.step)}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self.step = self.anchors.beside(state["step"])

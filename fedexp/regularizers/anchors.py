@@ -52,10 +52,6 @@ class Anchors(nn.Module):
             else:
                 self[name].zero_()
 
-    def beside(self, tensors: Tensors) -> Tensors:
-        """Move each tensor to the device of the anchor with the same name."""
-        return {name: value.to(self[name].device) for name, value in tensors.items()}
-
 
 def total(terms: Sequence[Tensor]) -> Tensor | float:
     """Sum scalar terms. The sum of no terms is 0, for example if only private parameters train."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import PositiveFloat
@@ -55,6 +55,7 @@ class AugmentedLagrangian(Dynamic):
     """
 
     takes_only_merged = True
+    saved = ("initial", "met")
     discourages: Mapping[str, str] = {
         NOT_THE_MEAN: "FedADMM: the server expects the aggregator's result to be the mean of the "
         "cohort; with this one the step is another; use aggregator=uniform",
@@ -124,11 +125,3 @@ class AugmentedLagrangian(Dynamic):
         eta = clients / self.clients.num_with_data if self.eta == "participation" else self.eta
         change = {name: merged[name] - current[name] for name in self.start}
         return combine(merged, change, eta - 1)
-
-    def server_state(self) -> dict[str, Any]:
-        """The initial model, and which clients have taken part."""
-        return {"initial": dict(self.initial), "met": self.met}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self.initial, self.met = self.start.beside(state["initial"]), state["met"]

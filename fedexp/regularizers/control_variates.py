@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -81,6 +81,7 @@ class ControlVariates(Regularizer):
     """
 
     summed = True
+    saved = ("mean",)
     traits = frozenset({TAKES_STALE})  # c stays the mean of all c_k, whenever a change arrives
 
     def __init__(
@@ -159,14 +160,6 @@ class ControlVariates(Regularizer):
         steps = {name: (s / n).to(current[name].dtype) for name, s in changes.items()}
         self.mean = combine(self.mean, steps)
         return merged
-
-    def server_state(self) -> dict[str, Any]:
-        """The server's control variate c."""
-        return {"mean": dict(self.mean)}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self.mean = self.correction.beside(state["mean"])
 
     def _sent(self) -> Tensors:
         """The server's control variate c, not divided by the client's relative size s_k."""

@@ -20,9 +20,6 @@ from fedexp.regularizers.anchors import (
 )
 from fedexp.regularizers.fisher import diagonal_fisher
 
-KINDS = ("fisher", "weighted")
-"""Names of the terms that client k sends: its Fisher information F_k, and F_k times weights w_k."""
-
 
 class Curvature(Regularizer):
     """A pull to the other clients' models, weighted by their Fisher information (FedCurv).
@@ -51,6 +48,7 @@ class Curvature(Regularizer):
     """
 
     takes_tokens = False
+    saved = ("terms",)
 
     def __init__(self, lam: NonNegativeFloat, batch_size: PositiveInt) -> None:
         super().__init__()
@@ -106,16 +104,10 @@ class Curvature(Regularizer):
         """Replace the stored Fisher information and products F_k w_k by this round's."""
         self._keep({update.client: dict(update.extras) for update in updates})
 
-    def server_state(self) -> dict[str, Any]:
-        """For each client of the last round, the Fisher information F_k and F_k w_k.
-
-        w_k are the client's trained weights.
-        """
-        return {"terms": dict(self.terms)}
-
     def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self._keep({client: self._beside(terms) for client, terms in state["terms"].items()})
+        """Restore the stored Fisher information and products, and compute their sums."""
+        super().load_server_state(state)
+        self._keep(self.terms)
 
     def _keep(self, terms: dict[int, Tensors]) -> None:
         """Store each client's F_k and F_k w_k, and their float64 sums over the clients.
@@ -126,8 +118,3 @@ class Curvature(Regularizer):
         for client in sorted(terms):
             doubled = {name: value.double() for name, value in terms[client].items()}
             self.sums = combine(self.sums, doubled)
-
-    def _beside(self, terms: Tensors) -> Tensors:
-        """Move a client's ``terms``, F_k and F_k w_k, to the device of the parameters."""
-        moved = {kind: self.strength.beside(with_prefix(kind, terms)) for kind in KINDS}
-        return {name: v for kind in KINDS for name, v in prefixed(kind, moved[kind]).items()}

@@ -1,7 +1,6 @@
 """FedDyn: dynamic regularization, which aligns the local optima with the global optimum."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import torch
 from pydantic import NonNegativeFloat
@@ -75,6 +74,7 @@ class Dynamic(Regularizer):
     """
 
     takes_only_merged = True
+    saved: tuple[str, ...] = ("mean_drift",)
     traits = frozenset({ADDS_DRIFT})
     # The server computes the sum of the clients' steps from the cohort's mean. So all clients must
     # have the same weight in this mean.
@@ -161,11 +161,3 @@ class Dynamic(Regularizer):
         step = {name: merged[name] - current[name] for name in self.start}
         self.mean_drift = combine(self.mean_drift, step, clients / self.clients.num_with_data)
         return combine(merged, self.mean_drift)
-
-    def server_state(self) -> dict[str, Any]:
-        """The population's mean drift."""
-        return {"mean_drift": dict(self.mean_drift)}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self.mean_drift = self.drift.beside(state["mean_drift"])

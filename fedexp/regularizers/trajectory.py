@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -96,6 +96,7 @@ class Trajectory(Regularizer):
     """
 
     takes_tokens = False
+    saved = ("round", "memory", "projected")
     traits = frozenset({SECOND_DERIVATIVES, TAKES_STALE})
     forbids = {UNTRAINED_CLASSIFIER: OTHER_CLASSIFIER}
     active: Tensor
@@ -146,9 +147,9 @@ class Trajectory(Regularizer):
             augment=augment == "dsa",
             match=match,
         )
-        self._round = 0
-        self._memory: Memory = {}
-        self._projected: Tensors = {}
+        self.round = 0
+        self.memory: Memory = {}
+        self.projected: Tensors = {}
         self._metrics: dict[str, float] = {}
 
     def setup(self, setting: Setting) -> None:
@@ -192,22 +193,23 @@ class Trajectory(Regularizer):
 
     def broadcast(self, round: int) -> Tensors:
         """Send w~, the predicted next global model, if there is one."""
-        return dict(self._projected)
+        return dict(self.projected)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Increase the round number and clear the metrics."""
-        self._round += 1
+        self.round += 1
         self._metrics = {}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """With ``side=server`` predict the next model. Return the merged weights unchanged."""
         if self.side == "server":
-            if not self._memory:
-                self.matching.remember(self._memory, current)
-            model = self.setting.server.global_model(self._round + 1, merged)
+            assert self.setting.functional is not None
+            if not self.memory:
+                self.matching.remember(self.memory, current)
+            model = self.setting.functional(self.round + 1, merged)
             draw = partial(noise, self.setting, self.ipc, self.active.device)
-            ahead, self._metrics = self._predict(self._memory, merged, model, draw, self._round)
-            self._projected = {name: merged[name] for name in self.anchors} | ahead if ahead else {}
+            ahead, self._metrics = self._predict(self.memory, merged, model, draw, self.round)
+            self.projected = {name: merged[name] for name in self.anchors} | ahead if ahead else {}
         return merged
 
     def metrics(self) -> dict[str, float]:
@@ -216,22 +218,11 @@ class Trajectory(Regularizer):
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
         """A figure of the server's D~, or else of the D~ of the first client that has one."""
-        candidates = chain([self._memory], (memories[client] for client in sorted(memories)))
+        candidates = chain([self.memory], (memories[client] for client in sorted(memories)))
         sets = (memory["synthetic"] for memory in candidates if "synthetic" in memory)
         images = next(sets, None)
         figure = None if images is None else synthetic_images(images, about)
         return {} if figure is None else {"trajectory/synthetic": figure}
-
-    def server_state(self) -> dict[str, Any]:
-        """The round number, the tensors of ``StepMatching``, and the predicted model w~."""
-        return {"round": self._round, "memory": self._memory, "projected": self._projected}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        device = self.active.device
-        self._round = state["round"]
-        self._memory = {name: value.to(device) for name, value in state["memory"].items()}
-        self._projected = {name: value.to(device) for name, value in state["projected"].items()}
 
     # The client's half.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -58,6 +58,7 @@ class Sampler(Part):
     """
 
     takes_only_merged = True  # times_chosen counts turns; it knows nothing of the clients' data
+    saved: tuple[str, ...] = ("times_chosen",)
     trains_candidates: bool = False
 
     def setup(self, setting: Setting) -> None:
@@ -144,14 +145,6 @@ class Sampler(Part):
         """Server: add the cohort to ``times_chosen``, the number of draws of each client."""
         for update in updates:
             self.times_chosen[update.client] += update.draws
-
-    def server_state(self) -> dict[str, Any]:
-        """What a checkpoint stores: how often each client was chosen."""
-        return {"times_chosen": self.times_chosen.clone()}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Restore the checkpointed state that ``server_state`` returned."""
-        self.times_chosen = state["times_chosen"].clone()
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
         """Draw a bar chart of how often each client was chosen.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
@@ -115,6 +115,7 @@ class HiCS(Sampler):
         "scale": {"signal": ("class_counts", "labels")},
     }
 
+    saved: tuple[str, ...] = ("times_chosen", "signals", "memberships")
     traits = frozenset({DRAWS_BY_SIZE, TAKES_STALE})
 
     def __init__(
@@ -139,6 +140,8 @@ class HiCS(Sampler):
         self.scale = scale
         self.refresh, self.warm_up_order, self.angle_on = refresh, warm_up_order, angle_on
         self.most_warm_up_rounds = warm_up_rounds
+        if angle_on == "head":
+            self.saved = (*self.saved, "head_updates")
         by_server = signal in ("auto", "bias", "weight_rowmean")
         self.discourages = COMPARES_STEPS if by_server or angle_on == "head" else {}
         if scale == "fixed" and by_server:
@@ -237,20 +240,6 @@ class HiCS(Sampler):
             found["sampler/clusters"] = float(self._clusters_found)
         rho = spearman(*self._entropies(self.times_chosen > 0))
         return found if rho is None else found | {"sampler/entropy_spearman": rho}
-
-    def server_state(self) -> dict[str, Any]:
-        """What a checkpoint stores: the signals, and the clusters of all rounds for the figure."""
-        state = {"signals": self.signals.clone(), "memberships": dict(self.memberships)}
-        if self.head_names:
-            state["head_updates"] = self.head_updates.clone()
-        return super().server_state() | state
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Restore what ``server_state`` returned."""
-        super().load_server_state(state)
-        self.signals, self.memberships = state["signals"].clone(), dict(state["memberships"])
-        if self.head_names:
-            self.head_updates = state["head_updates"].clone()
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
         """Add figures of the estimated and true entropies, and of the clusters in each round."""

@@ -1,7 +1,6 @@
 """The base of samplers that compare clients by their last updates."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +35,7 @@ class LastUpdates(Sampler):
     """
 
     takes_tokens = True
+    saved = ("times_chosen", "updates", "distances")
     updates: dict[int, Tensor]
     distances: Tensor
 
@@ -103,16 +103,6 @@ class LastUpdates(Sampler):
             self.distances[places] = fresh
             self.distances[:, places] = fresh.T
         self.distances.fill_diagonal_(0)
-
-    def server_state(self) -> dict[str, Any]:
-        """What a checkpoint stores: the state of ``Sampler``, the updates and the distances."""
-        state = {"updates": dict(self.updates), "distances": self.distances.clone()}
-        return super().server_state() | state
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Restore what ``server_state`` returned."""
-        super().load_server_state(state)
-        self.updates, self.distances = dict(state["updates"]), state["distances"].clone()
 
     def _vectors(self, places: Tensor) -> Tensor:
         """The last updates [n, D] of clients; ``places`` [n] are positions in ``with_data``."""
