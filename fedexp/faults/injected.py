@@ -25,13 +25,7 @@ from fedexp.rounding import rounded_down
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Attack = Literal[
-    "sign_flip",
-    "scale",
-    "label_flip",
-    "backdoor",
-    "little_is_enough",
-    "inner_product",
-    "min_max",
+    "sign_flip", "scale", "label_flip", "backdoor", "little_is_enough", "inner_product", "min_max"
 ]
 _NEEDS = {
     "label_flip": (Need.CLASS_LABELS,),

@@ -16,11 +16,7 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
-from fedexp.core.prototypes import (
-    Metric,
-    consistent_prototypes,
-    relational_prototypes,
-)
+from fedexp.core.prototypes import Metric, consistent_prototypes, relational_prototypes
 from fedexp.losses.prototype_loss import PrototypeLoss
 from fedexp.losses.semantic import Distance, Normalizer, cpdr, mean_distances, rpcl
 

@@ -11,11 +11,7 @@ from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Loss, Network
 from fedexp.personalization.client_models import ClientModels
-from fedexp.personalization.collaboration import (
-    collaboration_weights,
-    combined,
-    feature_statistics,
-)
+from fedexp.personalization.collaboration import collaboration_weights, combined, feature_statistics
 from fedexp.personalization.fedper import GlobalModel
 from fedexp.personalization.fedrep import FedRep
 

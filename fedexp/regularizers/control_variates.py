@@ -13,14 +13,7 @@ from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Regularizer
 from fedexp.core.unit_distance import optimizer_of, unit_distance
-from fedexp.regularizers.anchors import (
-    Anchors,
-    Scaling,
-    combine,
-    prefixed,
-    total,
-    with_prefix,
-)
+from fedexp.regularizers.anchors import Anchors, Scaling, combine, prefixed, total, with_prefix
 
 LOGGER = logging.getLogger(__name__)
 _KEPT_MOMENTUM = (

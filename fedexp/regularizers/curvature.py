@@ -11,13 +11,7 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Regularizer
-from fedexp.regularizers.anchors import (
-    Anchors,
-    combine,
-    prefixed,
-    total,
-    with_prefix,
-)
+from fedexp.regularizers.anchors import Anchors, combine, prefixed, total, with_prefix
 from fedexp.regularizers.fisher import diagonal_fisher
 
 

@@ -78,9 +78,7 @@ def scale(images: Tensor, vertical: Tensor, horizontal: Tensor) -> Tensor:
     """
     rows, columns, centre = _around_centre(images)
     return _sampled(
-        images,
-        rows * _per_row(vertical) + centre[0],
-        columns * _per_row(horizontal) + centre[1],
+        images, rows * _per_row(vertical) + centre[0], columns * _per_row(horizontal) + centre[1]
     )
 
 

@@ -11,14 +11,7 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Regularizer
-from fedexp.regularizers.anchors import (
-    Anchors,
-    Scaling,
-    combine,
-    prefixed,
-    total,
-    with_prefix,
-)
+from fedexp.regularizers.anchors import Anchors, Scaling, combine, prefixed, total, with_prefix
 
 
 class Dynamic(Regularizer):

@@ -147,11 +147,7 @@ class ClientClusters:
         return clusters
 
     def _nearest(
-        self,
-        profiles: Profiles,
-        landmarks: Profiles,
-        labels: Tensor,
-        weights: Tensor | None = None,
+        self, profiles: Profiles, landmarks: Profiles, labels: Tensor, weights: Tensor | None = None
     ) -> Tensor:
         """Find the nearest cluster of each of n clients, [n] int64, block by block."""
         blocks = (

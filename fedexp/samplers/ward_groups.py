@@ -55,11 +55,7 @@ def ward_beside_equals(
 
 
 def _squares(
-    distances: np.ndarray,
-    to_equals: np.ndarray,
-    apart: float,
-    number: int,
-    linkage_on: LinkageOn,
+    distances: np.ndarray, to_equals: np.ndarray, apart: float, number: int, linkage_on: LinkageOn
 ) -> tuple[np.ndarray, float]:
     """The squared Ward distances, and the height in the tree at which the equal points join.
 
