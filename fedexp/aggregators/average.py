@@ -1,6 +1,7 @@
 """Federated averaging."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -31,9 +32,11 @@ class Average(Aggregator):
 
     Attributes:
         total: the sum of the factors of the updates added so far; see ``factor``.
+        numbers: one number of each update added so far, if a subclass appends it in ``add``.
     """
 
     total: float
+    numbers: list[float]
     _largest: tuple[int, int]
     _sums: Tensors
     _integers: Tensors
@@ -79,13 +82,15 @@ class Average(Aggregator):
         most samples. It also holds the pair (number of samples, minus the client's number) of that
         client: the process with the largest pair provides the integer buffers.
         """
-        return Contribution(self._sums, (self.total, self._largest, self._integers))
+        items = (self.total, self._largest, self._integers, self.numbers)
+        return Contribution(self._sums, items)
 
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
         """Replace this process's sums by the sums over all processes."""
-        totals, largest, integers = zip(*items, strict=True)
+        totals, largest, integers, numbers = zip(*items, strict=True)
         self._sums, self.total, self._largest = sums, sum(totals), max(largest)
         self._integers = integers[largest.index(self._largest)]
+        self.numbers = list(chain(*numbers))
 
     def merge(self, current: Tensors) -> Tensors:
         """Return the average of the cohort's models, or ``current`` if the factors' sum is 0."""
@@ -98,7 +103,7 @@ class Average(Aggregator):
         return {name: merged[name] for name in current}
 
     def _reset(self) -> None:
-        self.total = 0
+        self.total, self.numbers = 0, []
         self._largest = (-1, 0)
         self._sums = {}
         self._integers = {}

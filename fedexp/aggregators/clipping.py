@@ -1,10 +1,8 @@
 """Norm clipping: averages the clients' steps after shortening long steps."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import PositiveFloat
@@ -12,7 +10,6 @@ from pydantic import PositiveFloat
 from fedexp.aggregators.average import Average
 from fedexp.compatibility.traits import NOT_THE_MEAN
 from fedexp.core.messages import PartUpdate, Tensors, Update
-from fedexp.core.reducible import Contribution
 
 
 class NormClipped(Average):
@@ -33,34 +30,22 @@ class NormClipped(Average):
     def __init__(self, weighting: Literal["samples", "uniform"], norm: PositiveFloat) -> None:
         super().__init__(weighting)
         self.norm = norm
-        self._norms: list[float] = []
         self._last_norms: list[float] = []
 
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
         """Add one update. If the norm of its step is too large, scale the step down."""
         step = steps(update.weights, current)
         norm = norm_of(step)
-        self._norms.append(norm)
+        self.numbers.append(norm)
         if norm > self.norm:
             scaled = {n: (current[n] + s * (self.norm / norm)) for n, s in step.items()}
             scaled = {n: value.to(current[n].dtype) for n, value in scaled.items()}
             update = replace(update, weights=update.weights | scaled)
         super().add(update, current)
 
-    def contribution(self) -> Contribution:
-        """The sums of the average, and the norms of the steps."""
-        average = super().contribution()
-        return replace(average, items=(average.items, self._norms))
-
-    def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace this process's sums and norms by the sums and norms of all processes."""
-        averages, norms = zip(*items, strict=True)
-        super().set_reduced(sums, averages)
-        self._norms = list(chain(*norms))
-
     def merge(self, current: Tensors) -> Tensors:
         """The current weights plus the average of the scaled steps."""
-        self._last_norms, self._norms = self._norms, []
+        self._last_norms = self.numbers
         return super().merge(current)
 
     def metrics(self) -> dict[str, float]:

@@ -1,17 +1,13 @@
 """The base of aggregators whose server step is the average step times a step size eta_g."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 from fedexp.aggregators.average import Average, of_aggregator
 from fedexp.aggregators.clipping import norm_of, steps
 from fedexp.compatibility.traits import NOT_THE_MEAN
 from fedexp.core.messages import PartUpdate, Tensors, Update
 from fedexp.core.part import Setting
-from fedexp.core.reducible import Contribution
 
 
 class ServerStep(Average):
@@ -33,7 +29,6 @@ class ServerStep(Average):
 
     def __init__(self, weighting: Literal["samples", "uniform"]) -> None:
         super().__init__(weighting)
-        self._summands: list[float] = []
         self._step_size = 1.0
 
     def setup(self, setting: Setting) -> None:
@@ -56,23 +51,12 @@ class ServerStep(Average):
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:
         """Add one update to the sums, and store the number that ``summand`` computes for it."""
         super().add(update, current)
-        self._summands.append(self.summand(of_aggregator(update), current))
-
-    def contribution(self) -> Contribution:
-        """This process's sums for the average, and the list of its clients' summands."""
-        average = super().contribution()
-        return replace(average, items=(average.items, self._summands))
-
-    def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
-        """Replace this process's sums and summands by the sums and summands of all processes."""
-        averages, summands = zip(*items, strict=True)
-        super().set_reduced(sums, averages)
-        self._summands = list(chain(*summands))
+        self.numbers.append(self.summand(of_aggregator(update), current))
 
     def merge(self, current: Tensors) -> Tensors:
         """The current weights after the server's step."""
         # fsum does not depend on the order of the clients
-        total, self._summands = math.fsum(self._summands), []
+        total = math.fsum(self.numbers)
         if not self.total:
             return super().merge(current)
         start = self.only_parameters(current)
