@@ -13,7 +13,19 @@ from fedexp.core.messages import Tensors
 from fedexp.core.part import Memory
 from fedexp.regularizers.anchors import prefixed, with_prefix
 from fedexp.regularizers.dsa import draw_transform
-from fedexp.regularizers.matching import Augment, FunctionalLoss
+from fedexp.regularizers.matching import Augment, FunctionalLoss, match_trajectory
+
+
+@dataclass(frozen=True)
+class MatchingOptions:
+    """Hyper-parameters of ``match_trajectory``, which explains them."""
+
+    outer_steps: int
+    inner_steps: int
+    image_lr: float
+    step_lr: float
+    momentum: float
+    recompute: bool
 
 
 @dataclass(frozen=True)
@@ -26,23 +38,23 @@ class StepMatching:
     ``<slot>/<name>``, where the slot is the model's number modulo m.
 
     Attributes:
-        names: the parameters whose step is matched.
         lag: m. w^(t-m) was received m models before w^t.
         wait: number of received models to skip, beginning with the first for which w^(t-m) exists.
         step_size: initial size of the inner steps.
         update_every: number of received models from one learning of D~ to the next. If None, D~ is
             learned only once.
         augment: whether to apply Differentiable Siamese Augmentation before every inner step.
-        match: ``match_trajectory`` with its hyper-parameters.
+        options: hyper-parameters of ``match_trajectory``.
+        names: the parameters whose step is matched.
     """
 
-    names: frozenset[str]
     lag: int
     wait: int
     step_size: float
     update_every: int | None
     augment: bool
-    match: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    options: MatchingOptions
+    names: frozenset[str] = frozenset()
 
     def learn(
         self,
@@ -119,8 +131,10 @@ class StepMatching:
         augment: Augment | None = None
         if self.augment:
             augment = partial(draw_transform, tuple(images.shape), generator, images.device)
-        images, size, losses = self.match(loss, past, now, images, labels, size, augment=augment)
-        if not (is_finite(images) and is_finite(size)):
+        images, size, losses = match_trajectory(
+            loss, past, now, images, labels, size, **vars(self.options), augment=augment
+        )
+        if not (images.isfinite().all() and size.isfinite()):
             return {"trajectory/diverged": 1.0}
         memory.update(synthetic=images, step_size=size)
         return {"trajectory/matching_loss": losses[-1].item()}
@@ -129,8 +143,3 @@ class StepMatching:
 def cross_entropy_of(model: Functional) -> FunctionalLoss:
     """The mean cross-entropy of ``model`` as a function of parameters, inputs and labels."""
     return lambda parameters, inputs, labels: F.cross_entropy(model(parameters, inputs), labels)
-
-
-def is_finite(tensor: Tensor) -> bool:
-    """Whether the tensor holds neither NaN nor infinity."""
-    return bool(tensor.isfinite().all())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -16,8 +17,7 @@ from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import torch_generator
 from fedexp.data.appended import AppendedData
 from fedexp.data.federated import ClientData
-from fedexp.regularizers.look_ahead import StepMatching
-from fedexp.regularizers.matching import match_trajectory
+from fedexp.regularizers.look_ahead import MatchingOptions, StepMatching
 from fedexp.regularizers.proximal import Proximal
 from fedexp.regularizers.synthetic import (
     OTHER_CLASSIFIER,
@@ -27,7 +27,6 @@ from fedexp.regularizers.synthetic import (
     client_start,
     synthetic_labels,
 )
-from fedexp.regularizers.synthetic_images import synthetic_images
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,23 +98,9 @@ class ProximalSynthetic(Proximal):
     ) -> None:
         super().__init__(mu)
         self.ipc, self.init, self.augment = ipc, init, augment
-        self._make_matching = partial(
-            StepMatching,
-            lag=lag,
-            wait=wait,
-            step_size=step_size,
-            update_every=update_every,
-            augment=augment == "dsa",
-            match=partial(
-                match_trajectory,
-                outer_steps=outer_steps,
-                inner_steps=inner_steps,
-                image_lr=image_lr,
-                step_lr=step_lr,
-                momentum=momentum,
-                recompute=recompute,
-            ),
-        )
+        options = MatchingOptions(outer_steps, inner_steps, image_lr, step_lr, momentum, recompute)
+        augments = augment == "dsa"
+        self.matching = StepMatching(lag, wait, step_size, update_every, augments, options)
 
     def setup(self, setting: Setting) -> None:
         """Make buffers for the global model, and the object that learns the synthetic dataset.
@@ -126,7 +111,7 @@ class ProximalSynthetic(Proximal):
         super().setup(setting)
         check_inputs(self.augment, setting)
         self.setting = setting
-        self.matching = self._make_matching(names=frozenset(setting.model.shared_parameters))
+        self.matching = replace(self.matching, names=frozenset(setting.model.shared_parameters))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Set the anchors to the global model, and learn the synthetic dataset.
@@ -153,7 +138,7 @@ class ProximalSynthetic(Proximal):
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
         """A figure of the synthetic dataset D~ of the first client that has such a dataset."""
-        sets = (memories[client].get("synthetic") for client in sorted(memories))
-        images = next((each for each in sets if each is not None), None)
-        figure = None if images is None else synthetic_images(images, about)
-        return {} if figure is None else {"trajectory/synthetic": figure}
+        from fedexp.regularizers.synthetic_images import dataset_figure
+
+        own = [memories[client] for client in sorted(memories)]
+        return dataset_figure(own, about)

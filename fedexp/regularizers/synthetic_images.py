@@ -1,6 +1,7 @@
 """The figure of a synthetic dataset."""
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -8,9 +9,17 @@ from torch import Tensor
 from torchvision.utils import make_grid
 
 from fedexp.core.description import Description
+from fedexp.core.part import Memory
 from fedexp.drawing.style import empty_figure
 
 _LABELLED = 50
+
+
+def dataset_figure(memories: Iterable[Memory], about: Description) -> dict[str, Figure]:
+    """The figure of the first synthetic dataset in ``memories``; empty if none can be drawn."""
+    images = next((each["synthetic"] for each in memories if "synthetic" in each), None)
+    figure = None if images is None else synthetic_images(images, about)
+    return {} if figure is None else {"trajectory/synthetic": figure}
 
 
 def synthetic_images(images: Tensor, about: Description) -> Figure | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
@@ -21,8 +21,8 @@ from fedexp.core.sockets import Regularizer
 from fedexp.errors import InputError
 from fedexp.regularizers.anchors import Anchors, total
 from fedexp.regularizers.layers import Grouping, layers_of
-from fedexp.regularizers.look_ahead import StepMatching, cross_entropy_of, is_finite
-from fedexp.regularizers.matching import match_trajectory, project
+from fedexp.regularizers.look_ahead import MatchingOptions, StepMatching, cross_entropy_of
+from fedexp.regularizers.matching import project
 from fedexp.regularizers.synthetic import (
     OTHER_CLASSIFIER,
     Augmentation,
@@ -32,7 +32,6 @@ from fedexp.regularizers.synthetic import (
     noise,
     synthetic_labels,
 )
-from fedexp.regularizers.synthetic_images import synthetic_images
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -128,25 +127,10 @@ class Trajectory(Regularizer):
         self.side, self.ipc, self.init, self.augment = side, ipc, init, augment
         self.lam, self.adaptive = lam, adaptive
         self.layers, self.log_distances = layers, log_distances
-        match = partial(
-            match_trajectory,
-            outer_steps=outer_steps,
-            inner_steps=inner_steps,
-            image_lr=image_lr,
-            step_lr=step_lr,
-            momentum=momentum,
-            recompute=recompute,
-        )
         self._project = partial(project, steps=project_steps, lr=project_lr)
-        self._make_matching = partial(
-            StepMatching,
-            lag=lag,
-            wait=wait,
-            step_size=step_size,
-            update_every=update_every,
-            augment=augment == "dsa",
-            match=match,
-        )
+        options = MatchingOptions(outer_steps, inner_steps, image_lr, step_lr, momentum, recompute)
+        augments = augment == "dsa"
+        self.matching = StepMatching(lag, wait, step_size, update_every, augments, options)
         self.round = 0
         self.memory: Memory = {}
         self.projected: Tensors = {}
@@ -169,7 +153,7 @@ class Trajectory(Regularizer):
         self.anchors = Anchors(shared)
         self.register_buffer("active", torch.zeros(()), persistent=False)
         self._layer_of = layers_of(shared, self.layers)
-        self.matching = self._make_matching(names=frozenset(shared))
+        self.matching = replace(self.matching, names=frozenset(shared))
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """The penalty, a scalar; 0 if there is no prediction w~ of the next global model."""
@@ -218,11 +202,10 @@ class Trajectory(Regularizer):
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
         """A figure of the server's D~, or else of the D~ of the first client that has one."""
-        candidates = chain([self.memory], (memories[client] for client in sorted(memories)))
-        sets = (memory["synthetic"] for memory in candidates if "synthetic" in memory)
-        images = next(sets, None)
-        figure = None if images is None else synthetic_images(images, about)
-        return {} if figure is None else {"trajectory/synthetic": figure}
+        from fedexp.regularizers.synthetic_images import dataset_figure
+
+        own = [memories[client] for client in sorted(memories)]
+        return dataset_figure([self.memory, *own], about)
 
     # The client's half.
 
@@ -278,6 +261,6 @@ class Trajectory(Regularizer):
         if not now or "synthetic" not in memory:
             return {}, metrics
         ahead = self._project(cross_entropy_of(model), now, memory["synthetic"], labels)
-        if not all(map(is_finite, ahead.values())):
+        if not all(value.isfinite().all() for value in ahead.values()):
             return {}, metrics | {"trajectory/diverged": 1.0}
         return ahead, metrics
