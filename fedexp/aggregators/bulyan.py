@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedexp.aggregators.coordinatewise import Coordinatewise, mean_around_median
 from fedexp.aggregators.krum import krum_scores, squared_distances
-from fedexp.aggregators.tolerance import Tolerance
+from fedexp.aggregators.robust import Tolerance
 from fedexp.core.messages import PartUpdate, Tensors
 
 

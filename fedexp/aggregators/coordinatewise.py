@@ -8,8 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedexp.aggregators.gathered import middle_by_size
-from fedexp.aggregators.robust import Robust
-from fedexp.aggregators.tolerance import Tolerance
+from fedexp.aggregators.robust import Robust, Tolerance
 from fedexp.core.messages import PartUpdate, Tensors
 
 

@@ -4,8 +4,7 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 
 from fedexp.aggregators.global_step import GlobalStep, distances
-from fedexp.aggregators.robust import Robust
-from fedexp.aggregators.tolerance import Tolerance
+from fedexp.aggregators.robust import Robust, Tolerance
 from fedexp.core.messages import Tensors
 
 

@@ -8,8 +8,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from fedexp.aggregators.average import Average
-from fedexp.aggregators.robust import Robust
-from fedexp.aggregators.tolerance import Tolerance
+from fedexp.aggregators.robust import Robust, Tolerance
 from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Setting
 from fedexp.errors import InputError

@@ -8,7 +8,7 @@ from fedexp.compatibility.traits import BATCH_NORM
 from fedexp.core.client_protocol import GradientAt
 from fedexp.core.messages import Tensors
 from fedexp.core.sockets import LocalGradient
-from fedexp.gradients.steps import along
+from fedexp.gradients.sharpness_aware import along
 
 
 class Meta(LocalGradient):

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from pydantic import PositiveFloat
 from scipy.linalg import helmert
-from scipy.optimize import minimize
 from torch import Generator, Tensor, nn
 
 from fedexp.config.schema import Group
@@ -89,6 +88,8 @@ def spread(directions: Tensor) -> Tensor:
     log(sum_{i != j} exp(t cos_ij)) / t for growing t. cos_ij is the cosine of rows i and j. This
     takes 1 to 2 seconds for C = 200 on one core.
     """
+    from scipy.optimize import minimize
+
     diagonal = torch.eye(len(directions), dtype=torch.bool)
 
     def smooth_maximum(flat: np.ndarray, temperature: int) -> tuple[float, np.ndarray]:

@@ -2,18 +2,49 @@
 
 from collections.abc import Sequence
 from math import sqrt
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field, NonNegativeFloat
+from scipy.cluster.hierarchy import cut_tree, linkage
+from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from fedexp.core.cosines import cosines
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Setting
-from fedexp.personalization.bipartition import Linkage, bipartition, largest_across
 from fedexp.personalization.cluster_models import ClusterModels, Weighting, model_of
 from fedexp.personalization.cluster_tree import ClusterTree
+
+Linkage = Literal["single", "complete"]
+
+
+def bipartition(similarity: Tensor, method: Linkage) -> Tensor:
+    """Divide n points in two groups (Sattler et al., TNNLS 2020, Alg. 1).
+
+    alpha_ij is the similarity of points i and j. Single linkage makes the most similar pair of
+    points from different groups as dissimilar as possible: the groups c_1 and c_2 minimise the
+    maximum of alpha_ij over i in c_1 and j in c_2. Complete linkage avoids groups that consist of
+    one outlier.
+
+    Args:
+        similarity: alpha [n, n] symmetric, n at least 2.
+        method: linkage of the hierarchical clustering, ``single`` or ``complete``.
+
+    Returns:
+        The group of each point, [n] int64: 0 or 1. The first point is in group 0.
+    """
+    distances = 1 - similarity.cpu().numpy()
+    np.fill_diagonal(distances, 0)
+    tree = linkage(squareform(distances, checks=False), method)
+    labels = torch.from_numpy(cut_tree(tree, n_clusters=2).ravel()).to(torch.int64)
+    return (labels != labels[0]).to(torch.int64)
+
+
+def largest_across(similarity: Tensor, groups: Tensor) -> float:
+    """The largest similarity of a pair of points in different groups."""
+    return similarity[groups == 0][:, groups == 1].max().item()
 
 
 class CFL(ClusterModels):

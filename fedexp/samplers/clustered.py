@@ -9,9 +9,9 @@ from scipy.cluster.hierarchy import fcluster
 from torch import Tensor
 
 from fedexp.compatibility.traits import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
-from fedexp.samplers.angles import angles_between
 from fedexp.samplers.base import COMPARES_STEPS
 from fedexp.samplers.clusters import LinkageOn, ward_tree
+from fedexp.samplers.heterogeneity import angles_between
 from fedexp.samplers.last_updates import LastUpdates
 
 

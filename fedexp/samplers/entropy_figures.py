@@ -20,7 +20,7 @@ from fedexp.drawing.style import (
     open_frame,
     whole_numbers,
 )
-from fedexp.samplers.correlation import spearman
+from fedexp.samplers.heterogeneity import spearman
 
 
 def entropy_scatter(clients: Tensor, true: Tensor, estimated: Tensor) -> Figure:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedexp.samplers.angles import angles_between
+from fedexp.core.cosines import cosines
 
 Scale = Literal["fixed", "client"]
 
@@ -61,6 +61,15 @@ class Profiles:
 
     def __getitem__(self, index: Tensor | slice) -> Profiles:
         return Profiles(self.entropies[index], self.updates[index])
+
+
+def angles_between(rows: Tensor, columns: Tensor) -> Tensor:
+    """The angles [N, M] between the vectors ``rows`` [N, D] and the vectors ``columns`` [M, D].
+
+    Angles are in radians from 0 to pi, float64. A zero vector has a right angle with every vector,
+    even with another zero vector.
+    """
+    return cosines(rows, columns).acos_()
 
 
 def distances_between(rows: Profiles, columns: Profiles, lam: float) -> Tensor:
@@ -148,6 +157,19 @@ def draw_cohort(
         cohort.append(int(queue[ends[cluster] - left[cluster]]))
         left[cluster] -= 1
     return cohort
+
+
+def spearman(first: Tensor, second: Tensor) -> float | None:
+    """Spearman's rank correlation of two tensors [N].
+
+    The result is None if one of the tensors is constant, is empty or contains NaN.
+    """
+    for values in (first, second):
+        if not len(values) or values.isnan().any() or values.min() == values.max():
+            return None
+    from scipy.stats import spearmanr
+
+    return float(spearmanr(first.cpu().numpy(), second.cpu().numpy()).statistic)
 
 
 def _smallest(keys: np.ndarray, clusters: np.ndarray, most: int) -> np.ndarray:

@@ -28,8 +28,6 @@ from fedexp.drawing.shown_clients import evenly_spaced
 from fedexp.samplers.base import COMPARES_STEPS, MOST_SHOWN, Sampler
 from fedexp.samplers.client_clusters import ClientClusters
 from fedexp.samplers.clusters import LinkageOn
-from fedexp.samplers.correlation import spearman
-from fedexp.samplers.entropy_figures import entropy_bars, entropy_scatter, membership_heatmap
 from fedexp.samplers.heterogeneity import (
     Profiles,
     Scale,
@@ -37,6 +35,7 @@ from fedexp.samplers.heterogeneity import (
     draw_cohort,
     estimated_entropy,
     label_entropy,
+    spearman,
 )
 from fedexp.samplers.signals import SignalName, find_signal, flat_update, head_weights
 
@@ -164,7 +163,9 @@ class HiCS(Sampler):
         self.head_names = head_weights(setting) if self.angle_on == "head" else []
         all_rounds = math.ceil(len(self.with_data) / self.most_chosen)
         self.warm_up_rounds = min(self.most_warm_up_rounds or all_rounds, all_rounds)
-        self.order = self._warm_up_order()
+        self.order = self.with_data  # in which the warm-up chooses the clients
+        if self.warm_up_order == "random":
+            self.order = numpy_generator(self.seed, "warm_up").permutation(self.with_data)
         self.cluster = ClientClusters(
             self.clusters or self.cohort_size,
             self.lam,
@@ -243,6 +244,12 @@ class HiCS(Sampler):
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
         """Add figures of the estimated and true entropies, and of the clusters in each round."""
+        from fedexp.samplers.entropy_figures import (
+            entropy_bars,
+            entropy_scatter,
+            membership_heatmap,
+        )
+
         figures = super().figures(memories, about)
         chosen = self.times_chosen > 0
         known = chosen.nonzero().flatten()
@@ -275,12 +282,6 @@ class HiCS(Sampler):
         present = following[np.isin(following, self.eligible)]
         most = min(self.cohort_size, len(self.order) - start)
         return sorted(present[:most].tolist())
-
-    def _warm_up_order(self) -> np.ndarray:
-        """All clients with data [n], in the order in which the warm-up chooses them."""
-        if self.warm_up_order == "client":
-            return self.with_data
-        return numpy_generator(self.seed, "warm_up").permutation(self.with_data)
 
     def _clustered(self, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
         """The estimated label entropy [n] and cluster [n] of each client that can be chosen."""

@@ -8,7 +8,7 @@ from federations import federate
 
 from fedexp.aggregators.coordinatewise import Median, TrimmedMean
 from fedexp.aggregators.krum import Krum
-from fedexp.aggregators.tolerance import Tolerance
+from fedexp.aggregators.robust import Tolerance
 from fedexp.core.messages import Update
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError

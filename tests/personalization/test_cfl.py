@@ -13,7 +13,7 @@ from fedexp.core.messages import Message, Tensors
 from fedexp.errors import InputError
 from fedexp.federation import Federation
 from fedexp.measures.scoring.scoring import Scoring
-from fedexp.personalization.bipartition import Linkage, bipartition, largest_across
+from fedexp.personalization.cfl import Linkage, bipartition, largest_across
 from fedexp.testing import check_part
 
 CFL = [*SMALL, "algorithm=cfl", "partition.beta=0.1"]

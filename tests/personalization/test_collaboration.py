@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedexp.personalization.collaboration import (
+from fedexp.personalization.fedpac import (
     collaboration_weights,
     combined,
     feature_statistics,

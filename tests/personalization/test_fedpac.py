@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedexp.core.messages import Message, Tensors
 from fedexp.errors import InputError
 from fedexp.federation import Federation
-from fedexp.personalization.collaboration import collaboration_weights
+from fedexp.personalization.fedpac import collaboration_weights
 from fedexp.testing import check_part
 
 HEAD = {"head.linear.weight", "head.linear.bias"}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedexp.samplers.angles import angles_between
+from fedexp.samplers.heterogeneity import angles_between
 
 
 def by_loop(vectors: np.ndarray) -> np.ndarray:
