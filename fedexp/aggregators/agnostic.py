@@ -9,8 +9,7 @@ from torch import Tensor
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.start_loss import ReportsStartLoss
 from fedexp.compatibility.traits import DRAWS_BY_SIZE
-from fedexp.core.messages import PartUpdate
-from fedexp.core.part import Setting
+from fedexp.contract import PartUpdate, Setting
 
 
 def on_simplex(point: Tensor) -> Tensor:

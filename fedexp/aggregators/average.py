@@ -7,9 +7,7 @@ from typing import Any, Literal
 import torch
 
 from fedexp.compatibility.traits import DRAWS_BY_SIZE
-from fedexp.core.messages import PartUpdate, Tensors, Update
-from fedexp.core.reducible import Contribution
-from fedexp.core.sockets import Aggregator
+from fedexp.contract import Aggregator, Contribution, PartUpdate, Tensors, Update
 
 LARGE_CLIENTS_TWICE = {
     DRAWS_BY_SIZE: "this sampler draws larger clients more often, and they also weigh "

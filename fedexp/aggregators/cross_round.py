@@ -13,9 +13,7 @@ from torch import Tensor
 
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.gathered import Gathered
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartUpdate, Tensors
-from fedexp.core.part import Memory, Setting, TensorStore
+from fedexp.contract import Client, Memory, PartUpdate, Setting, Tensors, TensorStore
 from fedexp.core.randomness import numpy_generator
 from fedexp.errors import InputError
 

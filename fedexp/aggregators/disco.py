@@ -10,9 +10,7 @@ from torch import Tensor
 from fedexp.aggregators.average import LARGE_CLIENTS_TWICE, Average
 from fedexp.aggregators.gathered import Gathered
 from fedexp.compatibility.traits import TAKES_STALE
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 
 Distance = Literal["kl", "l2"]
 

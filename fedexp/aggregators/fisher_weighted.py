@@ -10,9 +10,7 @@ from torch.func import grad
 
 from fedexp.aggregators.average import Average
 from fedexp.compatibility.traits import NOT_THE_MEAN
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.errors import InputError
 from fedexp.regularizers.fisher import diagonal_fisher
 

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from fedexp.aggregators.global_step import GlobalStep
 from fedexp.compatibility.traits import UNTRAINED_CLASSIFIER, Need
 from fedexp.compatibility.unread import given
-from fedexp.core.messages import PartUpdate, Tensors
-from fedexp.core.part import Setting
+from fedexp.contract import PartUpdate, Setting, Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.data.batches import nearest_steps
 from fedexp.errors import InputError

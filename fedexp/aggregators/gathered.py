@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from fedexp.compatibility.traits import NOT_THE_MEAN
-from fedexp.core.messages import PartUpdate, Tensors, Update
-from fedexp.core.reducible import Contribution
-from fedexp.core.sockets import Aggregator
+from fedexp.contract import Aggregator, Contribution, PartUpdate, Tensors, Update
 
 
 class Gathered(Aggregator):

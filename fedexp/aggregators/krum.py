@@ -9,8 +9,7 @@ from torch import Tensor
 
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.robust import Robust, Tolerance
-from fedexp.core.messages import PartUpdate, Tensors
-from fedexp.core.part import Setting
+from fedexp.contract import PartUpdate, Setting, Tensors
 from fedexp.errors import InputError
 
 

@@ -10,9 +10,7 @@ from fedexp.aggregators.average import of_aggregator
 from fedexp.aggregators.clipping import steps
 from fedexp.aggregators.server_step import ServerStep
 from fedexp.compatibility.traits import KEEPS_MOMENTUM
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartUpdate, Tensors, Update
-from fedexp.core.part import Memory
+from fedexp.contract import Client, Memory, PartUpdate, Tensors, Update
 from fedexp.core.unit_distance import optimizer_of, unit_distance
 
 

@@ -6,9 +6,7 @@ from pydantic import NonNegativeFloat, PositiveFloat
 
 from fedexp.aggregators.server_step import ServerStep
 from fedexp.aggregators.start_loss import ReportsStartLoss
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartUpdate, Tensors
-from fedexp.core.part import Memory
+from fedexp.contract import Client, Memory, PartUpdate, Tensors
 
 _EPS = 1e-10
 """Added to each loss, as in the authors' code: a negative power of 0 is infinite."""

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from fedexp.aggregators.gathered import Gathered
-from fedexp.core.messages import PartUpdate, Tensors
-from fedexp.core.part import Setting
+from fedexp.contract import PartUpdate, Setting, Tensors
 from fedexp.errors import InputError
 from fedexp.rounding import rounded_down
 

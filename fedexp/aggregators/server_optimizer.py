@@ -8,8 +8,7 @@ from torch import Tensor
 
 from fedexp.aggregators.average import Average
 from fedexp.compatibility.traits import NOT_THE_MEAN, TAKES_STALE
-from fedexp.core.messages import Tensors
-from fedexp.core.part import Setting
+from fedexp.contract import Setting, Tensors
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Moments = dict[str, Tensor]

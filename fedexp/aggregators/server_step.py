@@ -6,8 +6,7 @@ from typing import Literal
 from fedexp.aggregators.average import Average, of_aggregator
 from fedexp.aggregators.clipping import norm_of, steps
 from fedexp.compatibility.traits import NOT_THE_MEAN
-from fedexp.core.messages import PartUpdate, Tensors, Update
-from fedexp.core.part import Setting
+from fedexp.contract import PartUpdate, Setting, Tensors, Update
 
 
 class ServerStep(Average):

@@ -1,8 +1,6 @@
 """The client half of aggregators that weight clients by the loss of the received model."""
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Part
+from fedexp.contract import Client, Memory, Part, PartMessage, Tensors
 from fedexp.core.training_loss import training_loss
 
 

@@ -2,8 +2,7 @@
 
 from torch import Generator, Tensor
 
-from fedexp.core.messages import Tensors
-from fedexp.core.part import Memory
+from fedexp.contract import Memory, Tensors
 
 
 class Compressor:

@@ -6,8 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from fedexp.compression.compressor import Compressor
-from fedexp.core.messages import Tensors
-from fedexp.core.part import Memory
+from fedexp.contract import Memory, Tensors
 
 
 class Half(Compressor):

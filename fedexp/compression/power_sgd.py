@@ -5,8 +5,7 @@ from pydantic import PositiveInt
 from torch import Generator, Tensor
 
 from fedexp.compression.compressor import Compressor
-from fedexp.core.messages import Tensors
-from fedexp.core.part import Memory
+from fedexp.contract import Memory, Tensors
 
 
 class PowerSGD(Compressor):

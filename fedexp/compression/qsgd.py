@@ -9,8 +9,7 @@ from torch.nn.functional import pad
 
 from fedexp.compression.bits import pack, unpack
 from fedexp.compression.compressor import Compressor
-from fedexp.core.messages import Tensors
-from fedexp.core.part import Memory
+from fedexp.contract import Memory, Tensors
 
 Bits = Annotated[int, Field(ge=2, le=16)]
 

@@ -5,8 +5,7 @@ from torch import Generator, Tensor
 
 from fedexp.compression.compressor import Compressor
 from fedexp.compression.top_k import Share, kept, scattered
-from fedexp.core.messages import Tensors
-from fedexp.core.part import Memory
+from fedexp.contract import Memory, Tensors
 from fedexp.errors import InputError
 
 

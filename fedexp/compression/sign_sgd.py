@@ -4,8 +4,7 @@ from torch import Generator, Tensor
 
 from fedexp.compression.bits import pack, unpack
 from fedexp.compression.compressor import Compressor
-from fedexp.core.messages import Tensors
-from fedexp.core.part import Memory
+from fedexp.contract import Memory, Tensors
 
 
 class SignSGD(Compressor):

@@ -7,8 +7,7 @@ from torch import Generator, Tensor
 
 from fedexp.compression.bits import pack, unpack, width_for
 from fedexp.compression.compressor import Compressor
-from fedexp.core.messages import Tensors
-from fedexp.core.part import Memory
+from fedexp.contract import Memory, Tensors
 from fedexp.rounding import rounded_down
 
 Share = Annotated[float, Field(gt=0, le=1)]

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from fedexp.compression.compressor import Compressor
 from fedexp.compression.differences import Differences
-from fedexp.core.messages import Message, Update
-from fedexp.core.part import Memory
+from fedexp.contract import Memory, Message, Update
 
 MEMORY = "compression"
 """The name of a client's memory with the lost differences and the compressor's tensors."""

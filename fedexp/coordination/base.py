@@ -5,8 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fedexp.compatibility.unread import UnreadWith
-from fedexp.core.messages import Message, Update
-from fedexp.core.part import Setting
+from fedexp.contract import Message, Setting, Update
 from fedexp.engines.base import Engine
 from fedexp.measures.exchange import Exchange
 from fedexp.samplers.request import Request, Selected

@@ -14,11 +14,10 @@ from fedexp.compatibility.traits import (
     SHORTENS_STEPS,
     SIMULATED_TIME,
 )
+from fedexp.contract import Setting, Update
 from fedexp.coordination.base import Coordination, Select
 from fedexp.coordination.flights import Departure, Flight, Flights
 from fedexp.coordination.staleness import hinge, polynomial, rebased
-from fedexp.core.messages import Update
-from fedexp.core.part import Setting
 from fedexp.engines.base import Engine
 from fedexp.errors import InputError
 from fedexp.measures.exchange import Exchange

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from fedexp.compatibility.unread import UnreadWith
-from fedexp.core.messages import Message, Update
-from fedexp.core.part import Setting
+from fedexp.contract import Message, Setting, Update
 from fedexp.data.federated import ClientData
 
 

@@ -11,8 +11,7 @@ from pydantic import Field, PositiveFloat
 
 from fedexp.compatibility.traits import SEVERAL_PROCESSES, TAKES_MORE, Need
 from fedexp.compatibility.unread import UnreadWith
-from fedexp.core.messages import Message, Tensors, Update
-from fedexp.core.part import Setting
+from fedexp.contract import Message, Setting, Tensors, Update
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.federated import ClientData
 from fedexp.errors import InputError

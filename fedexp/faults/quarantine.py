@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedexp.core.messages import Tensors, Update
-from fedexp.core.reducible import Contribution
+from fedexp.contract import Contribution, Tensors, Update
 from fedexp.errors import InputError
 
 LOGGER = logging.getLogger(__name__)

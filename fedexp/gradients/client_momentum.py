@@ -6,10 +6,7 @@ import torch
 from pydantic import Field, PositiveFloat
 
 from fedexp.compatibility.traits import KEEPS_MOMENTUM, NOT_THE_MEAN
-from fedexp.core.client_protocol import Client, GradientAt
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import LocalGradient
+from fedexp.contract import Client, GradientAt, LocalGradient, Memory, PartMessage, Setting, Tensors
 from fedexp.core.unit_distance import optimizer_of, unit_distance
 from fedexp.gradients.sharpness_aware import SharpnessAware
 from fedexp.regularizers.anchors import Anchors

@@ -1,8 +1,6 @@
 """FedLESAM: FedSAM with a direction from the last two global models that the client received."""
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.gradients.sharpness_aware import SharpnessAware
 from fedexp.regularizers.anchors import Anchors
 

@@ -5,9 +5,7 @@ from typing import Literal
 from pydantic import PositiveFloat
 
 from fedexp.compatibility.traits import BATCH_NORM
-from fedexp.core.client_protocol import GradientAt
-from fedexp.core.messages import Tensors
-from fedexp.core.sockets import LocalGradient
+from fedexp.contract import GradientAt, LocalGradient, Tensors
 from fedexp.gradients.sharpness_aware import along
 
 

@@ -4,10 +4,7 @@ import torch
 from torch import Tensor
 
 from fedexp.compatibility.traits import MIXED_MODEL, OWN_MODEL
-from fedexp.core.client_protocol import Client, GradientAt
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import LocalGradient
+from fedexp.contract import Client, GradientAt, LocalGradient, Memory, PartMessage, Setting, Tensors
 from fedexp.personalization.own_model import as_own, mixture
 
 _ALPHA = "personalization.alpha"

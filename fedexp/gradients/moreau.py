@@ -7,10 +7,7 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from fedexp.compatibility.traits import OWN_MODEL, PROXIMAL_POINTS
-from fedexp.core.client_protocol import Client, GradientAt
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import LocalGradient
+from fedexp.contract import Client, GradientAt, LocalGradient, Memory, PartMessage, Setting, Tensors
 from fedexp.personalization.own_model import as_own, own_model, rate_of_round
 
 

@@ -3,9 +3,7 @@
 import torch
 from pydantic import PositiveFloat
 
-from fedexp.core.client_protocol import GradientAt
-from fedexp.core.messages import Tensors
-from fedexp.core.sockets import LocalGradient
+from fedexp.contract import GradientAt, LocalGradient, Tensors
 
 
 def along(parameters: Tensors, direction: Tensors, scale: float = 1.0) -> Tensors:

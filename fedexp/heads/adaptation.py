@@ -7,10 +7,7 @@ import torch
 from torch import Tensor
 
 from fedexp.compatibility.traits import LEAVES_OUT_CLASSES, TAKES_MORE
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage
-from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import Head
+from fedexp.contract import Client, Head, Memory, PartMessage, Setting
 
 Form = Literal["linear", "sqrt", "exp"]
 Normalization = Literal["client", "population"]

@@ -8,9 +8,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
 from fedexp.compatibility.traits import ADDS_DRIFT, PRIVATE_BACKBONE
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
 from fedexp.heads.global_classifier import GlobalClassifier, trained_classifier

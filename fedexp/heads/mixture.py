@@ -5,10 +5,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from fedexp.compatibility.traits import DIFFERENT_NETWORKS, MIXTURE
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory
-from fedexp.core.sockets import Head
+from fedexp.contract import Client, Head, Memory, PartMessage, Tensors
 
 
 class Mixture(Head):

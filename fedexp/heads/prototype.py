@@ -12,12 +12,9 @@ from pydantic import Field, PositiveInt
 from torch import Generator, Tensor
 
 from fedexp.compatibility.traits import TAKES_STALE
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Head, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.prototypes import class_prototypes, stack_reports
 from fedexp.core.randomness import torch_generator
-from fedexp.core.sockets import Head
 from fedexp.heads.sphere import (
     Scale,
     circle,

@@ -5,9 +5,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.heads.global_classifier import GlobalClassifier, trained_classifier
 

@@ -12,11 +12,7 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from fedexp.compatibility.traits import LEAVES_OUT_CLASSES
-from fedexp.core.client_protocol import Client
-from fedexp.core.forward import Forward
-from fedexp.core.messages import PartMessage
-from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import Loss
+from fedexp.contract import Client, Forward, Loss, Memory, PartMessage, Setting
 
 
 class Adjusted(Loss):

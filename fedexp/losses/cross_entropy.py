@@ -3,8 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedexp.core.forward import Forward
-from fedexp.core.sockets import Loss
+from fedexp.contract import Forward, Loss
 
 
 class CrossEntropy(Loss):

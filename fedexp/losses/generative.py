@@ -10,12 +10,9 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from fedexp.compatibility.traits import RUNNING_STATISTICS, UNTRAINED_CLASSIFIER
-from fedexp.core.client_protocol import Client
-from fedexp.core.forward import Forward, mean_over
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Forward, Loss, Memory, PartMessage, PartUpdate, Setting, Tensors
+from fedexp.core.forward import mean_over
 from fedexp.core.randomness import key, seeded, torch_generator, uniform
-from fedexp.core.sockets import Loss
 from fedexp.errors import InputError
 from fedexp.losses.generator import FeatureGenerator, GeneratorTraining, generate, one_hot
 

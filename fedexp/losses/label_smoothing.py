@@ -7,8 +7,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedexp.compatibility.traits import LEAVES_OUT_CLASSES
-from fedexp.core.forward import Forward
-from fedexp.core.sockets import Loss
+from fedexp.contract import Forward, Loss
 
 
 class LabelSmoothing(Loss):

@@ -5,9 +5,8 @@ from typing import cast
 from torch import Tensor
 
 from fedexp.compatibility.traits import MIXTURE
-from fedexp.core.forward import Forward
+from fedexp.contract import Forward, Loss
 from fedexp.core.frozen_copies import Reference
-from fedexp.core.sockets import Loss
 from fedexp.heads.mixture import Mixture, losses_of, responsibilities
 
 

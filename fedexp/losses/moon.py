@@ -4,11 +4,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.forward import Forward, Outputs
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory
-from fedexp.core.sockets import Loss
+from fedexp.contract import Client, Forward, Loss, Memory, Outputs, PartMessage, Tensors
 
 
 def model_contrast(z: Tensor, global_z: Tensor, previous_z: Tensor, temperature: float) -> Tensor:

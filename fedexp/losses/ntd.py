@@ -5,8 +5,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from fedexp.core.forward import Forward, Outputs
-from fedexp.core.sockets import Loss
+from fedexp.contract import Forward, Loss, Outputs
 
 
 def not_true_distillation(

@@ -8,10 +8,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from fedexp.compatibility.traits import CLASS_PROTOTYPES, TAKES_STALE
-from fedexp.core.client_protocol import Client
-from fedexp.core.forward import Forward
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Forward, Memory, PartMessage, Setting, Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.losses.prototype_loss import PrototypeLoss
 from fedexp.losses.semantic import cpdr

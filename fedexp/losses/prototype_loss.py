@@ -6,11 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartUpdate, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Loss, Memory, PartUpdate, Setting, Tensors
 from fedexp.core.prototypes import class_prototypes, stack_reports
-from fedexp.core.sockets import Loss
 
 
 class PrototypeLoss(Loss):

@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.core.forward import Forward
-from fedexp.core.sockets import Loss
+from fedexp.contract import Forward, Loss
 
 Pairs = Literal["hardest", "all"]
 Cosine = Annotated[float, Field(ge=-1, le=1)]

@@ -12,10 +12,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.forward import Forward
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Forward, Memory, PartMessage, Setting, Tensors
 from fedexp.core.prototypes import Metric, consistent_prototypes, relational_prototypes
 from fedexp.losses.prototype_loss import PrototypeLoss
 from fedexp.losses.semantic import Distance, Normalizer, cpdr, mean_distances, rpcl

@@ -7,9 +7,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from fedexp.compatibility.traits import MIXED_MODEL
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.personalization.own_model import OwnModel, mixture, own_model, rate_of_round
 
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -11,9 +11,8 @@ from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.spatial.distance import squareform
 from torch import Tensor
 
+from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.cosines import cosines
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Setting
 from fedexp.personalization.cluster_models import ClusterModels, Weighting, model_of
 from fedexp.personalization.cluster_tree import ClusterTree
 

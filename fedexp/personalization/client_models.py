@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from fedexp.core.messages import Tensors
-from fedexp.core.part import TensorStore
+from fedexp.contract import Tensors, TensorStore
 
 
 class ClientModels:

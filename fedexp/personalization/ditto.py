@@ -8,10 +8,7 @@ from typing import Literal
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import Personalization, Phase
+from fedexp.contract import Client, Memory, PartMessage, Personalization, Phase, Setting, Tensors
 from fedexp.regularizers.proximal import Proximal
 
 

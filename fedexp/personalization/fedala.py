@@ -8,11 +8,9 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.core.client_protocol import Batch, Client
+from fedexp.contract import Batch, Client, Loss, Memory, Network, Personalization, Setting
 from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import torch_generator
-from fedexp.core.sockets import Loss, Network, Personalization
 from fedexp.errors import InputError
 from fedexp.regularizers.anchors import prefixed, with_prefix
 from fedexp.rounding import rounded_down

@@ -9,9 +9,7 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Setting
-from fedexp.core.sockets import Personalization
+from fedexp.contract import PartMessage, PartUpdate, Personalization, Setting, Tensors
 from fedexp.personalization.client_models import ClientModels
 
 LOGGER = logging.getLogger(__name__)

@@ -7,11 +7,9 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.func import grad
 
-from fedexp.core.client_protocol import Client
+from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.core.forward import at_least_float32
 from fedexp.core.functional import call_in_eval_mode
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
 from fedexp.core.prototypes import class_prototypes
 from fedexp.core.randomness import torch_generator
 from fedexp.personalization.fedper import FedPer, GlobalModel

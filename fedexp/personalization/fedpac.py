@@ -8,11 +8,8 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Loss, Memory, Network, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.prototypes import class_prototypes
-from fedexp.core.sockets import Loss, Network
 from fedexp.personalization.client_models import ClientModels
 from fedexp.personalization.fedrep import FedRep
 

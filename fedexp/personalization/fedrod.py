@@ -8,11 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedexp.compatibility.traits import LINEAR_HEAD
-from fedexp.core.client_protocol import Client
-from fedexp.core.forward import Forward
+from fedexp.contract import Client, Forward, Loss, Memory, Network, Personalization, Phase
 from fedexp.core.messages import PartMessage
-from fedexp.core.part import Memory
-from fedexp.core.sockets import Loss, Network, Personalization, Phase
 from fedexp.errors import InputError
 from fedexp.heads.linear import Linear
 

@@ -7,9 +7,7 @@ import torch.nn.functional as F
 from pydantic import PositiveInt
 from torch import Tensor
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.token_rows import scored_rows
 from fedexp.personalization.cluster_models import ClusterModels, Weighting, model_of
 from fedexp.regularizers.anchors import prefixed, with_prefix

@@ -8,10 +8,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage
-from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import Personalization, Phase
+from fedexp.contract import Client, Memory, PartMessage, Personalization, Phase, Setting
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

@@ -4,9 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fedexp.compatibility.traits import BATCH_NORM, OWN_MODEL
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import Tensors
-from fedexp.core.sockets import Loss, Network, Personalization
+from fedexp.contract import Client, Loss, Network, Personalization, Tensors
 from fedexp.core.unit_distance import optimizer_of
 
 _PREFIX = "personalization.own."

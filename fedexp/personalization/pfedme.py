@@ -3,10 +3,7 @@
 from collections.abc import Sequence
 
 from fedexp.compatibility.traits import PROXIMAL_POINTS
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory
-from fedexp.core.sockets import Phase
+from fedexp.contract import Client, Memory, PartMessage, Phase, Tensors
 from fedexp.personalization.own_model import OwnModel, own_model
 
 

@@ -6,10 +6,7 @@ import torch
 from torch import Tensor
 
 from fedexp.compatibility.traits import CLASS_PROTOTYPES, PRIVATE_BACKBONE
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage
-from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import Loss, Network, Personalization
+from fedexp.contract import Client, Loss, Memory, Network, PartMessage, Personalization, Setting
 
 
 class PrototypesOnly(Personalization):

@@ -6,8 +6,7 @@ from typing import Annotated
 from pydantic import Field, NonNegativeFloat
 
 from fedexp.compatibility.traits import NOT_THE_MEAN
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Setting
+from fedexp.contract import PartMessage, Setting, Tensors
 from fedexp.regularizers.anchors import combine
 from fedexp.regularizers.proximal import Proximal
 

@@ -8,9 +8,7 @@ import torch
 from pydantic import PositiveFloat
 
 from fedexp.compatibility.traits import DRAWS_REPEATEDLY, NOT_THE_MEAN
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.regularizers.anchors import combine, prefixed, with_prefix
 from fedexp.regularizers.dynamic import Dynamic
 

@@ -8,10 +8,7 @@ import torch
 from torch import Tensor
 
 from fedexp.compatibility.traits import KEEPS_MOMENTUM, TAKES_STALE
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import Regularizer
+from fedexp.contract import Client, Memory, PartMessage, Regularizer, Setting, Tensors
 from fedexp.core.unit_distance import optimizer_of, unit_distance
 from fedexp.regularizers.anchors import Anchors, Scaling, combine, prefixed, total, with_prefix
 

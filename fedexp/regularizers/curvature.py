@@ -7,10 +7,7 @@ from typing import Any
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import Regularizer
+from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Regularizer, Setting, Tensors
 from fedexp.regularizers.anchors import Anchors, combine, prefixed, total, with_prefix
 from fedexp.regularizers.fisher import diagonal_fisher
 

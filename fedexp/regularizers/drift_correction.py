@@ -6,9 +6,7 @@ from typing import Any, Literal
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.regularizers.anchors import Scaling, combine, prefixed, total, with_prefix
 from fedexp.regularizers.control_variates import ControlVariates
 from fedexp.regularizers.dynamic import Dynamic

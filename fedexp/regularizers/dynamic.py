@@ -7,10 +7,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from fedexp.compatibility.traits import ADDS_DRIFT, DRAWS_REPEATEDLY, NOT_THE_MEAN
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, Tensors
-from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import Regularizer
+from fedexp.contract import Client, Memory, PartMessage, Regularizer, Setting, Tensors
 from fedexp.regularizers.anchors import Anchors, Scaling, combine, prefixed, total, with_prefix
 
 

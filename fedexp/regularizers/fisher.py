@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import Tensors
+from fedexp.contract import Client, Tensors
 from fedexp.regularizers.anchors import combine
 
 _Gradient = Callable[[Tensors, Tensor, Tensor], Tensors]

@@ -8,9 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from fedexp.core.client_protocol import Functional
-from fedexp.core.messages import Tensors
-from fedexp.core.part import Memory
+from fedexp.contract import Functional, Memory, Tensors
 from fedexp.regularizers.anchors import prefixed, with_prefix
 from fedexp.regularizers.dsa import draw_transform
 from fedexp.regularizers.matching import Augment, FunctionalLoss, match_trajectory

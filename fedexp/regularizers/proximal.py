@@ -6,10 +6,7 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage
-from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import Regularizer
+from fedexp.contract import Client, Memory, PartMessage, Regularizer, Setting
 from fedexp.regularizers.anchors import Anchors
 
 

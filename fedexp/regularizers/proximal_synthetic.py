@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from fedexp.compatibility.traits import LEAVES_OUT_CLASSES, SECOND_DERIVATIVES, UNTRAINED_CLASSIFIER
-from fedexp.core.client_protocol import Client
+from fedexp.contract import Client, Memory, PartMessage, Setting
 from fedexp.core.description import Description
-from fedexp.core.messages import PartMessage
-from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import torch_generator
 from fedexp.data.appended import AppendedData
 from fedexp.data.federated import ClientData

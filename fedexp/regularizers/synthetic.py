@@ -5,8 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedexp.core.client_protocol import LocalData
-from fedexp.core.part import Setting
+from fedexp.contract import LocalData, Setting
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
 

@@ -12,12 +12,10 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from torch import Tensor
 
 from fedexp.compatibility.traits import SECOND_DERIVATIVES, TAKES_STALE, UNTRAINED_CLASSIFIER
-from fedexp.core.client_protocol import Client, Functional
+from fedexp.contract import Client, Functional, Memory, Regularizer, Setting
 from fedexp.core.description import Description
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import torch_generator
-from fedexp.core.sockets import Regularizer
 from fedexp.errors import InputError
 from fedexp.regularizers.anchors import Anchors, total
 from fedexp.regularizers.layers import Grouping, layers_of

@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 
 from fedexp.compatibility.traits import OTHER_START
-from fedexp.core.client_protocol import Client
+from fedexp.contract import Client, Memory, Part, PartUpdate, Setting, Tensors
 from fedexp.core.description import Description
-from fedexp.core.messages import PartUpdate, Tensors
-from fedexp.core.part import Memory, Part, Setting
 from fedexp.core.randomness import numpy_generator
 from fedexp.drawing.shown_clients import ALL_CLIENTS, evenly_spaced
 from fedexp.samplers.heterogeneity import label_entropy

@@ -9,9 +9,7 @@ import torch.nn.functional as F
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
-from fedexp.core.part import Memory
+from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Tensors
 from fedexp.core.token_rows import scored_rows
 from fedexp.samplers.base import COMPARES_STEPS
 from fedexp.samplers.last_updates import LastUpdates

@@ -18,11 +18,8 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from fedexp.compatibility.traits import DRAWS_BY_SIZE, SHORTENS_STEPS, TAKES_STALE
-from fedexp.core.client_protocol import Client
+from fedexp.contract import Client, Forward, Memory, PartUpdate, Setting, Tensors
 from fedexp.core.description import Description
-from fedexp.core.forward import Forward
-from fedexp.core.messages import PartUpdate, Tensors
-from fedexp.core.part import Memory, Setting
 from fedexp.core.randomness import numpy_generator
 from fedexp.drawing.shown_clients import evenly_spaced
 from fedexp.samplers.base import COMPARES_STEPS, MOST_SHOWN, Sampler

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedexp.core.messages import PartUpdate, Tensors
-from fedexp.core.part import Setting
+from fedexp.contract import PartUpdate, Setting, Tensors
 from fedexp.errors import InputError
 from fedexp.samplers.base import Sampler
 

@@ -10,10 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from fedexp.compatibility.traits import DRAWS_BY_SIZE, SIMULATED_TIME
-from fedexp.core.client_protocol import Client
-from fedexp.core.forward import Forward
-from fedexp.core.messages import PartUpdate, Tensors
-from fedexp.core.part import Memory, Setting
+from fedexp.contract import Client, Forward, Memory, PartUpdate, Setting, Tensors
 from fedexp.rounding import rounded_down
 from fedexp.samplers.base import Sampler
 

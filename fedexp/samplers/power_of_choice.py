@@ -6,9 +6,7 @@ from math import isnan
 from pydantic import PositiveInt
 
 from fedexp.compatibility.traits import DRAWS_BY_SIZE
-from fedexp.core.client_protocol import Client
-from fedexp.core.messages import Tensors
-from fedexp.core.part import Setting
+from fedexp.contract import Client, Setting, Tensors
 from fedexp.core.training_loss import training_loss
 from fedexp.errors import InputError
 from fedexp.samplers.base import Sampler

@@ -6,10 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedexp.core.client_protocol import Client
-from fedexp.core.forward import Forward
-from fedexp.core.messages import Tensors
-from fedexp.core.part import Setting
+from fedexp.contract import Client, Forward, Setting, Tensors
 from fedexp.errors import InputError
 
 SignalName = Literal["auto", "bias", "virtual_bias", "weight_rowmean", "class_counts", "labels"]
