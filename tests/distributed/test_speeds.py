@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from fedexp.core.messages import Update
-from fedexp.distributed import speeds
+from fedexp.distributed import placement
 from fedexp.distributed.placement import Speeds
 
 
@@ -19,7 +19,7 @@ class Clock:
 
 def test_a_round_is_timed_until_its_last_update(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(speeds, "time", clock)
+    monkeypatch.setattr(placement, "time", clock)
 
     def training() -> Iterator[Update]:
         for samples in (30, 20):
