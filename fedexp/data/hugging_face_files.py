@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fedexp.config.optional import optional
 from fedexp.errors import InputError
 
 LOGGER = logging.getLogger(__name__)
@@ -24,17 +25,6 @@ _FORMATS = {
 
 _UNREADABLE = (OSError, ValueError, LookupError, NotImplementedError)
 """Errors of the library for missing, damaged and empty files, besides its own error classes."""
-
-
-def import_datasets(key: str) -> Any:
-    """Import the library ``datasets``. If it is missing, raise an InputError that names ``key``."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise InputError(
-            f"{key}: needs datasets, which is not installed; pip install 'fedexp[hf]'"
-        ) from error
-    return datasets
 
 
 @contextmanager
@@ -71,7 +61,7 @@ def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[
     Raises:
         InputError: the library is not installed, or the dataset is missing or unreadable.
     """
-    library = import_datasets("data=hf")
+    library = optional("data=hf", "datasets", "hf")
     path = Path(name).expanduser()
     is_local = path.exists()
     if not is_local and (path.is_absolute() or path.suffix in _FORMATS):

@@ -12,7 +12,7 @@ from fedexp.errors import InputError
 from fedexp.models.init import initialize
 from fedexp.models.lora import add_low_rank_updates
 from fedexp.models.trained import HEAD, split_paths, train_head, train_layers
-from fedexp.models.weights import start_from
+from fedexp.models.weights import load_file
 
 
 class Several(nn.Module):
@@ -70,7 +70,8 @@ def configured(build: Callable[..., nn.Module], config: Model) -> Callable[..., 
             raise InputError(f"model._target_: returns a {type(backbone).__name__}, no nn.Module")
         initialize(backbone, config.init)
         if config.start_from is not None:
-            start_from(backbone, config.start_from)
+            where = f"model.start_from={config.start_from}"
+            load_file(backbone, config.start_from, where, "the backbone")
         if (paths := trained_paths(config)) is not None:
             train_layers(backbone, split_paths(paths)[0])
         if config.lora.rank is not None:

@@ -2,9 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import torch
@@ -12,8 +10,9 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from fedexp.compatibility.unread import declares_unread
+from fedexp.config.optional import optional
 from fedexp.errors import InputError
-from fedexp.models.layers import Projection, image_channels, project
+from fedexp.models.layers import Projection, image_channels, project, similar
 from fedexp.models.weights import reads_initial_weights
 from fedexp.models.zoo import GreyToColour
 
@@ -122,7 +121,7 @@ def hf_model(
         InputError: transformers is not installed, has no such model or cannot build it.
         ValueError: the inputs are neither images nor tokens.
     """
-    library = _library()
+    library = optional("model=hf", "transformers", "hf")
     channels = 0 if vocabulary else image_channels(input_shape)
     changes = config or {}
     settings = _settings(library, name, changes)
@@ -147,15 +146,6 @@ def hf_model(
     return project(backbone.train(), width, feature_dim, projection)
 
 
-def _library() -> ModuleType:
-    try:
-        import transformers
-    except ImportError as error:
-        raise InputError("model=hf: needs transformers; pip install 'fedexp[hf]'") from error
-    library: ModuleType = transformers
-    return library
-
-
 def _settings(library: Any, name: str, changes: Mapping[str, Any]) -> Any:
     """The transformers config of the model ``name``, changed by the values in ``changes``."""
     kinds = list(library.CONFIG_MAPPING)
@@ -165,17 +155,15 @@ def _settings(library: Any, name: str, changes: Mapping[str, Any]) -> Any:
         else:
             settings = library.AutoConfig.from_pretrained(name)
     except _FAILURES as error:
-        close = [] if Path(name).exists() else get_close_matches(name, kinds)
-        hint = f"did you mean {', '.join(close)}? " if close else ""
+        hint = "" if Path(name).exists() else similar(name, kinds)
         raise InputError(
-            f"model.name={name}: {hint}transformers has no such type of model, and there is no "
-            f"such folder or hub model ({_first_line(error)})"
+            f"model.name={name}: {hint and f'{hint} '}transformers has no such type of model, and "
+            f"there is no such folder or hub model ({_first_line(error)})"
         ) from error
     for key, value in changes.items():
         if not hasattr(settings, key):
             known = [each for each in settings.to_dict() if not each.startswith("_")]
-            close = get_close_matches(key, known)
-            hint = f"did you mean {', '.join(close)}?" if close else f"there are {', '.join(known)}"
+            hint = similar(key, known) or f"there are {', '.join(known)}"
             raise InputError(f"model.config.{key}: {name} has no such key; {hint}")
         setattr(settings, key, value)
     return settings

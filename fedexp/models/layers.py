@@ -1,6 +1,7 @@
 """Layers and checks that several backbones use."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from functools import partial
 from itertools import pairwise
 from typing import Literal
@@ -21,6 +22,12 @@ def image_channels(input_shape: tuple[int, ...]) -> int:
     if len(input_shape) != 3:
         raise ValueError("it needs images [channels, height, width]")
     return input_shape[0]
+
+
+def similar(name: str, known: Iterable[str]) -> str:
+    """A question that lists the known names most like ``name``; empty if there are none."""
+    close = ", ".join(get_close_matches(name, list(known)))
+    return f"did you mean {close}?" if close else ""
 
 
 def flat_width(trunk: nn.Module, input_shape: tuple[int, ...]) -> int:

@@ -68,8 +68,14 @@ def feature_dim(
     Raises:
         InputError: the model does not fit inputs of this shape, or its arguments are wrong.
     """
+
+    def features(network: nn.Module, inputs: Tensor) -> Tensor:
+        _set_mode(network, train=False)
+        z: Tensor = network(inputs)
+        return z
+
     try:
-        z = _trial(build, input_shape)
+        z = _apply(build, input_shape, features)
     except InputError:
         raise
     except AttributeError as error:  # such as a forgotten super().__init__()
@@ -147,17 +153,6 @@ def outline(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> nn
     return _apply(build, input_shape, lambda network, inputs: network)
 
 
-def _trial(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> Tensor:
-    """Compute a backbone's features of two inputs of zeros in eval mode."""
-
-    def features(network: nn.Module, inputs: Tensor) -> Tensor:
-        _set_mode(network, train=False)
-        z: Tensor = network(inputs)
-        return z
-
-    return _apply(build, input_shape, features)
-
-
 def _set_mode(network: nn.Module, train: bool) -> None:
     """Set train or eval mode; layers with fixed buffers are always in eval mode."""
     network.train(train)
@@ -172,24 +167,19 @@ def _apply(
     batch: int = 2,
 ) -> Result:
     """Call ``use(backbone, batch of zeros)``, if possible on the meta device, else on the CPU."""
-    inputs = (batch, *input_shape)
+    dtype = torch.int64 if _has_vocabulary(build) else None
+
+    def used(device: str) -> Result:
+        with torch.device(device), torch.no_grad():
+            zeros = torch.zeros(batch, *input_shape, dtype=dtype)
+            return use(build(input_shape=input_shape), zeros)
+
     try:
-        return _on_device(build, inputs, use, "meta")
+        return used("meta")
     except RuntimeError:
         # A few networks (RegNet) read widths from tensors, which the meta device does not support.
         with torch.random.fork_rng(devices=[]):
-            return _on_device(build, inputs, use, "cpu")
-
-
-def _on_device(
-    build: Callable[..., nn.Module],
-    inputs: tuple[int, ...],
-    use: Callable[[nn.Module, Tensor], Result],
-    device: str,
-) -> Result:
-    with torch.device(device), torch.no_grad():
-        zeros = torch.zeros(inputs, dtype=torch.int64 if _has_vocabulary(build) else None)
-        return use(build(input_shape=inputs[1:]), zeros)
+            return used("cpu")
 
 
 def _misfit(

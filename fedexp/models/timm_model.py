@@ -1,9 +1,6 @@
 """Any network of the library timm, by name."""
 
 from collections.abc import Mapping
-from difflib import get_close_matches
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -11,8 +8,9 @@ from pydantic import PositiveInt
 from torch import nn
 
 from fedexp.compatibility.unread import declares_unread
+from fedexp.config.optional import optional
 from fedexp.errors import InputError
-from fedexp.models.layers import Projection, image_channels, project, without_inplace
+from fedexp.models.layers import Projection, image_channels, project, similar, without_inplace
 from fedexp.models.weights import load_file, reads_initial_weights
 from fedexp.models.zoo import GreyToColour
 
@@ -45,11 +43,10 @@ def timm_model(
         InputError: timm is not installed or has no such network, or an argument does not fit.
         ValueError: the inputs are not images.
     """
-    timm = _library()
+    timm = optional("model=timm", "timm", "timm")
     channels = image_channels(input_shape)
     if not timm.is_model(name) and not name.startswith(("hf-hub:", "hf_hub:", "local-dir:")):
-        close = get_close_matches(name, timm.list_models())
-        hint = f"did you mean {', '.join(close)}?" if close else "see timm.list_models()"
+        hint = similar(name, timm.list_models()) or "see timm.list_models()"
         raise InputError(f"model.name={name}: timm has no such network; {hint}")
     on_meta = torch.get_default_device().type == "meta"  # no weights can be loaded there
     loads = weights == PRETRAINED and not on_meta and reads_initial_weights()
@@ -63,21 +60,11 @@ def timm_model(
         raise InputError(f"model.name={name}: timm cannot make it ({reason})") from error
     network = without_inplace(network)
     if weights is not None and weights != PRETRAINED:
-        path = Path(weights).expanduser()
         classifiers = network.pretrained_cfg.get("classifier") or ()
-        names = [classifiers] if isinstance(classifiers, str) else list(classifiers)
+        names = [classifiers] if isinstance(classifiers, str) else classifiers
         replaced = [f"{each}." for each in names]
-        load_file(network, path, f"model.weights={weights}", name, replaced, PRETRAINED)
+        load_file(network, weights, f"model.weights={weights}", name, replaced, PRETRAINED)
     backbone = project(network, network.head_hidden_size, feature_dim, projection)
     if channels == 1 and arguments["in_chans"] == 3:
         return nn.Sequential(GreyToColour(), backbone)
     return backbone
-
-
-def _library() -> ModuleType:
-    try:
-        import timm
-    except ImportError as error:
-        raise InputError("model=timm: needs timm; pip install 'fedexp[timm]'") from error
-    library: ModuleType = timm
-    return library

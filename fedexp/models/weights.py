@@ -57,28 +57,19 @@ def load_weights(network: nn.Module, weights: str, name: str, replaced: Sequence
     """
     if not reads_initial_weights():
         return
-    path = _imagenet_file(name) if weights == "imagenet" else Path(weights).expanduser()
-    load_file(network, path, f"model.weights={weights}", name, replaced, "imagenet")
-
-
-def start_from(backbone: nn.Module, file: str) -> None:
-    """Copy the weights of a state dict, or of a run's ``final.pt``, into ``backbone``.
-
-    Raises:
-        InputError: the file is missing, is not a state dict or belongs to another network.
-    """
-    load_file(backbone, Path(file).expanduser(), f"model.start_from={file}", "the backbone")
+    file = str(_imagenet_file(name)) if weights == "imagenet" else weights
+    load_file(network, file, f"model.weights={weights}", name, replaced, "imagenet")
 
 
 def load_file(
     network: nn.Module,
-    path: Path,
+    file: str,
     setting: str,
     name: str,
     replaced: Sequence[str] = (),
     alternative: str | None = None,
 ) -> None:
-    """Copy the state dict in the file ``path`` into ``network``; see ``load_weights``.
+    """Copy the state dict in a file into ``network``; see ``load_weights``.
 
     If the file holds a whole model, as a run's ``final.pt`` does, only the backbone is copied.
     Error messages contain ``setting`` (the config's key and value) and ``alternative`` (the value
@@ -86,10 +77,14 @@ def load_file(
     """
     if not reads_initial_weights():
         return
-    kept, state, own = tuple(replaced), _read(path, setting, alternative), network.state_dict()
-    if whole := {key: value for key, value in state.items() if key.startswith(_BACKBONE)}:
-        state = {key.removeprefix(_BACKBONE): value for key, value in whole.items()}
-    given = {key: value for key, value in state.items() if not key.startswith((*kept, *_UNUSED))}
+    path, kept, own = Path(file).expanduser(), tuple(replaced), network.state_dict()
+    if not path.is_file():
+        others = ", ".join(filter(None, ["null", alternative]))
+        raise InputError(
+            f"{setting}: there is no file {path.absolute()}; should be {others} or the path of a "
+            "state dict"
+        )
+    given = _read(path, setting, left_out=(*kept, *_UNUSED))
     wanted = {key: value for key, value in own.items() if not key.startswith(kept)}
     for key in sorted(given.keys() | wanted.keys()):
         found, expected = _shape(given, key), _shape(wanted, key)
@@ -98,8 +93,6 @@ def load_file(
                 f"{setting}: does not fit {name} here: {key} is {found} in {path}, "
                 f"{expected} in the model"
             )
-    with _named(setting, path):
-        check_finite(given, path)
     if not any(value.is_meta for value in wanted.values()):
         network.load_state_dict(own | given)
 
@@ -108,27 +101,22 @@ def _shape(state: dict[str, Tensor], key: str) -> str:
     return str(list(state[key].shape)) if key in state else "absent"
 
 
-def _read(path: Path, setting: str, alternative: str | None) -> dict[str, Tensor]:
-    """Read the state dict in the file ``path`` into tensors on the CPU."""
-    if not path.is_file():
-        others = ", ".join(filter(None, ["null", alternative]))
-        raise InputError(
-            f"{setting}: there is no file {path.absolute()}; should be {others} or the path of a "
-            "state dict"
-        )
-    with _named(setting, path):
-        return load_tensors(path)
+def _read(path: Path, setting: str, left_out: tuple[str, ...]) -> dict[str, Tensor]:
+    """The backbone's tensors in the file, on the CPU, without names that begin as in ``left_out``.
 
-
-@contextmanager
-def _named(setting: str, path: Path) -> Iterator[None]:
-    """Put ``setting`` before the error line of the file ``path``."""
+    Raises InputError, which begins with ``setting``, if the file is unreadable or has NaN or Inf.
+    """
     try:
-        yield
+        state = load_tensors(path)
+        if whole := {key: value for key, value in state.items() if key.startswith(_BACKBONE)}:
+            state = {key.removeprefix(_BACKBONE): value for key, value in whole.items()}
+        given = {key: value for key, value in state.items() if not key.startswith(left_out)}
+        check_finite(given, path)
     except InputError as error:
         raise InputError(f"{setting}: {error}") from None
     except OSError as error:
         raise InputError(f"{setting}: {path}: cannot be read ({error.strerror})") from error
+    return given
 
 
 def _imagenet_file(name: str) -> Path:

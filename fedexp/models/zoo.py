@@ -1,14 +1,12 @@
 """Any of torchvision's classification networks, by name."""
 
-from difflib import get_close_matches
-
 from pydantic import PositiveInt
 from torch import Tensor, nn
 from torchvision import models
 
 from fedexp.compatibility.unread import declares_unread
 from fedexp.errors import InputError
-from fedexp.models.layers import Projection, image_channels, project, without_inplace
+from fedexp.models.layers import Projection, image_channels, project, similar, without_inplace
 from fedexp.models.weights import load_weights
 
 # Turn off the auxiliary classifiers, with which these networks return a tuple in training.
@@ -63,8 +61,7 @@ def torchvision_model(
 def _network(name: str) -> nn.Module:
     known = models.list_models(module=models)
     if name not in known:
-        close = ", ".join(get_close_matches(name, known))
-        hint = f"did you mean {close}?" if close else "see torchvision.models.list_models()"
+        hint = similar(name, known) or "see torchvision.models.list_models()"
         raise InputError(f"model.name={name}: torchvision has no such classifier; {hint}")
     network: nn.Module = models.get_model(name, weights=None, **_OPTIONS.get(name, {}))
     return network
