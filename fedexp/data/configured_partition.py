@@ -113,12 +113,6 @@ def _partition(
     }
     wanted = inspect.signature(function).parameters
     clients = function(**{name: supplied[name] for name in SUPPLIED if name in wanted})
-    _check_result(clients, num_clients)
-    return [kept[index] for index in clients]
-
-
-def _check_result(clients: list[np.ndarray], num_clients: int) -> None:
-    """Raise InputError if there are not ``num_clients`` arrays, or two share a sample."""
     if len(clients) != num_clients:
         raise InputError(
             f"partition._target_: makes {len(clients)} parts; should be as many as "
@@ -127,3 +121,4 @@ def _check_result(clients: list[np.ndarray], num_clients: int) -> None:
     everything = np.concatenate(clients)
     if len(np.unique(everything)) < len(everything):
         raise InputError("partition._target_: gives a sample to several clients")
+    return [kept[index] for index in clients]

@@ -154,18 +154,15 @@ class FederatedData:
         self.seed = seed
         labels, classes = dataset.train.labels.numpy(), dataset.description.num_classes
         counts = torch.from_numpy(class_counts(labels, train_indices, classes))
-        indices = list(zip(train_indices, test_indices, validation_indices, strict=True))
-
-        def client_data(client: int, counts: Tensor) -> ClientData:
-            train, test, validation = (
-                torch.from_numpy(index).to(device) for index in indices[client]
-            )
-            return ClientData(
-                client, counts.to(device), train, test, self, validation_index=validation
-            )
-
+        train, test, validation = (
+            [torch.from_numpy(index).to(device) for index in indices]
+            for indices in (train_indices, test_indices, validation_indices)
+        )
         self.class_counts = counts.clone()
-        self.clients = [client_data(*each) for each in enumerate(counts)]
+        self.clients = [
+            ClientData(n, own.to(device), train[n], test[n], self, validation_index=validation[n])
+            for n, own in enumerate(counts)
+        ]
         left_out = {client: self.clients[client] for client in held_out}
         self.leave_out(held_out)
         self.held_out_clients = left_out

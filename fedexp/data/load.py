@@ -78,8 +78,18 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
     assert isinstance(source, Source)
     dataset = source.load(cache)
     consistency.check(dataset)
-    dataset = _subset(dataset, config)
-    clients = _partition(dataset, config)
+    if config.data.subset is not None:
+        kept = stratified(dataset.train.labels.numpy(), config.data.subset, config.seed)
+        dataset = replace(dataset, train=dataset.train.take(kept))
+    clients = partition_indices(
+        config.partition.node,
+        dataset.train.labels.numpy(),
+        dataset.train.users,
+        config.clients.count,
+        config.seed,
+        cache,
+        config.partition.long_tail,
+    )
     dataset, tests = _test_splits(dataset, clients, config)
     shift = config.partition.shift
     dataset = shifted(dataset, clients, tests, shift.kinds, shift.strength, config.seed)
@@ -90,27 +100,6 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
     _report_empty_clients(train, config.clients.per_round, held_out)
     return FederatedData(
         dataset, train, tests, config.data.augment, config.seed, device, validation, held_out
-    )
-
-
-def _subset(dataset: Dataset, config: Config) -> Dataset:
-    """Replace the training split by a stratified subset of ``data.subset`` samples."""
-    if config.data.subset is None:
-        return dataset
-    kept = stratified(dataset.train.labels.numpy(), config.data.subset, config.seed)
-    return replace(dataset, train=dataset.train.take(kept))
-
-
-def _partition(dataset: Dataset, config: Config) -> _Indices:
-    """For each client, the sorted positions of its training samples."""
-    return partition_indices(
-        config.partition.node,
-        dataset.train.labels.numpy(),
-        dataset.train.users,
-        config.clients.count,
-        config.seed,
-        config.data.cache.expanduser(),
-        config.partition.long_tail,
     )
 
 

@@ -194,21 +194,14 @@ class TorchvisionDataset(Source):
                 raise self._error(f"damaged ({_brief(error)}); set data.download=true") from error
         try:
             with self._only_downloader():
-                return self._downloaded(train)
+                with suppress(*_UNREADABLE):  # another process may have downloaded it meanwhile
+                    return self._known.read(self.root, train, False)
+                return self._known.read(self.root, train, True)
         except _UNREADABLE as error:
             raise self._error(
                 f"absent or damaged, and downloading it failed ({_brief(error)}); "
                 "set data.root to its folder"
             ) from error
-
-    def _downloaded(self, train: bool) -> Split:
-        """Read the split again; if that fails, download it.
-
-        Reading again succeeds if another process has downloaded the split in the meantime.
-        """
-        with suppress(*_UNREADABLE):
-            return self._known.read(self.root, train, False)
-        return self._known.read(self.root, train, True)
 
     @contextmanager
     def _only_downloader(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import AfterValidator
 
 from fedexp.config.build import Node, build, locate
+from fedexp.config.optional import optional
 from fedexp.core.randomness import key, numpy_generator
 from fedexp.data.hugging_face_files import quiet
 from fedexp.errors import InputError
@@ -52,10 +53,10 @@ def flwr(
         partitioner: config node with ``_target_`` and the partitioner's arguments.
 
     Raises:
-        InputError: flwr-datasets is not installed, or the partitioner fails, makes another number
-            of partitions, or gives a sample to several clients.
+        InputError: flwr-datasets is not installed, or the partitioner fails.
     """
-    constructor, order = _constructor(partitioner), _order(len(labels), seed)
+    constructor = _constructor(partitioner)
+    order = numpy_generator(seed, "partition").permutation(len(labels))
     supplied: dict[str, Any] = {"num_partitions": num_clients, "partition_by": _LABEL}
     supplied["seed"] = key(seed, "flwr") % 2**32
     wanted = inspect.signature(constructor).parameters
@@ -71,7 +72,6 @@ def flwr(
         reason = " ".join(str(error).split())
         raise InputError(f"{_KEY}: {_name(partitioner)} refuses: {reason}") from error
     _report(partitioner, caught)
-    _check_result(partitioner, clients, num_clients)
     return clients
 
 
@@ -93,13 +93,7 @@ def _indices(
 
 def _constructor(node: Node) -> Any:
     """A function that makes the partitioner, with the config's arguments already set."""
-    try:
-        from flwr_datasets.partitioner import Partitioner
-    except ImportError as error:
-        raise InputError(
-            "partition=flwr: needs flwr-datasets, which is not installed; "
-            "pip install 'fedexp[flwr]'"
-        ) from error
+    library = optional("partition=flwr", "flwr_datasets.partitioner", "flwr")
     target = locate(_KEY, node.get("_target_"))
     if not inspect.isclass(target) or not hasattr(target, "load_partition"):
         raise InputError(
@@ -108,7 +102,7 @@ def _constructor(node: Node) -> Any:
         )
     free = [name for name in ("partition_by", "seed") if name not in node]
     hints = dict.fromkeys(inspect.signature(target).parameters, Any)
-    return build(_KEY, node, Partitioner, ("num_partitions", *free), hints)
+    return build(_KEY, node, library.Partitioner, ("num_partitions", *free), hints)
 
 
 @contextmanager
@@ -127,22 +121,6 @@ def _report(node: Node, caught: list[warnings.WarningMessage]) -> None:
     texts = [str(each.message) for each in caught if each.category is UserWarning]
     for text in {re.sub(r"\d+", "", text): text for text in texts}.values():
         LOGGER.warning("%s: %s", _name(node), shorten(text, 200, placeholder=" ..."))
-
-
-def _check_result(node: Node, clients: list[np.ndarray], num_clients: int) -> None:
-    """Raise InputError if there are not ``num_clients`` partitions, or two share a sample."""
-    if len(clients) != num_clients:
-        raise InputError(
-            f"clients.count={num_clients}: {_name(node)} makes {len(clients)} partitions; "
-            "the two numbers must agree"
-        )
-    everything = np.concatenate(clients)
-    if len(np.unique(everything)) < len(everything):
-        raise InputError(f"{_KEY}: {_name(node)} gives a sample to several clients")
-
-
-def _order(size: int, seed: int) -> np.ndarray:
-    return numpy_generator(seed, "partition").permutation(size)
 
 
 def _name(node: Node) -> str:

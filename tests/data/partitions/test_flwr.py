@@ -9,8 +9,7 @@ import torch
 from federations import compose
 from partition_checks import assert_complete
 
-from fedexp.config.build import build
-from fedexp.data.configured_partition import SUPPLIED
+from fedexp.data.configured_partition import partition_indices
 from fedexp.data.federated import FederatedData
 from fedexp.data.load import load_data
 from fedexp.errors import InputError
@@ -24,9 +23,7 @@ def built(name: str, arguments: dict[str, Any], seed: int = 0) -> list[np.ndarra
     """What the partitioner makes of the labels for four clients, built as from a config."""
     node = {"_target_": f"flwr_datasets.partitioner.{name}", **arguments}
     whole = {"_target_": "fedexp.data.partitions.flwr", "partitioner": node}
-    partition = build("partition", whole, list, supplied=SUPPLIED)
-    made: list[np.ndarray] = partition(labels=LABELS, users=USERS, num_clients=4, seed=seed)
-    return made
+    return partition_indices(whole, LABELS, USERS, 4, seed, cache=None, long_tail=None)
 
 
 def clients(name: str, seed: int = 0, **arguments: Any) -> list[np.ndarray]:
@@ -99,11 +96,7 @@ def test_its_own_seed_may_be_set() -> None:
             r"Partitioner refuses: Alpha values should be st",
         ),
         ("IidPartitioner", {"num_partitions": 3}, r"num_partitions: unknown key"),
-        (
-            "NaturalIdPartitioner",
-            {},
-            r"^clients\.count=4: NaturalIdPartitioner makes 5 partitions; the two",
-        ),
+        ("NaturalIdPartitioner", {}, r"^partition\._target_: makes 5 parts; should be as many as"),
         ("NaturalIdPartitioner", {"partition_by": "x"}, r"NaturalIdPartitioner refuses: Column"),
         ("VerticalEvenPartitioner", {}, r"VerticalEvenPartitioner refuses: it divides columns"),
     ],
