@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class InputError(ValueError):
@@ -11,6 +13,25 @@ class InputError(ValueError):
     The message is one line: the key or file, its value, and the allowed values. The command line
     prints this line and exits with code 1. In Python the error is an ordinary ``ValueError``.
     """
+
+
+@contextmanager
+def readable(place: object = None, *others: type[Exception]) -> Iterator[None]:
+    """In this block, an OSError becomes an InputError of one line.
+
+    Args:
+        place: the file for the message, perhaps after its config key; None for the error's file.
+        others: further errors that mean that the file is damaged.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, *others) as error:
+        said = error.strerror if isinstance(error, OSError) else None
+        where = place or getattr(error, "filename", None)
+        reason = said or " ".join(str(error).split())
+        raise InputError(f"{where}: cannot be read ({reason})") from error
 
 
 class Interrupted(KeyboardInterrupt):

@@ -13,7 +13,7 @@ from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
 from fedexp.data.image_decoding import Fit, ImageSize, decoded
 from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, by_user
-from fedexp.errors import InputError
+from fedexp.errors import InputError, readable
 
 CLASSES = (
     "melanoma",
@@ -109,11 +109,8 @@ class FedISIC(Source):
         file = self.root / SPLITS
         if absent := [path for path in (file, self.root / IMAGES) if not path.exists()]:
             raise InputError(f"data.root={self.root}: there is no {absent[0]}; {_BY_HAND}")
-        try:
-            with file.open(newline="") as stream:
-                rows = list(csv.DictReader(stream))
-        except (OSError, csv.Error, UnicodeDecodeError) as error:
-            raise InputError(f"{file}: cannot be read ({error})") from error
+        with readable(file, csv.Error, UnicodeDecodeError), file.open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
         for number, row in enumerate(rows, start=2):
             if problem := _misfit(row):
                 raise InputError(f"{file}: line {number} {problem}")

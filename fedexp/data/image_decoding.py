@@ -15,8 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 from fedexp.data.cache import Images, cached_images, fingerprint
-from fedexp.data.image_tree import readable
-from fedexp.errors import InputError
+from fedexp.errors import InputError, readable
 
 PROGRESS_ABOVE = 2000
 """Number of images above which a progress bar is shown."""

@@ -1,15 +1,13 @@
 """Find the paths, labels and split of the images in a folder, without opening an image."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from fedexp.errors import InputError
+from fedexp.errors import InputError, readable
 
 
 @dataclass(frozen=True)
@@ -61,15 +59,6 @@ def find_images(root: Path) -> ImageTree:
         )
     all_labels = np.array(labels + test_labels, dtype=np.int64)
     return ImageTree(classes, paths + test_paths, all_labels, num_train=len(paths))
-
-
-@contextmanager
-def readable() -> Iterator[None]:
-    """Turn an OSError of the enclosed code into an InputError that names the path."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{error.filename}: cannot be read ({error.strerror})") from error
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check
 from fedexp.data.image_statistics import normalisation
 from fedexp.data.preparations.text import Characters
 from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, check_users, draw_users
-from fedexp.errors import InputError
+from fedexp.errors import InputError, readable
 from fedexp.rounding import rounded_down
 
 Samples = tuple[np.ndarray, np.ndarray]
@@ -87,7 +87,8 @@ def read_users(paths: Iterable[Path], decode: Decode) -> dict[str, Samples]:
 def _users_of(path: Path, decode: Decode) -> Iterator[tuple[str, Samples]]:
     """Yield (user, samples) for each user in one file that has samples."""
     try:
-        content = json.loads(path.read_bytes())
+        with readable(path):
+            content = json.loads(path.read_bytes())
         if len(set(content["users"])) < len(content["users"]):
             raise ValueError("it lists a user twice")
         for user in content["users"]:
@@ -96,8 +97,8 @@ def _users_of(path: Path, decode: Decode) -> Iterator[tuple[str, Samples]]:
                 raise ValueError(f"user {user} has {len(data['x'])} x and {len(data['y'])} y")
             if data["y"]:
                 yield user, _decoded(user, data, decode)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except InputError:
+        raise
     except KeyError as error:
         raise InputError(f"data.root: {path} is not a LEAF file: it has no {error}") from error
     except (ValueError, TypeError, RecursionError) as error:

@@ -28,7 +28,7 @@ from fedexp.data.train_test import (
     check_users,
     divide,
 )
-from fedexp.errors import InputError
+from fedexp.errors import InputError, readable
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = (".parquet", ".pq")
@@ -48,15 +48,13 @@ def read_table(key: str, path: Path) -> pd.DataFrame:
     if kind not in (*_SEPARATORS, *_PARQUET):
         raise InputError(f"{place}: should be a .csv, .tsv or .parquet file")
     try:
-        table = pd.read_parquet(path) if kind in _PARQUET else _read_text(path, _SEPARATORS[kind])
+        with readable(place, ValueError):  # damaged, empty, or not in UTF-8
+            parquet = kind in _PARQUET
+            table = pd.read_parquet(path) if parquet else _read_text(path, _SEPARATORS[kind])
     except ImportError as error:
         raise InputError(f"{place}: needs pyarrow; pip install pyarrow") from error
-    except OSError as error:
-        raise InputError(f"{place}: cannot be read ({error.strerror or error})") from error
     except pd.errors.ParserWarning as error:
         raise InputError(f"{place}: rows have more values than the row of names") from error
-    except ValueError as error:  # damaged, empty, or not in UTF-8
-        raise InputError(f"{place}: cannot be read ({' '.join(str(error).split())})") from error
     if not len(table):
         raise InputError(f"{place}: holds no rows")
     return table.rename(columns=str)

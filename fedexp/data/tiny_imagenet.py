@@ -11,8 +11,8 @@ import torch
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
 from fedexp.data.image_decoding import Fit, ImageSize, decoded
-from fedexp.data.image_tree import images_below, readable
-from fedexp.errors import InputError
+from fedexp.data.image_tree import images_below
+from fedexp.errors import InputError, readable
 
 FOLDER = "tiny-imagenet-200"
 """Name of the folder in the dataset's archive."""

@@ -13,7 +13,7 @@ from fedexp.core.saved_state import PREDICTS, load_saved
 from fedexp.data.description_file import Described, read_description
 from fedexp.data.partition_table import read_partition
 from fedexp.deployment.predictor import Network, Predictor
-from fedexp.errors import InputError
+from fedexp.errors import InputError, readable
 from fedexp.models.weights import without_initial_weights
 from fedexp.runtime.assembly import resident_module, setting_without_data
 from fedexp.runtime.plan import plan
@@ -49,10 +49,12 @@ def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Pred
     state = _global_weights(folder, model)
     try:
         load_saved(module, state)
-        if client is None:
-            _check_global(module, folder)
-        else:
+        if client is not None:
             module.load(_personal_weights(folder, config, module, client))
+        elif not module.personalization.has_global:
+            raise InputError(
+                f"{folder}: the method has no global model; name a client for its personal model"
+            )
     except (RuntimeError, KeyError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{folder}: the weights do not fit the model ({reason})") from error
@@ -66,9 +68,8 @@ def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Pred
 def _config(folder: Path) -> Config:
     """The run's config. Raises InputError if the folder has none."""
     try:
-        found = read(folder)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be read ({error.strerror})") from error
+        with readable(folder):
+            found = read(folder)
     except RecursionError:
         raise InputError(f"{folder / FILE_NAME}: is nested too deeply") from None
     if found is None:
@@ -104,19 +105,10 @@ def _global_weights(folder: Path, model: str) -> Tensors:
         there = ", ".join(found) or "none: it is not finished"
         advice = "; data.validation makes a run keep its best model" if model == "best" else ""
         raise InputError(f"{folder}: has no model {model}; models of this run: {there}{advice}")
-    try:
+    with readable(path):
         weights = load_tensors(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     check_finite({name: each for name, each in weights.items() if name.startswith(PREDICTS)}, path)
     return weights
-
-
-def _check_global(module: ClientModule, folder: Path) -> None:
-    if not module.personalization.has_global:
-        raise InputError(
-            f"{folder}: the method has no global model; name a client for its personal model"
-        )
 
 
 def _personal_weights(folder: Path, config: Config, module: ClientModule, client: int) -> Tensors:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torchvision import models
 
-from fedexp.errors import InputError
+from fedexp.errors import InputError, readable
 from fedexp.state.files import check_finite, load_tensors
 
 _UNUSED = ("aux1.", "aux2.", "AuxLogits.")  # auxiliary classifiers, which backbones do not have
@@ -107,15 +107,14 @@ def _read(path: Path, setting: str, left_out: tuple[str, ...]) -> dict[str, Tens
     Raises InputError, which begins with ``setting``, if the file is unreadable or has NaN or Inf.
     """
     try:
-        state = load_tensors(path)
+        with readable(path):
+            state = load_tensors(path)
         if whole := {key: value for key, value in state.items() if key.startswith(_BACKBONE)}:
             state = {key.removeprefix(_BACKBONE): value for key, value in whole.items()}
         given = {key: value for key, value in state.items() if not key.startswith(left_out)}
         check_finite(given, path)
     except InputError as error:
         raise InputError(f"{setting}: {error}") from None
-    except OSError as error:
-        raise InputError(f"{setting}: {path}: cannot be read ({error.strerror})") from error
     return given
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedexp.config.added_keys import with_added
 from fedexp.config.keys import differences
-from fedexp.errors import InputError
+from fedexp.errors import InputError, readable
 from fedexp.state.atomic import sync, write_durably
 from fedexp.state.folder_lock import is_busy, locked
 
@@ -93,11 +93,8 @@ def read_identity(folder: Path) -> Identity | None:
 
 def check(folder: Path, config: Config) -> None:
     """Raise InputError unless a run of ``config`` may start or resume in ``folder``."""
-    try:
-        found = read(folder)
-        foreign = _is_foreign(folder / FILE_NAME)
-    except OSError as error:
-        raise InputError(f"{folder / FILE_NAME}: cannot be read ({error.strerror})") from error
+    with readable(folder / FILE_NAME):
+        found, foreign = read(folder), _is_foreign(folder / FILE_NAME)
     if foreign:
         raise InputError(
             f"{folder / FILE_NAME}: is no file of fedexp; name another folder, or move it away"

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from fedexp.core.messages import Tensors
-from fedexp.errors import InputError
+from fedexp.errors import InputError, readable
 from fedexp.state.atomic import sync, write_durably
 from fedexp.state.checkpoint import CLIENTS, files_of
 from fedexp.state.files import check_finite, check_tensors, digest, dump, load
@@ -47,12 +47,10 @@ def load_personal_model(folder: Path, client: int) -> Tensors:
 
 def _personal_model(path: Path, expected: str) -> Tensors:
     """The personal model in a client's file of a checkpoint; ``expected`` is the file's digest."""
-    try:
+    with readable(path):
         if digest(path.read_bytes()) != expected:
             raise InputError(f"{path}: cannot be read (it has changed)")
         state = load(path, torch.device("cpu"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     weights = state.get("personal_model") if isinstance(state, dict) else None
     check_tensors(weights, path)
     found: Tensors = weights or {}

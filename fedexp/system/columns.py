@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedexp.errors import InputError
+from fedexp.errors import InputError, readable
 
 
 def read_columns(
@@ -52,15 +52,10 @@ def check_positive(place: str, columns: dict[str, np.ndarray], names: Collection
 
 def _rows(place: str, path: Path) -> list[list[str]]:
     """The heading and at least one row, as lists of cells without surrounding spaces."""
-    try:
+    with readable(place, UnicodeDecodeError, csv.Error):
         text = path.expanduser().read_text(encoding="utf-8-sig")
         lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not in UTF-8"
-        raise InputError(f"{place}: cannot be read ({reason})") from error
-    except csv.Error as error:
-        raise InputError(f"{place}: cannot be read ({error})") from error
     if len(rows) < 2:
         raise InputError(f"{place}: needs a line of column names and at least one row")
     return rows
