@@ -11,8 +11,6 @@ from typing import Annotated, Literal
 import numpy as np
 from PIL import Image
 from pydantic import Field
-from rich.console import Console
-from rich.progress import track
 
 from fedexp.data.cache import Images, cached_images, fingerprint
 from fedexp.errors import InputError, readable
@@ -89,6 +87,8 @@ def decoded(
 
 def fill_in_threads(images: Images, fit: Fit, read: Callable[[int], Images]) -> None:
     """Set image i of ``images`` [n, channels, height, width] to ``read(i)``, in several threads."""
+    from rich.console import Console  # slow to import
+    from rich.progress import track
 
     def decode_some(chunk: range) -> None:
         for index in chunk:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from torchvision.datasets import CIFAR10, CIFAR100, SVHN, FashionMNIST
 
 from fedexp.core.description import Description
 from fedexp.data.cifar100_classes import CLASSES, SUPERCLASSES
@@ -24,9 +23,13 @@ LOGGER = logging.getLogger(__name__)
 
 CIFAR10_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"
 
+FASHION = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
 
-def _cifar(kind: type[CIFAR10], root: Path, train: bool, download: bool) -> Split:
-    found = kind(root, train=train, download=download)
+
+def _cifar(name: str, root: Path, train: bool, download: bool) -> Split:
+    from torchvision import datasets  # slow to import
+
+    found = getattr(datasets, name)(root, train=train, download=download)
     images = torch.from_numpy(found.data).permute(0, 3, 1, 2).contiguous()
     return Split(images, torch.tensor(found.targets))
 
@@ -36,6 +39,8 @@ def _fashion_mnist(root: Path, train: bool, download: bool) -> Split:
     if download:  # torchvision checks packed files only; it would keep a damaged unpacked file
         for path in filter(_is_cut_short, raw.glob("*-ubyte")):
             path.unlink()
+    from torchvision.datasets import FashionMNIST  # slow to import
+
     found = FashionMNIST(root, train=train, download=download)
     return Split(found.data.unsqueeze(1), found.targets)
 
@@ -49,6 +54,8 @@ def _is_cut_short(path: Path) -> bool:
 
 
 def _svhn(root: Path, train: bool, download: bool) -> Split:
+    from torchvision.datasets import SVHN  # slow to import
+
     found = SVHN(root, split="train" if train else "test", download=download)
     return Split(torch.from_numpy(found.data).contiguous(), torch.from_numpy(found.labels))
 
@@ -82,7 +89,7 @@ _CIFAR_PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 
 _KNOWN = {
     "cifar10": _Known(
-        read=partial(_cifar, CIFAR10),
+        read=partial(_cifar, "CIFAR10"),
         input_shape=(3, 32, 32),
         classes=tuple(CIFAR10_CLASSES.split()),
         mean=(0.4914, 0.4822, 0.4465),
@@ -94,7 +101,7 @@ _KNOWN = {
         by_hand=f"unpack cifar-10-python.tar.gz from {_CIFAR_PAGE} in {{root}}",
     ),
     "cifar100": _Known(
-        read=partial(_cifar, CIFAR100),
+        read=partial(_cifar, "CIFAR100"),
         input_shape=(3, 32, 32),
         classes=CLASSES,
         superclasses=SUPERCLASSES,
@@ -106,7 +113,7 @@ _KNOWN = {
     "fashion_mnist": _Known(
         read=_fashion_mnist,
         input_shape=(1, 28, 28),
-        classes=tuple(FashionMNIST.classes),
+        classes=tuple(FASHION.split(",")),
         mean=(0.2860,),
         std=(0.3530,),
         files=tuple(

@@ -8,7 +8,6 @@ from urllib.error import URLError
 
 import torch
 from torch import Tensor, nn
-from torchvision import models
 
 from fedexp.errors import InputError, readable
 from fedexp.state.files import check_finite, load_tensors
@@ -124,6 +123,8 @@ def _imagenet_file(name: str) -> Path:
     Raises:
         InputError: torchvision has no such weights, or the download fails.
     """
+    from torchvision import models  # slow to import
+
     try:
         url: str = models.get_model_weights(name).DEFAULT.url
     except (AttributeError, ValueError) as error:
