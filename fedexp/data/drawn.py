@@ -90,19 +90,19 @@ class DrawnData(FederatedData):
         self._totals = source.totals(num_clients)
         self._sizes = source.train_sizes(self._totals)
         spaced = np.linspace(0, num_clients - 1, min(source.test_clients, num_clients))
-        self._counted: np.ndarray = spaced.round().astype(np.int64)
-        counts, tests = [], []
-        for client in self._counted.tolist():
+        self._classes: dict[int, Tensor] = {}  # client -> its class counts, for ``counted``
+        tests = []
+        for client in spaced.round().astype(np.int64).tolist():
             split, size = source.draw(client, int(self._totals[client])), self._sizes[client]
-            counts.append(self._count(split.labels[:size]))
+            self._classes[client] = self._count(split.labels[:size])
             tests.append(split.take(np.arange(size, len(split))))
         test = Split(
             torch.cat([each.inputs for each in tests]), torch.cat([each.labels for each in tests])
         )
         whole = Dataset(self.description, test, test)  # may raise InputError
         self.preparation = whole.preparation
-        self._test_ends = np.cumsum([len(each) for each in tests])
-        self._counted_classes = torch.stack(counts)
+        positions = torch.arange(len(test), device=device).split([len(each) for each in tests])
+        self._tests = dict(zip(self._classes, positions, strict=True))
         self.test = Samples(test, (), (), device)
         self.train = Samples(test.take(np.arange(0)), (), (), device)
         self.validation = Subset(self.train, torch.arange(0, device=device))
@@ -116,7 +116,7 @@ class DrawnData(FederatedData):
     @property
     def counted(self) -> Tensor:
         """The n clients with a test split and known class counts: client numbers [n], ascending."""
-        return torch.from_numpy(self._counted)
+        return torch.tensor(list(self._classes))
 
     @property
     def class_counts(self) -> Tensor:  # type: ignore[override]
@@ -124,29 +124,27 @@ class DrawnData(FederatedData):
 
         Raises InputError unless all clients are in ``counted``.
         """
-        if len(self._counted) < len(self.clients):
+        if len(self._classes) < len(self.clients):
             raise InputError(
-                f"data.test_clients={len(self._counted)}: the class counts of all "
+                f"data.test_clients={len(self._classes)}: the class counts of all "
                 f"{len(self.clients):,} clients are needed"
             )
-        return self._counted_classes
+        return self.counted_classes
 
     @property
     def counted_classes(self) -> Tensor:
         """The class counts [n, C] of the n clients in ``counted``."""
-        return self._counted_classes
+        return torch.stack(list(self._classes.values()))
 
     def classes_of(self, clients: Tensor) -> Tensor:
         """The class counts [n, C] of the training samples of ``clients`` [n].
 
         If a client is not in ``counted``, its samples are drawn and counted.
         """
-        numbers = clients.cpu().numpy()
-        places = np.searchsorted(self._counted, numbers).clip(max=len(self._counted) - 1)
-        known = self._counted[places] == numbers
-        counts = self._counted_classes[torch.from_numpy(places)]
-        for place in np.flatnonzero(~known).tolist():
-            counts[place] = self.clients[int(numbers[place])].class_counts.cpu()
+        counts = torch.zeros(len(clients), self.description.num_classes, dtype=torch.int64)
+        for place, client in enumerate(clients.tolist()):
+            known = self._classes.get(client)
+            counts[place] = self.clients[client].class_counts if known is None else known
         return counts
 
     def _draw(self, client: int) -> ClientData:
@@ -159,16 +157,9 @@ class DrawnData(FederatedData):
             client,
             self._count(split.labels).to(self._device),
             torch.arange(size, device=self._device),
-            self._test_index(client),
+            self._tests.get(client, torch.arange(0, device=self._device)),
             own,
         )
-
-    def _test_index(self, client: int) -> Tensor:
-        place = int(np.searchsorted(self._counted, client))
-        if place == len(self._counted) or self._counted[place] != client:
-            return torch.arange(0, device=self._device)
-        start = int(self._test_ends[place - 1]) if place else 0
-        return torch.arange(start, int(self._test_ends[place]), device=self._device)
 
     def _count(self, labels: Tensor) -> Tensor:
         return labels.bincount(minlength=self.description.num_classes)

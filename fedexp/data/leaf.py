@@ -19,7 +19,7 @@ from fedexp.data.characters import Alphabet, overlapping
 from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
 from fedexp.data.image_statistics import normalisation
 from fedexp.data.preparations.text import Characters
-from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, check_users, draw_users
+from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, check_users, separate_users
 from fedexp.errors import InputError, readable
 from fedexp.rounding import rounded_down
 
@@ -200,7 +200,8 @@ class Leaf(Source):
         if files.test:
             check_users(self.split, list(train), list(test), str(self.root))
         elif self.split == "users":
-            train, test = self._separate_users(train)
+            generator = numpy_generator(self.split_seed, "leaf_users")
+            train, test = separate_users(train, self.test_fraction, generator)
         else:
             train, test = self._separate_all(train)
         if not (train and test):
@@ -219,16 +220,6 @@ class Leaf(Source):
                 train[user] = x[for_training], y[for_training]
                 test[user] = x[for_testing], y[for_testing]
         return train, test
-
-    def _separate_users(
-        self, users: dict[str, Samples]
-    ) -> tuple[dict[str, Samples], dict[str, Samples]]:
-        """The samples of the training users and of the test users."""
-        generator = numpy_generator(self.split_seed, "leaf_users")
-        drawn = set(draw_users(len(users), self.test_fraction, generator).tolist())
-        numbered = list(enumerate(users.items()))
-        train = dict(each for number, each in numbered if number not in drawn)
-        return train, dict(each for number, each in numbered if number in drawn)
 
     def _part(self, arrays: Arrays, name: str) -> Split:
         inputs, labels, users = (arrays[f"{name}_{kind}"] for kind in ("inputs", "labels", "users"))

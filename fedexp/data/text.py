@@ -17,7 +17,7 @@ from fedexp.core.randomness import numpy_generator
 from fedexp.data.characters import Alphabet, SequenceLength, each_next, overlapping, windows
 from fedexp.data.dataset import Dataset, Source, Split
 from fedexp.data.preparations.text import Characters
-from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, draw_users
+from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, separate_users
 from fedexp.errors import InputError
 from fedexp.rounding import rounded_down
 
@@ -129,16 +129,13 @@ class Text(Source):
     def _by_users(self, texts: dict[str, np.ndarray]) -> tuple[dict[str, Windows], ...]:
         """The sequences of each training role, and of each test role."""
         found = {role: self._windows(ids) for role, ids in texts.items()}
-        roles = [role for role, (_, labels) in found.items() if len(labels) >= self.min_samples]
+        roles = {role: own for role, own in found.items() if len(own[1]) >= self.min_samples}
         if len(roles) < 2:
             raise self._too_short(
                 f"data.split=users needs two roles with {self.min_samples} sequences"
             )
         generator = numpy_generator(self.split_seed, "text_split")
-        drawn = draw_users(len(roles), self.test_fraction, generator)
-        tested = {roles[place] for place in drawn}
-        train = {role: found[role] for role in roles if role not in tested}
-        return train, {role: found[role] for role in roles if role in tested}
+        return separate_users(roles, self.test_fraction, generator)
 
     def _windows(self, ids: np.ndarray) -> Windows:
         return windows(ids, self.sequence_length, self.stride)

@@ -1,7 +1,7 @@
 """Split data that have no test split into training and test samples."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -18,6 +18,8 @@ SplitSeed = Annotated[int, Field(ge=0, lt=2**32)]
 """Seed of a split; scikit-learn draws some splits and allows seeds of 32 bits."""
 
 TestFraction = Annotated[float, Field(gt=0, lt=1)]
+
+Held = TypeVar("Held")
 
 Positions = tuple[np.ndarray, np.ndarray]
 """Sorted positions of the training samples and of the test samples."""
@@ -103,6 +105,19 @@ def draw_users(count: int, fraction: float, generator: np.random.Generator) -> n
         raise InputError("data.split=users: needs at least two users; there is one")
     number = min(max(1, rounded_down(fraction, count)), count - 1)
     return generator.permutation(count)[:number]
+
+
+def separate_users(
+    users: dict[str, Held], fraction: float, generator: np.random.Generator
+) -> tuple[dict[str, Held], dict[str, Held]]:
+    """Draw a share of the users for testing; return the samples of the others and of these.
+
+    Raises InputError if there is only one user.
+    """
+    names = list(users)
+    tested = {names[place] for place in draw_users(len(names), fraction, generator)}
+    train = {name: held for name, held in users.items() if name not in tested}
+    return train, {name: held for name, held in users.items() if name in tested}
 
 
 def check_user_column(split: UserSplit, user: str | None) -> None:
