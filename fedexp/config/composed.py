@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedexp.config.build import argument_names, locate
 from fedexp.config.keys import override_key
+from fedexp.config.moved_modules import with_moved
 from fedexp.config.schema import common_keys
 from fedexp.errors import InputError
 
@@ -40,7 +41,8 @@ def to_dict(cfg: DictConfig, overrides: Sequence[str], folders: Collection[Path]
         if refused := _input_error(error):  # of a resolver
             raise refused from None
         raise InputError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
-    return _give_way({str(key): value for key, value in values.items()}, overrides, folders)
+    values = {str(key): value for key, value in with_moved(values).items()}
+    return _give_way(values, overrides, folders)
 
 
 def _input_error(error: BaseException | None) -> InputError | None:

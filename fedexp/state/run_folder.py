@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedexp.config.added_keys import with_added
 from fedexp.config.keys import differences
+from fedexp.config.moved_modules import with_moved
 from fedexp.errors import InputError, readable
 from fedexp.state.atomic import sync, write_durably
 from fedexp.state.folder_lock import is_busy, locked
@@ -246,7 +247,7 @@ def parse_identity(content: bytes) -> Identity | None:
     of_right_types = all(isinstance(each, dict) for each in mappings)
     if not of_right_types or not isinstance(found.wandb_id, str):
         return None
-    return replace(found, config=with_added(found.config))
+    return replace(found, config=with_moved(with_added(found.config)))
 
 
 def _is_number(value: object) -> bool:
