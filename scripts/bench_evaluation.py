@@ -29,13 +29,13 @@ from benchmark.rounds import prepare
 from rich.console import Console
 from rich.table import Table
 
-from fedexp.federation import Federation
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.angles import mean_pairwise_angle
 from fedexp.measures.exchange import Exchange
 from fedexp.measures.personal import Personal
 from fedexp.measures.scoring.predictions import score
 from fedexp.measures.scoring.scoring import Scoring
+from fedexp.runtime.federation import Federation
 from fedexp.state.client_state import ClientState
 
 RESULTS = Path(__file__).parent / "results" / "evaluation.json"

@@ -31,9 +31,8 @@ from rich.table import Table
 
 from fedexp.data.partition_table import write_partition
 from fedexp.drawing.data_figure import pixels
-from fedexp.federation import Federation
 from fedexp.measures.partition import partition_picture
-from fedexp.runtime.training import restore
+from fedexp.runtime.federation import Federation
 from fedexp.state.checkpoints import Checkpoints
 from fedexp.state.run_folder import METRICS, PARTITION
 
@@ -116,7 +115,7 @@ def measure(method: str, clients: int, rounds: int) -> dict[str, Any]:
             again = federate(method, clients, rounds, folder)
             saved = checkpoints.latest()
             assert saved is not None
-            restore(again, saved)
+            again.restore(saved)
         again.run_round(rounds)
         same = all(torch.equal(final[n], again.server.weights[n]) for n in final)
     return {

@@ -26,8 +26,8 @@ from rich.table import Table
 from fedexp.config.schema import Config
 from fedexp.core.client import ClientModule
 from fedexp.core.randomness import torch_generator
-from fedexp.federation import Federation
 from fedexp.regularizers.layers import Grouping, layers_of
+from fedexp.runtime.federation import Federation
 
 
 class Norms(NamedTuple):

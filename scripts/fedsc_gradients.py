@@ -20,9 +20,9 @@ from benchmark.rounds import prepare
 from torch import Tensor
 
 from fedexp.core.client import ClientModule
-from fedexp.federation import Federation
 from fedexp.losses.rpcl_cpdr import RpclCpdr
 from fedexp.losses.semantic import Distance, Normalizer, cpdr, mean_distances, rpcl
+from fedexp.runtime.federation import Federation
 
 BATCH = 256
 MOST = 1000

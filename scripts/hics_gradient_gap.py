@@ -39,7 +39,7 @@ from sklearn.metrics import mean_pinball_loss
 
 from fedexp.core.randomness import seed_layers
 from fedexp.drawing.style import BAR, empty_figure, open_frame
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.samplers.heterogeneity import label_entropy
 
 DEFAULTS = [

@@ -20,10 +20,8 @@ from fedexp.core.server import Server
 from fedexp.data.federated import FederatedData
 from fedexp.data.load import load_data
 from fedexp.engines.base import Engine
-from fedexp.federation import Federation
-from fedexp.runtime.assembly import assemble
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
-from fedexp.tracking.tracker import Trackers
 
 # Options that match training steps with synthetic images, and what makes them cheap.
 MATCHING = [f"regularizer={each}" for each in ("trajectory", "proximal_synthetic")]
@@ -67,7 +65,7 @@ def federate(
     fabric = Fabric(accelerator="cpu", devices=1, precision=planned.config.engine.precision)
     data = load_data(planned.config, planned.source, fabric.device)
     change(data)
-    return assemble(planned, fabric, data, Trackers([]))
+    return Federation(planned, fabric, data)
 
 
 def take_step(server: Server, updates: Iterable[Update]) -> None:

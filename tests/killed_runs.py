@@ -8,7 +8,7 @@ from typing import Any
 from command_line import PROCESSES
 
 import fedexp
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 
 def ended(folder: Path, *overrides: str, dies_in: int = 0) -> int | None:
@@ -34,13 +34,12 @@ def outcome(folder: Path, shown: str) -> tuple[str, list[dict[str, Any]], str]:
 
 
 def _run(folder: Path, overrides: tuple[str, ...], dies_in: int) -> None:
-    start_round = Federation.start_round
+    run_round = Federation.run_round
 
     def start(self: Federation, round: int) -> Any:
         if round == dies_in:
-            self.log_pending()
             signal.raise_signal(signal.SIGKILL)
-        return start_round(self, round)
+        return run_round(self, round)
 
-    Federation.start_round = start  # type: ignore[method-assign]
+    Federation.run_round = start  # type: ignore[method-assign]
     fedexp.run([f"hydra.run.dir={folder}", *overrides])

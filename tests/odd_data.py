@@ -16,9 +16,8 @@ from fedexp.config.schema import Config
 from fedexp.data.federated import FederatedData
 from fedexp.data.load import load_data
 from fedexp.errors import InputError
-from fedexp.runtime.assembly import assemble
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
-from fedexp.tracking.tracker import Trackers
 
 SMALL = ("clients.count=2", "clients.per_round=2", "local.epochs=1", "local.batch_size=8")
 SMALL += ("partition=iid", "measure.personal=null")
@@ -43,7 +42,7 @@ def train_one_round(*overrides: str, cache: Path, **keys: Any) -> FederatedData:
     planned = plan(config)
     fabric = Fabric(accelerator="cpu", devices=1)
     data = load_data(config, planned.source, fabric.device)
-    metrics = assemble(planned, fabric, data, Trackers([])).run_round(1).metrics
+    metrics = Federation(planned, fabric, data).run_round(1).metrics
     assert metrics["global/accuracy"] >= 0
     assert all(map(math.isfinite, metrics.values())), metrics
     for split in (data.train, data.test):

@@ -1,10 +1,10 @@
 """The view of a federation that its measures get after a round."""
 
 from fedexp.core.messages import Message
-from fedexp.federation import Federation
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.exchange import Exchange
 from fedexp.measures.scoring.scoring import Scoring
+from fedexp.runtime.federation import Federation
 
 
 def after_round(federation: Federation, round: int, message: Message | None = None) -> AfterRound:

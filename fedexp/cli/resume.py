@@ -17,6 +17,7 @@ from yaml import YAMLError
 from fedexp.cli.hydra_api import register_resolver
 from fedexp.cli.option_folders import option_folders
 from fedexp.cli.sweeps import is_multirun
+from fedexp.config.added_keys import REMOVED
 from fedexp.config.composed import to_dict
 from fedexp.config.keys import may_change, override_key
 from fedexp.config.schema import validate
@@ -79,7 +80,8 @@ def with_saved_overrides(overrides: Sequence[str]) -> list[str]:
         )
         return list(overrides)
     typed = {"resume", "hydra.mode", *_FOLDERS, *map(override_key, overrides)}
-    kept = [each for each in saved if override_key(each) not in typed]
+    removed = [f"{key}=false" for key in REMOVED]
+    kept = [each for each in saved if override_key(each) not in typed and each not in removed]
     first = next(i for i, each in enumerate(overrides) if "=" in each and each[0] != "-")
     return [*overrides[:first], *kept, *overrides[first:]]  # flags and their values stay together
 
@@ -213,8 +215,8 @@ def check_run(folder: Path, config: Any) -> None:
     sweeps = (each for each in folder.resolve().parents if (each / _SWEEP).is_file())
     for each in (folder, *sweeps):  # a sweep's jobs do not come here
         check_free(each)
-    run_folder.check(folder, config)
-    if config.resume not in (None, run_folder.AUTO) and run_folder.read(folder) is None:
+    found = run_folder.check(folder, config)
+    if config.resume not in (None, run_folder.AUTO) and found is None:
         raise InputError(f"resume={folder}: has no run")
 
 

@@ -2,14 +2,10 @@
 
 from collections.abc import Iterator
 
-import torch
-
 from fedexp.compatibility.declaration import Declaration, needed
 from fedexp.compatibility.traits import (
-    COMPILED,
     GIVEN_WEIGHTS,
     KEEPS_MOMENTUM,
-    ON_GPU,
     SAVES_ROUNDS,
     SECOND_DERIVATIVES,
     SEVERAL_PROCESSES,
@@ -34,13 +30,6 @@ def declared_settings(config: Config) -> Iterator[Declaration]:
         yield Declaration(f"model.init={model.init}", forbids={GIVEN_WEIGHTS: error})
     if keeps and config.optimizer.node.get("momentum"):
         yield Declaration("local.keep_optimizer=true", frozenset({KEEPS_MOMENTUM}))
-    if config.evaluation.overlap:
-        error = (
-            "evaluation.overlap=true: works on a CPU, in one process and without engine.compile "
-            "only; should be false"
-        )
-        refused = (ON_GPU, SEVERAL_PROCESSES, COMPILED)
-        yield Declaration("evaluation.overlap=true", forbids=dict.fromkeys(refused, error))
     if config.checkpoint.keep:
         yield Declaration("checkpoint.keep", frozenset({SAVES_ROUNDS}))
     if minutes := config.limits.minutes:
@@ -76,8 +65,6 @@ def declared_data_settings(config: Config, dataset: str) -> Iterator[Declaration
 
 
 def _of_engine(engine: Engine) -> Iterator[Declaration]:
-    if engine.device == "cuda" or (engine.device == "auto" and torch.cuda.is_available()):
-        yield Declaration("engine.device", frozenset({ON_GPU}))
     if engine.processes > 1:
         key = f"engine.devices={engine.devices} engine.num_nodes={engine.num_nodes}"
         yield Declaration(key, frozenset({SEVERAL_PROCESSES}))
@@ -86,6 +73,4 @@ def _of_engine(engine: Engine) -> Iterator[Declaration]:
             "engine.compile: compiled code has no second derivatives, which this {other} needs; "
             "should be false"
         )
-        yield Declaration(
-            "engine.compile", frozenset({COMPILED}), forbids={SECOND_DERIVATIVES: error}
-        )
+        yield Declaration("engine.compile", forbids={SECOND_DERIVATIVES: error})

@@ -51,10 +51,8 @@ RECURRENT = "is a recurrent layer of PyTorch"
 STOCHASTIC_DEPTH = "leaves out layers at random"
 
 # Traits of settings.
-COMPILED = "compiles the training step"
 GIVEN_WEIGHTS = "takes the backbone's weights from a file"
 KEEPS_MOMENTUM = "keeps the local optimizer's momentum over rounds"
-ON_GPU = "trains on a GPU"
 SAVES_ROUNDS = "saves checkpoints"
 CHOOSES_BY_DEVICE = "lets the clients' devices decide whose updates count"
 SHORTENS_STEPS = "shortens the steps of updates that come late"

@@ -1,4 +1,4 @@
-"""Keys that saved configs of earlier versions lack."""
+"""Keys that saved configs of earlier versions lack, or still have."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,21 +14,26 @@ ADDED: Mapping[str, Any] = {
 """Key -> the value with which a run of an earlier version continues as it began."""
 
 
+REMOVED = ("evaluation.overlap",)
+"""Keys of earlier versions that changed no result."""
+
+
 def with_added(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A saved config with the keys that were added since it was saved."""
+    """A saved config with the keys that were added since it was saved, without the removed ones."""
     found = dict(config)
     for key, value in ADDED.items():
-        group, _, name = key.rpartition(".")
-        _add(found, group.split("."), name, value)
+        _group_of(key, found).setdefault(key.rpartition(".")[2], value)
+    for key in REMOVED:
+        _group_of(key, found).pop(key.rpartition(".")[2], None)
     return found
 
 
-def _add(config: dict[str, Any], groups: list[str], name: str, value: Any) -> None:
-    """Set ``name`` below these groups if it is absent; copy the groups, so nothing else changes."""
+def _group_of(key: str, config: dict[str, Any]) -> dict[str, Any]:
+    """A copy of the group with this key, put into ``config``; an unused one if it is no group."""
     node = config
-    for group in groups:
+    for group in key.split(".")[:-1]:
         if not isinstance(node.get(group), dict):
-            return
+            return {}
         node[group] = dict(node[group])
         node = node[group]
-    node.setdefault(name, value)
+    return node

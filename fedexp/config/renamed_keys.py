@@ -23,6 +23,7 @@ _ADDED = ("features", "loss_surface", "membership")
 _OTHERS = {
     "evaluation.personal": "is now measure.personal.of; ~measure.personal switches it off",
     "evaluation.step_cosine": "is now +measure=step_cosine",
+    "evaluation.overlap": "is gone; remove it, because it changed no result",
     "tracking.feature_global": "is now +measure=features",
     "engine.graph": "is gone; use engine.compile=reduce-overhead",
     "engine=auto": "is gone; take engine=serial or engine=vectorized",

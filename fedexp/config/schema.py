@@ -189,7 +189,6 @@ class Evaluation(Group):
     """The keys ``evaluation.*``: how measures are computed."""
 
     batch_size: PositiveInt
-    overlap: bool
 
 
 class Checkpoint(Group):

@@ -25,7 +25,6 @@ def check_on_nodes(plan: Plan, own_data: bool) -> None:
     config = plan.config
     table = [
         ("engine.devices", config.engine.processes > 1, "should be 1: a node has one client"),
-        ("evaluation.overlap", config.evaluation.overlap, "should be false on Flower"),
         ("clients.held_out", config.clients.held_out > 0, "should be 0: each client has a node"),
         ("faults", type(plan.faults) is not Faults, "are simulated; should be none on Flower"),
         ("system", SIMULATED_TIME in plan.system.traits, "should be none on Flower"),

@@ -18,7 +18,6 @@ from fedexp.distributed.fabric import make_fabric
 from fedexp.distributed.ranks import Ranks
 from fedexp.engines.threads import restored_threads, set_threads
 from fedexp.errors import InputError
-from fedexp.federation import Federation
 from fedexp.flower.app import App
 from fedexp.flower.known_data import data_of, load_place
 from fedexp.flower.letters import (
@@ -35,9 +34,8 @@ from fedexp.flower.own_config import NodeConfig, dataset_digest, with_data
 from fedexp.flower.places import OnOneNode
 from fedexp.flower.scoring import scores_at_node
 from fedexp.measures.scoring.scoring import Scoring
-from fedexp.runtime.assembly import assemble
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import Plan, plan
-from fedexp.tracking.tracker import Tracker
 
 R = TypeVar("R", bound=Request)
 
@@ -103,7 +101,7 @@ class Node:
             data = place.load(self._config, self._plan.source, fabric.device)
             shape = self._plan.description.input_shape
             set_threads(self._config, self._plan.backbone, shape, fabric.device, Ranks())
-            federation = assemble(self._plan, fabric, data, Tracker(), population=place)
+            federation = Federation(self._plan, fabric, data, population=place)
             state = self._states(request).load(request.base, fabric.device)
             if state is not None:
                 federation.store.put(self._own.client, state)

@@ -29,11 +29,10 @@ class AfterRound:
         rounds: T, the number of rounds of the run.
         exchange: the round's cohort, bytes and seconds, and the accepted updates without tensors.
         quarantined: clients whose update had NaN or infinite values and was therefore left out.
-        server: the server after its step. A measure that ``overlaps`` must not use the server.
+        server: the server after its step.
         ranks: the processes that share the run.
         scoring: loads and scores models; measures should call the methods below instead.
-        found: the results of the measures that the config lists before this one; with
-            ``evaluation.overlap``, only of measures that the same thread computes.
+        found: the results of the measures that the config lists before this one.
     """
 
     message: Message

@@ -24,8 +24,6 @@ class Angles(Measure):
         every: rounds between measurements; the last round is always measured.
     """
 
-    overlaps = True
-
     def __init__(self, every: PositiveInt) -> None:
         self.every = every
 

@@ -33,7 +33,6 @@ class Backdoor(Measure):
         }
     )
     reads = frozenset({"faults.trigger"})
-    overlaps = True
 
     def __init__(self, trigger: Trigger | None, every: PositiveInt) -> None:
         self.trigger, self.every = trigger, every

@@ -24,8 +24,6 @@ class Best(Measure):
         message: weights and extras of the most accurate model; None before the first scored round.
     """
 
-    overlaps = True
-
     def __init__(self) -> None:
         self.score = -math.inf
         self.message: Message | None = None

@@ -68,7 +68,6 @@ class Clock(Measure):
     """
 
     directions = MappingProxyType({"clock/*": "lower"})  # late and surplus updates are wasted
-    overlaps = True
 
     def __init__(self, targets: list[Accuracy]) -> None:
         self._times = Times(targets)

@@ -17,8 +17,6 @@ class Cohort(PersonalMeasure):
     clients' models are from earlier rounds.
     """
 
-    overlaps = True
-
     def check(self, outline: Outline) -> None:
         """Declare the mean of each kind of accuracy as a headline."""
         super().check(outline)

@@ -39,7 +39,6 @@ class Fairness(PersonalMeasure):
             "fairness/worst_decile": "higher",
         }
     )
-    overlaps = True
 
     def __init__(
         self,

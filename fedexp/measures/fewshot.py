@@ -41,8 +41,6 @@ class FewShot(Measure):
         episodes: number of episodes.
     """
 
-    overlaps = True
-
     def __init__(
         self,
         every: PositiveInt,

@@ -35,7 +35,6 @@ class Forgetting(Measure):
     headlines = MappingProxyType({"forgetting/mean": "lower"})
     directions = MappingProxyType({"forgetting/*": "lower"})
     needs = frozenset({Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES})
-    overlaps = True
 
     def __init__(self, every: PositiveInt) -> None:
         self.every = every

@@ -28,7 +28,6 @@ class GlobalModel(Measure):
     headlines: Mapping[str, Better] = MappingProxyType(
         {"global/accuracy": "higher", "global/loss": "lower"}
     )
-    overlaps = True
 
     def __init__(self, every: PositiveInt, targets: list[Accuracy]) -> None:
         self.every, self.targets = every, targets

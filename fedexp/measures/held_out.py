@@ -40,7 +40,6 @@ class HeldOut(Measure):
         kinds: kinds of accuracy on the test split; see ``personal_accuracies``.
     """
 
-    overlaps = True
     directions: Mapping[str, Better] = MappingProxyType(
         {
             "held_out/std*": "lower",
@@ -74,11 +73,7 @@ class HeldOut(Measure):
         self._own_images = outline.shifts
 
     def setup(self, setting: Setting, resources: Resources) -> None:
-        """Choose the test samples on which models are scored.
-
-        Tuned models are not scored in a second thread, because tuning draws random numbers.
-        """
-        self.overlaps = not resources.personalization.tuning()
+        """Choose the test samples on which models are scored."""
         if self._has_kinds and resources.data.held_out_clients:
             self._samples = ScoredSamples(resources.data, self.kinds, None, self._own_images)
 

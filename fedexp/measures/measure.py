@@ -78,11 +78,6 @@ class Measure:
         chosen: a global model to write to ``checkpoints/NAME.pt`` after the run, where NAME is the
             measure's name; None: no model. It is no result of a round, because a resumed run may
             end without a further one.
-        overlaps: whether the measure may be computed while the next round trains
-            (``evaluation.overlap=true``). Such a measure may use its own results of earlier rounds,
-            this round's results of other such measures, and the message, exchange, predictions and
-            personal models in ``AfterRound``. It must not use the server, nor values that the next
-            round's ``begin_round`` or ``observe`` would change.
     """
 
     headlines: Mapping[str, Better] = MappingProxyType({})
@@ -94,7 +89,6 @@ class Measure:
     remembers: Literal["all", "cohort"] | None = None
     idle: str = ""
     chosen: Message | None = None
-    overlaps: bool = False
 
     def check(self, outline: Outline) -> None:
         """Called before data is read. Override it to remove headlines that the run cannot measure.

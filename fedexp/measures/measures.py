@@ -1,10 +1,9 @@
 """``Measures``: calls all measures of a run."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
 from operator import or_
 from typing import Any, Literal
 
@@ -17,54 +16,7 @@ from fedexp.distributed.ranks import Ranks
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.exchange import Exchange
 from fedexp.measures.measure import Better, Measure, Measured
-from fedexp.measures.scoring.overlap import Overlap
 from fedexp.measures.scoring.scoring import Scoring
-
-
-@dataclass(frozen=True)
-class Pending:
-    """The results of the measures after a round; a second thread may still compute some of them.
-
-    Attributes:
-        round: the number of the round.
-        names: the names of the measures, in the config's order.
-        prompt: the results that are ready now.
-        later: the results that a second thread computes; they may be ready later.
-    """
-
-    round: int
-    names: Sequence[str]
-    prompt: "Results"
-    later: "Future[Results]"
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all results are ready."""
-        return self.later.done()
-
-    def result(self) -> Measured:
-        """Wait until all results are ready, and return them together.
-
-        Except before training, the metric ``time/eval_s`` is added: the seconds of all measures.
-        """
-        parts = self.prompt, self.later.result()
-        found = {name: each for part in parts for name, each in part.of_measures.items()}
-        whole = reduce(or_, (found[name] for name in self.names), Measured())
-        seconds = sum(part.seconds for part in parts)
-        return whole | Measured({"time/eval_s": seconds} if self.round else {})
-
-
-@dataclass(frozen=True)
-class Results:
-    """The results of some measures after a round.
-
-    Attributes:
-        of_measures: name -> result.
-        seconds: the time that all these measures took together.
-    """
-
-    of_measures: Mapping[str, Measured] = field(default_factory=dict)
-    seconds: float = 0.0
 
 
 class Measures:
@@ -75,22 +27,16 @@ class Measures:
         rounds: T, the number of rounds.
         scoring: loads and scores models.
         ranks: the processes that share the run.
-        overlap: a thread that computes some measures while the next round trains; None: no thread.
 
     Attributes:
         exchange: the messages, bytes and seconds of the current round.
     """
 
     def __init__(
-        self,
-        measures: Mapping[str, Measure],
-        rounds: int,
-        scoring: Scoring,
-        ranks: Ranks,
-        overlap: Overlap | None = None,
+        self, measures: Mapping[str, Measure], rounds: int, scoring: Scoring, ranks: Ranks
     ) -> None:
         self._measures, self._rounds = dict(measures), rounds
-        self._scoring, self._ranks, self._overlap = scoring, ranks, overlap
+        self._scoring, self._ranks = scoring, ranks
 
     def __getitem__(self, name: str) -> Measure:
         """The measure of this name."""
@@ -131,15 +77,15 @@ class Measures:
         """Whether a measure that is due after this round uses personal models."""
         return any(measure.remembers for measure in self._due(round).values())
 
-    def before_training(self, message: Message, server: Server) -> Pending:
+    def before_training(self, message: Message, server: Server) -> Measured:
         """The results before the first round."""
         self.exchange = Exchange(message)
         return self.after(message, server)
 
-    def after(self, message: Message, server: Server, quarantined: Sequence[int] = ()) -> Pending:
-        """The results after a round.
+    def after(self, message: Message, server: Server, quarantined: Sequence[int] = ()) -> Measured:
+        """The results after a round; a measure sees the results of the measures before it.
 
-        With ``evaluation.overlap``, some results may come later, while the next round trains.
+        Except before training, the metric ``time/eval_s`` is added: the seconds of all measures.
 
         Args:
             message: the round's number and the new global model.
@@ -147,28 +93,17 @@ class Measures:
             quarantined: clients whose update was left out, see ``AfterRound``.
         """
         self.exchange.end()
-        view = partial(
-            AfterRound,
-            rounds=self._rounds,
-            exchange=self.exchange,
-            quarantined=quarantined,
-            server=server,
-            ranks=self._ranks,
+        start, scoring = time.perf_counter(), self._scoring
+        after = AfterRound(
+            message, self._rounds, self.exchange, quarantined, server, self._ranks, scoring
         )
-        due = self._due(message.round)
-        if self._overlap and message.round < self._rounds and self._fits(self._overlap, due):
-            later = {name: measure for name, measure in due.items() if measure.overlaps}
-            now = {name: measure for name, measure in due.items() if not measure.overlaps}
-            uses_models = any(measure.remembers for measure in later.values())
-            store = self._scoring.resources.store if uses_models else None
-            pending = self._overlap.submit(message, store, partial(_run, later, view))
-        else:
-            if self._overlap:
-                self._overlap.wait()  # results of earlier rounds come first
-            now, pending = due, Future()
-            pending.set_result(Results())
-        prompt = _run(now, view, message, self._scoring)
-        return Pending(message.round, list(due), prompt, pending)
+        for name, measure in self._due(message.round).items():
+            components = {**scoring.resources.components, f"measure.{name}": measure}
+            with noted(f"measuring after round {message.round}", components):
+                found = _checked(measure(after), name, measure)
+            after = replace(after, found=after.found | found)
+        seconds = time.perf_counter() - start
+        return after.found | Measured({"time/eval_s": seconds} if message.round else {})
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint, name of a measure -> its state; measures without state are absent."""
@@ -183,30 +118,8 @@ class Measures:
     def _due(self, round: int) -> dict[str, Measure]:
         return {n: each for n, each in self._measures.items() if each.due(round, self._rounds)}
 
-    def _fits(self, overlap: Overlap, due: Mapping[str, Measure]) -> bool:
-        """Whether the second thread can keep the personal models that its measures need."""
-        uses_models = any(measure.remembers and measure.overlaps for measure in due.values())
-        return not uses_models or overlap.keeps_models(self._scoring.resources.store)
-
     def _reducibles(self) -> dict[str, Reducible]:
         return {"": self.exchange, **self._measures}
-
-
-def _run(
-    measures: Mapping[str, Measure],
-    view: Callable[..., AfterRound],
-    message: Message,
-    scoring: Scoring,
-) -> Results:
-    """Call these measures one after another; each measure sees the results of earlier measures."""
-    start, found = time.perf_counter(), {}
-    after = view(message=message, scoring=scoring)
-    for name, measure in measures.items():
-        components = {**scoring.resources.components, f"measure.{name}": measure}
-        with noted(f"measuring after round {message.round}", components):
-            found[name] = _checked(measure(after), name, measure)
-        after = replace(after, found=after.found | found[name])
-    return Results(found, time.perf_counter() - start)
 
 
 def _checked(found: Any, name: str, measure: Measure) -> Measured:

@@ -20,7 +20,6 @@ class Personal(PersonalMeasure):
     after the last round only, with tuning and without (``personal/accuracy_*_untuned``).
     """
 
-    overlaps = True
     directions: Mapping[str, Better] = MappingProxyType(
         {"personal/st*": "lower", "personal/*": "higher"}
     )

@@ -23,7 +23,6 @@ class Validation(Measure):
     headlines: Mapping[str, Better] = MappingProxyType(
         {"validation/accuracy": "higher", "validation/loss": "lower"}
     )
-    overlaps = True
 
     def __init__(self, every: PositiveInt) -> None:
         self.every = every

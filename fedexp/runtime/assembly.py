@@ -1,4 +1,4 @@
-"""Builds a federation from a checked plan and its data."""
+"""Builds the parts of a federation from a checked plan and its data."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,72 +28,54 @@ from fedexp.core.sockets import Head
 from fedexp.data.batches import nearest_steps
 from fedexp.data.federated import FederatedData
 from fedexp.data.server_samples import draw_samples
-from fedexp.distributed.placement import Placement
-from fedexp.distributed.ranks import ranks_of
 from fedexp.engines.allocator import keep_freed_memory
 from fedexp.engines.base import Engine
 from fedexp.engines.layout import check_compiler, prefers_channels_last
 from fedexp.engines.resources import Resources
-from fedexp.faults.quarantine import Quarantine
-from fedexp.federation import Federation
-from fedexp.measures.measures import Measures, remembers
-from fedexp.measures.scoring.overlap import Overlap
+from fedexp.measures.measures import remembers
 from fedexp.models.shape import training_flops
 from fedexp.runtime.last_batches import check_single_samples, last_batch_of
 from fedexp.runtime.plan import Plan
-from fedexp.runtime.plan import plan as make_plan
-from fedexp.runtime.population import SIMULATED, Population
+from fedexp.runtime.population import Population
 from fedexp.state.client_store import ClientStore
 from fedexp.state.ram_and_disk import ServerTensors
-from fedexp.tracking.tracker import Tracker
 
 
 def assemble(
     plan: Plan,
     fabric: Fabric,
     data: FederatedData,
-    tracker: Tracker,
-    client_folder: Path | None = None,
-    population: Population = SIMULATED,
-) -> Federation:
-    """Build the federation.
+    client_folder: Path | None,
+    population: Population,
+) -> tuple[Setting, Resources]:
+    """Set up the parts; the arguments are explained at ``Federation``.
 
-    Args:
-        plan: the checked config, and the objects that were built from it.
-        fabric: device, precision and processes.
-        data: the population's data.
-        tracker: gets the record of every round.
-        client_folder: folder for client states and server tensors that exceed the RAM bound; None
-            uses temporary folders.
-        population: reaches the clients, in this program's processes or elsewhere.
+    Returns:
+        All that the parts and measures may know, and all that the engine works with.
     """
     last_batch = last_batch_of(plan)
     check_single_samples(plan, last_batch, data)
     if fabric.device.type == "cpu":
         keep_freed_memory()
-    config, ranks = plan.config, ranks_of(fabric)
-    module = resident_module(plan)
-    setting = _setting(plan, data, module, last_batch, partial(_store, config, client_folder))
-    setting = population.known(setting)
+    config, module = plan.config, resident_module(plan)
+    make_store = partial(_store, config, client_folder)
+    setting = population.known(_setting(plan, data, module, last_batch, make_store))
     _set_up(plan, module, setting, fabric.device)
-    resources = _resources(plan, fabric, data, module, last_batch, client_folder)
-    engine = population.engine(resources, partial(_engine, plan))
-    for name, measure in plan.measures.items():
-        with noted("setting up", {f"measure.{name}": measure}):
-            measure.setup(setting, resources)
-    overlap = _overlap(config, fabric, resources) if config.evaluation.overlap else None
-    measures = Measures(plan.measures, config.rounds, population.scoring(engine), ranks, overlap)
-    by_time = config.engine.balance == "time"
-    return Federation(
-        _server(plan, resources),
-        plan.sockets.sampler,
-        engine,
-        Quarantine(config.on_bad_update),
-        measures,
-        tracker,
-        ranks,
-        Placement(ranks, data.sizes.numpy(), resources.store, by_time),
-        plan.coordination,
+    return setting, Resources(
+        fabric=fabric,
+        module=module,
+        data=data,
+        parts=plan.sockets.by_name(),
+        sampler=plan.sockets.sampler,
+        personalization=plan.sockets.personalization,
+        initial={n: w.clone() for n, w in module.weights.items() if module.is_sent(n)},
+        store=ClientStore(remembers(plan.measures), config.clients.ram_gib * 2**30, client_folder),
+        local=config.local,
+        last_batch=last_batch,
+        eval_batch_size=config.evaluation.batch_size,
+        faults=plan.faults,
+        system=plan.system,
+        upload=_upload(plan, module),
     )
 
 
@@ -204,35 +186,6 @@ def _check_head(plan: Plan) -> None:
     results.alike(logits, like, "logits", "head", head, "forward(...)")
 
 
-def _resources(
-    plan: Plan,
-    fabric: Fabric,
-    data: FederatedData,
-    module: ClientModule,
-    last_batch: LastBatch,
-    client_folder: Path | None,
-) -> Resources:
-    """The objects that the engine works with."""
-    config, sockets = plan.config, plan.sockets
-    ram_bytes = config.clients.ram_gib * 2**30
-    return Resources(
-        fabric=fabric,
-        module=module,
-        data=data,
-        parts=sockets.by_name(),
-        sampler=sockets.sampler,
-        personalization=sockets.personalization,
-        initial={n: w.clone() for n, w in module.weights.items() if module.is_sent(n)},
-        store=ClientStore(remembers(plan.measures), ram_bytes, client_folder),
-        local=config.local,
-        last_batch=last_batch,
-        eval_batch_size=config.evaluation.batch_size,
-        faults=plan.faults,
-        system=plan.system,
-        upload=_upload(plan, module),
-    )
-
-
 def _upload(plan: Plan, module: ClientModule) -> CompressedUpload | None:
     """The compression of updates; None if updates are sent uncompressed."""
     if plan.upload.is_none:
@@ -240,7 +193,7 @@ def _upload(plan: Plan, module: ClientModule) -> CompressedUpload | None:
     return CompressedUpload(plan.upload, _trained(module), plan.config.seed)
 
 
-def _server(plan: Plan, resources: Resources) -> Server:
+def make_server(plan: Plan, resources: Resources) -> Server:
     """The server with the initial weights."""
     weights, config = resources.split(resources.initial)[0], plan.config
     if plan.download.is_none:
@@ -260,23 +213,13 @@ def _trained(module: ClientModule) -> frozenset[str]:
     return frozenset(name for name, _ in module.tensor_index.parameters())
 
 
-def _engine(plan: Plan, resources: Resources) -> Engine:
+def make_engine(plan: Plan, resources: Resources) -> Engine:
     """Make the engine; with ``engine.compile`` it compiles the training step."""
     engine, compiles = plan.engine(resources=resources), plan.config.engine.compile
     if compiles:
         check_compiler(resources.fabric.device)
         engine.compile("default" if compiles is True else compiles)
     return engine
-
-
-def _overlap(config: Config, fabric: Fabric, resources: Resources) -> Overlap:
-    """Evaluation that runs at the same time as training, on a second engine with new parts."""
-    copy, data, last_batch = make_plan(config), resources.data, resources.last_batch
-    module = resident_module(copy)
-    setting = _setting(copy, data, module, last_batch, partial(_store, config, None))
-    _set_up(copy, module, setting, fabric.device)
-    engine = _engine(copy, _resources(copy, fabric, data, module, last_batch, None))
-    return Overlap(engine, config.clients.ram_gib * 2**30)
 
 
 def _turn_seconds(

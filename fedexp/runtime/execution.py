@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 
 from fedexp.compatibility.unread import warn_of_unread
 from fedexp.config.launch import Launch
@@ -23,26 +23,25 @@ from fedexp.data.partition_table import write_partition
 from fedexp.distributed import launcher
 from fedexp.distributed.fabric import make_fabric
 from fedexp.distributed.processes import spawn
-from fedexp.distributed.ranks import Ranks, ranks_of
+from fedexp.distributed.ranks import ranks_of
 from fedexp.engines.threads import restored_threads, set_threads
-from fedexp.federation import Federation
-from fedexp.measures.measures import directions, headlines
+from fedexp.measures.measures import headlines
 from fedexp.measures.partition import partition_picture
-from fedexp.runtime.assembly import assemble
 from fedexp.runtime.early import Early
+from fedexp.runtime.federation import Federation
+from fedexp.runtime.interrupts import Interrupts
 from fedexp.runtime.limits import Clock
 from fedexp.runtime.open_run import OpenRun, open_run
-from fedexp.runtime.plan import plan
+from fedexp.runtime.plan import Plan, plan
 from fedexp.runtime.population import SIMULATED, Population
 from fedexp.runtime.result import RunResult
-from fedexp.runtime.training import train
+from fedexp.runtime.stopping import SaveOrStop
 from fedexp.state.atomic import sync
-from fedexp.state.run_folder import METRICS, PARTITION, check
+from fedexp.state.run_folder import METRICS, PARTITION
 from fedexp.state.saved_models import save_weights
 from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.learned_nothing import learned_nothing
 from fedexp.tracking.summary import summarize, write_summary
-from fedexp.tracking.tracker import Tracker
 
 LOGGER = logging.getLogger(__name__)
 
@@ -83,52 +82,90 @@ def _run(
     config: Config,
     folder: Path,
     launch: Launch,
-    early: Early | None,
+    early: Early | None = None,
     population: Population = SIMULATED,
 ) -> tuple[RunResult, Message]:
     """Run in this process, alone or as a rank; return its result and the final global model."""
-    clock = Clock(config.limits.minutes)
-    if launcher.this_process().rank == 0:
-        check(folder, config)
-    planned = plan(config, early)
-    if launcher.this_process().rank == 0:
-        warn_of_unread(planned.unread, launch.overrides, LOGGER)
+    clock, planned = Clock(config.limits.minutes), plan(config, early)
     fabric = make_fabric(config.engine)
     ranks = ranks_of(fabric)
+    if ranks.is_first:
+        warn_of_unread(planned.unread, launch.overrides, LOGGER)
     with fabric.rank_zero_first(local=True):  # the first rank fills the caches for the others
         data = population.load(config, planned.source, fabric.device)
-    main, others = headlines(planned.measures), directions(planned.measures)
-    with restored_threads(), open_run(folder, config, launch, ranks, main, others) as run:
+    with restored_threads(), open_run(folder, config, launch, ranks, planned.measures) as run:
         shape = planned.description.input_shape
         set_threads(config, planned.backbone, shape, fabric.device, ranks)
-        federation = assemble(planned, fabric, data, run.tracker, run.clients, population)
-        if ranks.is_first:  # assembly may have left clients out
+        federation = Federation(planned, fabric, data, run.tracker, run.clients, population)
+        if ranks.is_first:  # clients may have been left out of the data by now
             write_partition(run.folder / PARTITION, data)
             write_description(run.folder, data.description, data.preparation)
-        last, stopped = train(federation, config, run, clock)
-        if ranks.is_first and run.has_folder():
+        last, stopped = _train(federation, config, run, clock)
+        writes = ranks.is_first and run.has_folder()
+        if writes:
             _save_chosen(federation, run.folder)
         model = federation.global_model(last)
-        summary = summarize(
-            run.history.metrics,
-            main,
-            config.targets,
-            config.model_dump(mode="json"),
-            launch.overrides,
-            launch.choices,
-            model.weights,
-            str(model.device),
-            torch.get_num_threads(),
-            clock.seconds,
-            _warnings(run.history.metrics, data),
-        )
-        if ranks.is_first and run.has_folder():
+        summary = _summary(planned, launch, run, data, model, clock)
+        if writes:
             sync(run.folder / METRICS)
             save_weights(saved_state(model), run.folder)
             write_summary(run.folder, summary)
         run.recorder.finish(summary)
-    result = _result(run, ranks, summary, model, stopped)
+    lines, first = ranks.from_first(lambda: (run.lines, summary))
+    result = RunResult(run.folder, lines, first, lambda: model, stopped)
     return result, replace(federation.server.broadcast(last), readdress=None)
+
+
+def _train(
+    federation: Federation, config: Config, run: OpenRun, clock: Clock
+) -> tuple[int, str | None]:
+    """Train all rounds, or the rounds after a checkpoint.
+
+    Returns the last trained round, and why training ended early (None if it ended as planned).
+    """
+    done = 0
+    with closing(federation.store):
+        if run.checkpoint:
+            federation.restore(run.checkpoint)
+            clock.add(run.checkpoint.seconds)
+            done = run.checkpoint.round
+        saves, announce = config.checkpoint.keep > 0, federation.ranks.is_first
+        with Interrupts(announce) if saves else nullcontext() as interrupts:
+            save_or_stop = SaveOrStop(federation, config, run, clock, interrupts)
+            last = federation.run(config.rounds, done, save_or_stop)
+    return last, save_or_stop.stopped
+
+
+def _save_chosen(federation: Federation, folder: Path) -> None:
+    """Write the global models that measures chose (``Measure.chosen``)."""
+    for name, message in federation.measures.chosen.items():
+        model = federation.engine.resources.load_global(message)
+        save_weights(saved_state(model), folder, name)
+
+
+def _summary(
+    planned: Plan,
+    launch: Launch,
+    run: OpenRun,
+    data: FederatedData,
+    model: ClientModule,
+    clock: Clock,
+) -> dict[str, Any]:
+    """The content of ``summary.json``; ``model`` is the final global model."""
+    config, history = planned.config, run.history.metrics
+    return summarize(
+        history,
+        headlines(planned.measures),
+        config.targets,
+        config.model_dump(mode="json"),
+        launch.overrides,
+        launch.choices,
+        model.weights,
+        str(model.device),
+        torch.get_num_threads(),
+        clock.seconds,
+        _warnings(history, data),
+    )
 
 
 def _warnings(history: Sequence[Mapping[str, float]], data: FederatedData) -> list[str]:
@@ -140,18 +177,10 @@ def _warnings(history: Sequence[Mapping[str, float]], data: FederatedData) -> li
     return [] if line is None else [line]
 
 
-def _save_chosen(federation: Federation, folder: Path) -> None:
-    """Write the global models that measures chose (``Measure.chosen``)."""
-    for name, message in federation.measures.chosen.items():
-        model = federation.engine.resources.load_global(message)
-        save_weights(saved_state(model), folder, name)
-
-
 def _run_in_processes(
     config: Config, folder: Path, launch: Launch, early: Early | None
 ) -> RunResult:
     """Start several processes on this machine, and run in them."""
-    check(folder, config)
     plan(config, early)  # raises errors before the processes start
     size = config.engine.processes
     lines, summary, stopped, message = spawn(_run_as_rank, size, config, folder, launch)
@@ -162,26 +191,15 @@ def _run_as_rank(
     config: Config, folder: Path, launch: Launch
 ) -> tuple[bytes, dict[str, Any], str | None, Message]:
     """Run in one of several processes; return (metrics, summary, why it stopped, final message)."""
-    result, message = _run(config, folder, launch, None)
+    result, message = _run(config, folder, launch)
     return result.lines, result.summary, result.stopped, message
 
 
 def _rebuild_model(config: Config, message: Message) -> ClientModule:
     """The global model of ``message``, on the CPU."""
     engine = config.engine.model_copy(update={"compile": False})
-    planned = plan(config.model_copy(update={"engine": engine}))
-    fabric = Fabric(accelerator="cpu", devices=1)
-    data = load_data(config, planned.source, fabric.device)
-    federation = assemble(planned, fabric, data, Tracker())
+    federation = Federation.on_cpu(plan(config.model_copy(update={"engine": engine})))
     return federation.engine.resources.load_global(message).eval()
-
-
-def _result(
-    run: OpenRun, ranks: Ranks, summary: dict[str, Any], model: ClientModule, stopped: str | None
-) -> RunResult:
-    """Return the first process's result in every process."""
-    lines, first = ranks.from_first(lambda: (run.lines, summary))
-    return RunResult(run.folder, lines, first, lambda: model, stopped)
 
 
 def draw_partition(config: Config, folder: Path, early: Early | None = None) -> list[Path]:

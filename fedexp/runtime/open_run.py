@@ -15,6 +15,8 @@ from fedexp.config.launch import Launch
 from fedexp.config.schema import Config
 from fedexp.distributed.ranks import Ranks
 from fedexp.errors import InputError
+from fedexp.measures.measure import Measure
+from fedexp.measures.measures import directions, headlines
 from fedexp.state.atomic import write_atomically, write_durably
 from fedexp.state.checkpoint import Checkpoint
 from fedexp.state.checkpoints import Checkpoints
@@ -109,8 +111,7 @@ def open_run(
     config: Config,
     launch: Launch,
     ranks: Ranks,
-    headlines: Mapping[str, str],
-    directions: Mapping[str, str],
+    measures: Mapping[str, Measure],
 ) -> Iterator[OpenRun]:
     """Lock the folder, find the checkpoint to resume from, and start the trackers.
 
@@ -120,8 +121,7 @@ def open_run(
         config: the run's config.
         launch: how the run was started.
         ranks: the processes; all of them must call this function.
-        headlines: headline -> ``higher`` or ``lower``, whichever is better.
-        directions: name or pattern of other metrics -> ``higher`` or ``lower``.
+        measures: name -> measure.
 
     Raises:
         InputError: the folder has another run, another process is using it, the run is finished
@@ -132,7 +132,7 @@ def open_run(
         stack.enter_context(disk_errors_in_one_line(folder))
         # The jobs of a sweep would become one W&B run if they shared an id.
         wandb_id = None if launch.sweep else config.tracking.wandb.id
-        claimed = claim(folder, config, headlines, directions, wandb_id)
+        claimed = claim(folder, config, headlines(measures), directions(measures), wandb_id)
         run = stack.enter_context(claimed) if ranks.is_first else None
         checkpoint = ranks.from_first(partial(_resume_point, config, folder, run, launch))
         past = _past(checkpoint) if checkpoint else []

@@ -92,8 +92,11 @@ def read_identity(folder: Path) -> Identity | None:
     return parse_identity(_json(folder / FILE_NAME))
 
 
-def check(folder: Path, config: Config) -> None:
-    """Raise InputError unless a run of ``config`` may start or resume in ``folder``."""
+def check(folder: Path, config: Config) -> Identity | None:
+    """Raise InputError unless a run of ``config`` may start or resume in ``folder``.
+
+    Returns the identity of the run that is there, if any.
+    """
     with readable(folder / FILE_NAME):
         found, foreign = read(folder), _is_foreign(folder / FILE_NAME)
     if foreign:
@@ -113,9 +116,9 @@ def check(folder: Path, config: Config) -> None:
         raise InputError(
             f"resume={folder}: the config has changed; the run had {', '.join(changed)}"
         )
-    elif rounds_finished(folder) > config.rounds:
-        done = rounds_finished(folder)
+    elif (done := rounds_finished(folder)) > config.rounds:
         raise InputError(f"rounds={config.rounds}: {folder} has {done} rounds already")
+    return found
 
 
 @contextmanager
@@ -135,8 +138,8 @@ def claim(
     """
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        check(folder, config)
-        now, known = config.model_dump(mode="json") | {"resume": None}, read(folder)
+        known = check(folder, config)  # now that no other process can begin a run here
+        now = config.model_dump(mode="json") | {"resume": None}
         new_id = wandb_id or secrets.token_hex(4)
         found = Identity(now, new_id, dict(headlines), dict(directions), known=False)
         if known:

@@ -10,18 +10,14 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from lightning.fabric import Fabric
 
 from fedexp.cli.compose import composed
 from fedexp.config.keys import flatten, override_key
 from fedexp.config.schema import Config, validate
 from fedexp.core.messages import Tensors
-from fedexp.data.load import load_data
-from fedexp.federation import Federation
-from fedexp.runtime.assembly import assemble
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 from fedexp.state.checkpoints import Checkpoints
-from fedexp.tracking.tracker import Tracker
 
 _T = TypeVar("_T")
 
@@ -43,9 +39,7 @@ def configure(overrides: Sequence[str], config_dir: str | Path | None) -> Config
 @contextmanager
 def federation_of(config: Config) -> Iterator[Federation]:
     """Build a new federation on the CPU, with new parts; its files are closed after the block."""
-    planned, fabric = plan(config), Fabric(accelerator="cpu", devices=1)
-    data = load_data(config, planned.source, fabric.device)
-    federation = assemble(planned, fabric, data, Tracker())
+    federation = Federation.on_cpu(plan(config))
     with closing(federation.store):
         yield federation
 
@@ -60,12 +54,7 @@ def resumed(config: Config, first: Federation) -> Iterator[Federation]:
         )
         saved = checkpoints.latest()
         assert saved is not None
-        device = second.engine.resources.fabric.device
-        clients = second.placement.local_clients
-        saved.restore(
-            second.server, second.measures, second.coordination, second.store, device, clients
-        )
-        second.placement.synchronize()
+        second.restore(saved)
         yield second
 
 

@@ -12,7 +12,7 @@ from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.results import WrongResultError
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import Plan, plan
 from fedexp.testing.comparison import compare
 from fedexp.testing.federations import configure, federation_of, resumed, scramble, sent, sent_after

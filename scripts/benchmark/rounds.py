@@ -14,10 +14,8 @@ from fedexp.config.schema import Config, validate
 from fedexp.data.federated import FederatedData
 from fedexp.data.load import load_data
 from fedexp.distributed.fabric import make_fabric
-from fedexp.federation import Federation
-from fedexp.runtime.assembly import assemble
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
-from fedexp.tracking.tracker import Trackers
 
 NEVER = 10**6
 ALWAYS = [
@@ -48,7 +46,7 @@ def prepare(
     config = configure(overrides, always)
     planned, fabric = plan(config), make_fabric(config.engine)
     data = load_data(config, planned.source, fabric.device)
-    return assemble(planned, fabric, data, Trackers([]), folder)
+    return Federation(planned, fabric, data, folder=folder)
 
 
 def fedexp_round(overrides: list[str]) -> Run:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedexp.aggregators.fisher_weighted import FisherWeighted
 from fedexp.core.messages import PartUpdate, Update
 from fedexp.errors import InputError
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
 
 SMALL = ["clients.count=4", "clients.per_round=4", "data.subset=120", "local.epochs=1"]

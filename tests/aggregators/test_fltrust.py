@@ -12,7 +12,7 @@ from fedexp.aggregators.fltrust import FLTrust, compared
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
 
 SMALL = ["clients.count=5", "clients.per_round=5", "local.epochs=2", "data.subset=300", "rounds=3"]

@@ -17,7 +17,7 @@ from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Personalization, Regularizer
 from fedexp.data.federated import FederatedData
 from fedexp.errors import InputError
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 
 PRIVATE = ["aggregator=private", "clients.count=4", "clients.per_round=4", "data.subset=240"]

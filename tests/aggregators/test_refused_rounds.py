@@ -6,7 +6,7 @@ import pytest
 import torch
 from federations import federate
 
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=4", "clients.per_round=3", "data.subset=80", "local.epochs=1"]
 SMALL += ["model.hidden=[]", "model.feature_dim=8", "measure.personal=null"]

@@ -18,7 +18,7 @@ from fedexp.compression.top_k import TopK
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.engines.turn import Trained, end_turns
 from fedexp.errors import InputError
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 from fedexp.testing import check_part
 from fedexp.testing.federations import configure, federation_of, resumed

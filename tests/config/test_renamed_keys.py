@@ -71,6 +71,11 @@ def test_on_the_command_line(override: str, now: str) -> None:
             "Could not override 'engine.graph'. It is gone; ",
             "use engine.compile=reduce-overhead",
         ),
+        (
+            "evaluation.overlap=true",
+            "Could not override 'evaluation.overlap'. It is gone; ",
+            "remove it, because it changed no result",
+        ),
     ],
 )
 def test_what_is_gone_names_what_to_use(override: str, begins: str, ends: str) -> None:
@@ -99,7 +104,7 @@ def test_in_a_file_of_your_own(override: str, config: DictConfig) -> None:
     assert str(caught.value) == f"{key}: unknown key; it {renamed(key)}"
 
 
-@pytest.mark.parametrize("key", ["rounds", "evaluation", "evaluation.overlap", "tracking.progress"])
+@pytest.mark.parametrize("key", ["rounds", "evaluation", "tracking.progress"])
 def test_other_keys_have_no_other_name(key: str) -> None:
     assert renamed(key) is None
 

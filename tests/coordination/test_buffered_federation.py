@@ -11,8 +11,8 @@ from plain_loop import EPOCHS, LR, SETTING, PlainLoop
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.randomness import numpy_generator
 from fedexp.errors import InputError
-from fedexp.federation import Federation
 from fedexp.regularizers.control_variates import ControlVariates
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 from fedexp.samplers.request import Request, Selected
 from fedexp.system.devices import Devices

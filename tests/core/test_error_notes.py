@@ -7,7 +7,7 @@ import pytest
 from federations import federate
 
 from fedexp.core.error_notes import noted
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 SMALL = ("clients.count=4", "clients.per_round=2", "data.subset=120", "local.epochs=1")
 SMALL += ("sampler=power_of_choice", "measure.personal.of=all", "personalization=finetune")

@@ -13,7 +13,7 @@ from fedexp.core.client import ClientModule
 from fedexp.core.client_protocol import Batch
 from fedexp.core.frozen_copies import FrozenCopy
 from fedexp.core.messages import Tensors
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
 

@@ -10,9 +10,9 @@ from fedexp.core.functional import functional, functional_head
 from fedexp.core.messages import Message, PartMessage
 from fedexp.core.part import Setting
 from fedexp.core.sockets import LocalGradient, Personalization, Regularizer
-from fedexp.federation import Federation
 from fedexp.heads.linear import Linear
 from fedexp.losses.cross_entropy import CrossEntropy
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=4", "clients.per_round=4", "data.subset=200", "local.epochs=1"]
 

@@ -8,7 +8,7 @@ from federations import compose, federate
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting
 from fedexp.core.sockets import Personalization
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 
 OPTION = "personalization._target_=test_further_models.AsksForModels"

@@ -13,8 +13,8 @@ from torch import Tensor
 from fedexp.core.part import Part
 from fedexp.core.results import WrongResultError, clients, described, named, numbers
 from fedexp.core.sockets import Loss
-from fedexp.federation import Federation
 from fedexp.measures.measured import Measured
+from fedexp.runtime.federation import Federation
 
 SMALL = ("clients.count=4", "clients.per_round=2", "data.subset=120", "local.epochs=1")
 SMALL += ("measure.personal=null", "model=mlp", "sampler=power_of_choice")

@@ -28,9 +28,8 @@ from fedexp.distributed.fabric import make_fabric
 from fedexp.distributed.processes import _reason_of, spawn
 from fedexp.distributed.ranks import ranks_of
 from fedexp.errors import InputError, Interrupted
-from fedexp.runtime.assembly import assemble
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
-from fedexp.tracking.tracker import Tracker
 
 ROUNDS = 3
 SMALL = [
@@ -92,7 +91,7 @@ def outcome(overrides: list[str], processes: int) -> Outcome:
     config = compose(*SMALL, *overrides, "engine.device=cpu", f"engine.devices={processes}")
     planned, fabric = plan(config), make_fabric(config.engine)
     data = load_data(config, planned.source, fabric.device)
-    federation = assemble(planned, fabric, data, Tracker())
+    federation = Federation(planned, fabric, data)
     metrics = [dict(federation.run_round(r).metrics) for r in range(1, ROUNDS + 1)]
     return metrics, federation.server.weights
 

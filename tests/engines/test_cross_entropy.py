@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from federations import begin_client, federate
 from torch import Tensor
 
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=6", "clients.per_round=5", "data.subset=200", "local.epochs=3"]
 SMALL += ["partition.beta=0.5", "optimizer.momentum=0", "optimizer.weight_decay=0"]

@@ -9,7 +9,7 @@ from torch import nn
 from fedexp.core.messages import Message, Tensors
 from fedexp.engines.kept_optimizer import optimizer_state, restore_optimizer
 from fedexp.errors import InputError
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=5", "clients.per_round=3", "data.subset=150", "local.epochs=2"]
 SMALL += ["partition.beta=0.5"]

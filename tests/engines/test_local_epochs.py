@@ -20,7 +20,7 @@ from fedexp.data.federated import ClientData
 from fedexp.engines.local_epochs import local_epochs
 from fedexp.engines.vectorized import longest_first
 from fedexp.errors import InputError
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=6", "clients.per_round=5", "data.subset=200", "partition.beta=0.5"]
 ENGINES = ["serial", "vectorized", "trainer"]

@@ -9,8 +9,8 @@ from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Personalization, Phase
 from fedexp.engines.serial import Serial
-from fedexp.federation import Federation
 from fedexp.measures.scoring.scoring import Scoring
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=2"]
 

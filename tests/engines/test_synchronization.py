@@ -19,10 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedexp.core.messages import Message
 from fedexp.data.load import load_data
-from fedexp.federation import Federation
-from fedexp.runtime.assembly import assemble
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
-from fedexp.tracking.tracker import Trackers
 
 META = torch.device("meta")
 SMALL = ["clients.count=3", "clients.per_round=2", "data.subset=90", "local.epochs=2"]
@@ -108,7 +106,7 @@ def on_meta(*overrides: str) -> Federation:
     planned = plan(compose(*overrides))
     fabric = MetaFabric(accelerator="cpu", devices=1)
     data = load_data(planned.config, planned.source, META)
-    return assemble(planned, fabric, data, Trackers([]))
+    return Federation(planned, fabric, data)
 
 
 def sent(message: Message) -> Message:

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from fedexp.core.token_rows import IGNORED
 from fedexp.errors import InputError
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from test_vectorized import assert_alike
 from torch import nn
 
 from fedexp.errors import InputError
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from fedexp.engines import footprint
 from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.vectorized import Vectorized
 from fedexp.errors import InputError
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 
 RAGGED = [

@@ -15,8 +15,8 @@ from fedexp.data.samples import Samples
 from fedexp.errors import InputError
 from fedexp.faults.injected import Injected
 from fedexp.faults.trigger import Trigger
-from fedexp.federation import Federation
 from fedexp.rounding import rounded_down
+from fedexp.runtime.federation import Federation
 from fedexp.testing import check_measure
 
 SMALL = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset=300"]

@@ -22,7 +22,7 @@ from fedexp.faults.collusion import (
     most_deviations,
 )
 from fedexp.faults.injected import Injected
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=6", "clients.per_round=6", "local.epochs=1", "data.subset=300"]
 BYZANTINE = ["faults=byzantine", "faults.byzantine=0.34"]  # two of six

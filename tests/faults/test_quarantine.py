@@ -9,7 +9,7 @@ from federations import federate
 from fedexp.core.messages import Tensors, Update
 from fedexp.errors import InputError
 from fedexp.faults.quarantine import Quarantine, is_finite
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.state.client_state import ClientState
 
 EVERYBODY = ["clients.count=4", "clients.per_round=4", "data.subset=120", "local.epochs=1"]

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
-from fedexp.federation import Federation
 from fedexp.heads.mixture import Mixture, losses_of, responsibilities
 from fedexp.measures.scoring.scoring import Scoring
+from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
 
 SMALL = ["clients.count=4", "clients.per_round=2", "data.subset=200", "local.epochs=1"]

@@ -14,7 +14,6 @@ from fedexp.core.messages import Tensors
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
-from fedexp.federation import Federation
 from fedexp.heads.retrained import (
     Retrained,
     class_gradients,
@@ -22,6 +21,7 @@ from fedexp.heads.retrained import (
     mismatch,
     retrained_classifier,
 )
+from fedexp.runtime.federation import Federation
 
 CLASSES, DIM = 4, 5
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]

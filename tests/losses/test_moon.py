@@ -11,8 +11,8 @@ from torch import Tensor
 from fedexp.core.forward import Forward, Outputs
 from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
-from fedexp.federation import Federation
 from fedexp.losses.moon import Moon, model_contrast
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
 

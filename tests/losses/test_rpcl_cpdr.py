@@ -15,9 +15,9 @@ from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.prototypes import consistent_prototypes, relational_prototypes
 from fedexp.errors import InputError
-from fedexp.federation import Federation
 from fedexp.losses.rpcl_cpdr import RpclCpdr
 from fedexp.losses.semantic import Normalizer, cpdr, rpcl
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
 LABELS = torch.tensor([0, 1, 2, 3, 0])

@@ -12,7 +12,7 @@ from federations import federate
 import fedexp
 from fedexp.core.messages import Update
 from fedexp.errors import Interrupted
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=5", "clients.per_round=2", "local.epochs=1", "data.subset=150", "rounds=3"]
 SMALL += ["model.hidden=[8]", "+measure=clients", "measure.clients.every=1"]
@@ -77,15 +77,15 @@ def test_an_interrupted_run_ends_with_the_same_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = fedexp.run([*SMALL, *QUIET, f"hydra.run.dir={tmp_path / 'whole'}"])
-    start_round = Federation.start_round
+    run_round = Federation.run_round
 
     def interrupted(federation: Federation, round: int) -> Any:
         if round == 2:
             signal.raise_signal(signal.SIGINT)
-        return start_round(federation, round)
+        return run_round(federation, round)
 
     folder = tmp_path / "interrupted"
-    monkeypatch.setattr(Federation, "start_round", interrupted)
+    monkeypatch.setattr(Federation, "run_round", interrupted)
     with pytest.raises(Interrupted):
         fedexp.run([*SMALL, *QUIET, f"hydra.run.dir={folder}"])
     monkeypatch.undo()

@@ -47,7 +47,7 @@ def test_one_pass_over_the_models_serves_personal_and_fairness(
 
     monkeypatch.setattr(Scoring, "score_personal", counted)
     federation = federate(*SMALL, "+measure=[fairness,clients]")
-    first, last = (_record for _record in (federation.start_round(n).result() for n in (1, 2)))
+    first, last = (_record for _record in (federation.run_round(n) for n in (1, 2)))
     assert len(passes) == 2
     for found in (first, last):
         metrics, table = found.metrics, found.tables["clients"]

@@ -5,7 +5,7 @@ from federations import federate
 from matplotlib.figure import Figure
 from views import after_round
 
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=200", "rounds=3"]
 

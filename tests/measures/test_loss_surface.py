@@ -13,9 +13,9 @@ from views import after_round
 import fedexp
 from fedexp.core.messages import Tensors, Update
 from fedexp.drawing.data_figure import DataFigure
-from fedexp.federation import Federation
 from fedexp.measures.loss_surface import window
 from fedexp.measures.measured import Measured
+from fedexp.runtime.federation import Federation
 
 SMALL = [
     *["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=200", "rounds=2"],

@@ -7,7 +7,7 @@ from federations import federate
 from torch.func import functional_call
 
 from fedexp.core.messages import Message
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.testing import check_measure
 
 SMALL = ["clients.count=6", "clients.per_round=3", "data.subset=300", "local.epochs=1"]

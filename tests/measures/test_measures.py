@@ -85,7 +85,7 @@ def after(every: Measures, round: int) -> Measured:
     """The results after this round."""
     server: Any = None
     every.begin_round(Message(round, {}))
-    return every.after(Message(round, {}), server).result()
+    return every.after(Message(round, {}), server)
 
 
 def test_scores_by_hand() -> None:
@@ -108,7 +108,7 @@ def test_the_schedule_and_the_last_round() -> None:
 def test_before_training_nothing_is_scored_and_no_time_is_noted() -> None:
     every, scoring = measures()
     server: Any = None
-    assert every.before_training(Message(0, {}), server).result() == Measured()
+    assert every.before_training(Message(0, {}), server) == Measured()
     assert scoring.passes == []
 
 

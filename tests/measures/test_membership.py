@@ -13,7 +13,6 @@ from fedexp.core.client_protocol import Client
 from fedexp.core.messages import Message, PartMessage
 from fedexp.core.part import Memory
 from fedexp.data.samples import Samples
-from fedexp.federation import Federation
 from fedexp.measures.membership import (
     Membership,
     attack_metrics,
@@ -22,6 +21,7 @@ from fedexp.measures.membership import (
     halves,
     likelihood_ratios,
 )
+from fedexp.runtime.federation import Federation
 
 # A hundred samples, many epochs: what the model gets right in the test split it has not memorised.
 OVERFITTED = [

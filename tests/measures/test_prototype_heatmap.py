@@ -6,12 +6,12 @@ from federations import federate
 from torch import Tensor
 from views import after_round
 
-from fedexp.federation import Federation
 from fedexp.measures.prototypes import (
     ClassSimilarity,
     pairwise_similarity,
     prototype_similarity,
 )
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=200", "rounds=2"]
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from fedexp.core.messages import Tensors
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 Gradient = Callable[[Tensors], Tensors]
 

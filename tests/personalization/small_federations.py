@@ -8,9 +8,9 @@ from federations import federate, take_step
 from torch import nn
 
 from fedexp.core.messages import Message, Tensors
-from fedexp.federation import Federation
 from fedexp.measures.scoring.predictions import Predictions
 from fedexp.measures.scoring.scoring import Scoring
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=4", "clients.per_round=2", "data.subset=200", "local.epochs=1"]
 PERSONAL = [

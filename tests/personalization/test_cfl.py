@@ -11,9 +11,9 @@ from small_federations import ONE_STEP, RATE, SMALL, copy, equal, gradient, pers
 from fedexp.core.cosines import cosines
 from fedexp.core.messages import Message, Tensors
 from fedexp.errors import InputError
-from fedexp.federation import Federation
 from fedexp.measures.scoring.scoring import Scoring
 from fedexp.personalization.cfl import Linkage, bipartition, largest_across
+from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
 
 CFL = [*SMALL, "algorithm=cfl", "partition.beta=0.1"]

@@ -11,7 +11,7 @@ from small_federations import ONE_STEP, RATE, copy, gradient, moved, personalize
 from fedexp.core.messages import Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 from fedexp.testing import check_part
 

@@ -10,8 +10,8 @@ from torch import nn
 from fedexp.core.messages import Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
-from fedexp.federation import Federation
 from fedexp.personalization.fedas import distance_from_means
+from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
 
 HEAD = {"head.linear.weight", "head.linear.bias"}

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from fedexp.core.messages import Message, Tensors
 from fedexp.errors import InputError
-from fedexp.federation import Federation
 from fedexp.personalization.fedpac import collaboration_weights
+from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
 
 HEAD = {"head.linear.weight", "head.linear.bias"}

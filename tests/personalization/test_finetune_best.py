@@ -8,7 +8,7 @@ from federations import federate
 from small_federations import ONE_STEP, SMALL, copy, equal, gradient, personalized
 
 from fedexp.core.messages import Message, Tensors
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 RATE, EPOCHS = 0.3, 10
 PLAIN_DESCENT = [*ONE_STEP, f"optimizer.lr={RATE}", "optimizer.round_decay=1", "rounds=3"]

@@ -20,8 +20,8 @@ from small_federations import (
 
 from fedexp.core.messages import Message, Tensors
 from fedexp.errors import InputError
-from fedexp.federation import Federation
 from fedexp.measures.scoring.scoring import Scoring
+from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
 
 IFCA = [*SMALL, "algorithm=ifca", "personalization.clusters=3", "partition.beta=0.1"]

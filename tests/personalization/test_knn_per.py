@@ -9,8 +9,8 @@ from federations import federate
 from small_federations import SMALL, alike, equal, personal, personalized, train
 from torch import Tensor
 
-from fedexp.federation import Federation
 from fedexp.personalization.knn_per import KNNPer
+from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
 
 

@@ -2,7 +2,7 @@ from federations import take_step
 from small_federations import copy, equal, personalized
 
 from fedexp.core.messages import Tensors
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 
 def test_a_client_goes_on_alone_whenever_it_is_chosen() -> None:

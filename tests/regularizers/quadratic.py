@@ -16,7 +16,7 @@ from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Clients, Memory, Model, Setting
 from fedexp.core.sockets import Head, Loss, Regularizer
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 NAME = "head.w"
 STEPS, LR, CLIENTS = 10, 0.2, 4

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedexp.core.randomness import torch_generator
 from fedexp.data.appended import AppendedData
 from fedexp.errors import InputError
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 MATCHING = [
     "regularizer.ipc=2",

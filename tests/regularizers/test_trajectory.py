@@ -16,9 +16,9 @@ from fedexp.cli.command import config_folder
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Clients, Functional, Model, ServerTools, Setting
 from fedexp.errors import InputError
-from fedexp.federation import Federation
 from fedexp.regularizers.synthetic import real_images
 from fedexp.regularizers.trajectory import Trajectory
+from fedexp.runtime.federation import Federation
 
 DEFAULTS: dict[str, Any] = {
     str(key): value

@@ -8,7 +8,7 @@ import torch
 from federations import federate
 
 from fedexp.errors import InputError
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 
 SMALL = ["local.batch_size=32", "local.epochs=1", "model.hidden=[16]", "model.feature_dim=8"]
 SMALL += ["model.batch_norm=true"]

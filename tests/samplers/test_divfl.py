@@ -12,7 +12,7 @@ from torch import Tensor
 from fedexp.core.messages import PartUpdate
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.randomness import numpy_generator
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.samplers.divfl import DivFL, facility_location
 
 TINY = ["clients.count=6", "clients.per_round=2", "data.subset=200", "local.epochs=1"]

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
-from fedexp.federation import Federation
 from fedexp.measures.best import Best
+from fedexp.runtime.federation import Federation
 from fedexp.state.checkpoint import verified
 from fedexp.state.checkpoints import Checkpoints
 from fedexp.state.files import digest as content_digest

@@ -15,9 +15,9 @@ from partner_options import PARTNERS
 import fedexp
 from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
-from fedexp.federation import Federation
 from fedexp.measures.scoring.scoring import Scoring
 from fedexp.regularizers.proximal import Proximal
+from fedexp.runtime.federation import Federation
 from fedexp.state.client_state import ClientState
 from fedexp.state.client_store import ClientStore, Remember
 from fedexp.state.ram_and_disk import RamAndDisk, storage_bytes

@@ -3,7 +3,7 @@
 import numpy as np
 from federations import federate
 
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.system.devices import Devices
 
 SMALL = (

@@ -9,7 +9,7 @@ from federations import compose, federate
 from limited import SLOWER, SMALL, limited
 
 from fedexp.errors import InputError
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 from fedexp.samplers.request import Request
 from fedexp.tracking.tracker import Record

@@ -1,4 +1,4 @@
-"""Simulated time changes no weights, and survives kills, several processes and overlap."""
+"""Simulated time changes no weights, and survives kills and several processes."""
 
 import signal
 from functools import partial
@@ -74,8 +74,3 @@ def test_two_processes_have_the_clock_of_one(whole: Path, tmp_path: Path) -> Non
     assert turns == clock_of(whole)[2]
     for found, expected in zip(clocks, clock_of(whole)[1], strict=True):
         assert found == pytest.approx(expected)
-
-
-def test_overlapping_evaluation_has_the_same_clock(whole: Path, tmp_path: Path) -> None:
-    assert ended(tmp_path / "overlap", *SMALL, "system=lognormal", "evaluation.overlap=true") == 0
-    assert clock_of(tmp_path / "overlap") == clock_of(whole)

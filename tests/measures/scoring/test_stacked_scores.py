@@ -7,9 +7,9 @@ from torch import nn
 
 from fedexp.data.federated import ClientData
 from fedexp.engines.base import Engine
-from fedexp.federation import Federation
 from fedexp.measures.scoring.predictions import Predictions, Selection
 from fedexp.measures.scoring.scoring import Scoring
+from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=5", "clients.per_round=5", "local.epochs=1", "data.subset=200"]
 SMALL += ["rounds=1", "data.validation=0.1"]

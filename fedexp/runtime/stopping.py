@@ -1,67 +1,26 @@
-"""Training with checkpoints, up to the last round or an early end."""
+"""Saves checkpoints, and ends training before the last round at a limit or a signal."""
 
 import signal
-from contextlib import closing, nullcontext
 
 from fedexp.config.schema import Config
 from fedexp.errors import InputError, Interrupted
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.interrupts import Interrupts
 from fedexp.runtime.limits import Clock
 from fedexp.runtime.open_run import OpenRun
-from fedexp.state.checkpoint import Checkpoint
 from fedexp.state.checkpoints import Checkpoints
 
 
-def train(
-    federation: Federation, config: Config, run: OpenRun, clock: Clock
-) -> tuple[int, str | None]:
-    """Train all rounds, or the rounds after a checkpoint.
-
-    Args:
-        federation: the federation to train.
-        config: the run's config.
-        run: the run's folder, and the checkpoint to resume from.
-        clock: the run's time.
-
-    Returns:
-        The last trained round, and why training ended early (None if it ended as planned).
-
-    Raises:
-        Interrupted: Ctrl-C in a run with checkpoints; the rounds so far are saved.
-        InputError: ``limits.idle_rounds`` is reached; with checkpoints the rounds so far are saved.
-    """
-    saves, done = config.checkpoint.keep > 0, 0
-    with closing(federation.store):
-        if run.checkpoint:
-            restore(federation, run.checkpoint)
-            clock.add(run.checkpoint.seconds)
-            done = run.checkpoint.round
-        announce = federation.ranks.is_first
-        with Interrupts(announce) if saves else nullcontext() as interrupts:
-            save_or_stop = _SaveOrStop(federation, config, run, clock, interrupts)
-            last = federation.run(config.rounds, done, save_or_stop)
-    return last, save_or_stop.stopped
-
-
-def restore(federation: Federation, checkpoint: Checkpoint) -> None:
-    """Restore the checkpoint; every process restores its own clients."""
-    checkpoint.restore(
-        federation.server,
-        federation.measures,
-        federation.coordination,
-        federation.store,
-        federation.module.device,
-        federation.placement.local_clients,
-    )
-    federation.placement.synchronize()
-
-
-class _SaveOrStop:
+class SaveOrStop:
     """Called after every round: saves a checkpoint if one is due, and decides whether to stop.
 
-    Without checkpoints (``interrupts`` is None) it saves nothing and stops training only at
-    ``limits.idle_rounds``.
+    Args:
+        federation: the federation that trains.
+        config: the run's config.
+        run: the run's folder.
+        clock: the run's time.
+        interrupts: holds back signals until the round is saved; None in a run without checkpoints,
+            which saves nothing and stops only at ``limits.idle_rounds``.
 
     Attributes:
         stopped: why training ended before the last round; None if it has not stopped early.
@@ -99,7 +58,6 @@ class _SaveOrStop:
         if saves and (reason or is_due or is_idle):
             self._save(round)
         if is_idle:
-            self._federation.log_pending()
             raise InputError(self._why_idle(round, idle))
         if is_last or not reason:
             return False
@@ -123,16 +81,14 @@ class _SaveOrStop:
         )
 
     def _save(self, round: int) -> None:
-        federation = self._federation
-        federation.log_pending()  # a checkpoint contains the records of its rounds
-        ranks, store = federation.ranks, federation.store
+        federation, ranks = self._federation, self._federation.ranks
         self._checkpoints.save(
             round,
             self._clock.seconds,
             federation.server,
             federation.measures,
             federation.coordination,
-            ranks.iterate_gathered(store.states()),
+            ranks.iterate_gathered(federation.store.states()),
             self._run.lines,
             write=ranks.is_first and self._run.has_folder(),
         )

@@ -1,29 +1,33 @@
 """The loop over the rounds of a run."""
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from lightning.fabric import Fabric
+
 from fedexp.compatibility.traits import DRAWS_REPEATEDLY
-from fedexp.coordination.base import Coordination
 from fedexp.core import results
 from fedexp.core.client import ClientModule
 from fedexp.core.error_notes import noted
 from fedexp.core.messages import Message, Update
-from fedexp.core.server import Server
 from fedexp.data.federated import FederatedData
+from fedexp.data.load import load_data
 from fedexp.distributed.placement import Placement
-from fedexp.distributed.ranks import Ranks
-from fedexp.engines.base import Engine
+from fedexp.distributed.ranks import ranks_of
 from fedexp.faults.quarantine import Quarantine
-from fedexp.measures.measures import Measures, Pending
+from fedexp.measures.measured import Measured
+from fedexp.measures.measures import Measures
+from fedexp.runtime.assembly import assemble, make_engine, make_server
+from fedexp.runtime.plan import Plan
+from fedexp.runtime.population import SIMULATED, Population
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.request import Request, Selected
-from fedexp.state.client_store import ClientStore
+from fedexp.state.checkpoint import Checkpoint
 from fedexp.system.round_time import RoundTime
-from fedexp.system.system import System
 from fedexp.tracking.tracker import Record, Tracker
 
 LOGGER = logging.getLogger(__name__)
@@ -33,58 +37,77 @@ class Federation:
     """A server and its clients; each process of a run has its own ``Federation``.
 
     Args:
+        plan: the checked config, and the objects that were built from it.
+        fabric: device, precision and processes.
+        data: the population's data.
+        tracker: gets the record of every round; None to record nothing.
+        folder: folder for client states and server tensors that exceed the RAM bound; None uses
+            temporary folders.
+        population: reaches the clients, in this program's processes or elsewhere.
+
+    Attributes:
+        data, tracker: the arguments.
+        module: the resident module: every client's weights are copied into it for the client's
+            turn.
+        store: the states of this process's clients.
+        engine: trains clients.
         server: holds the global weights and merges the updates.
         sampler: chooses the cohorts.
-        engine: trains clients.
+        coordination: decides when clients start and which updates a step takes.
+        faults: the injected faults.
+        system: the simulated devices and the clock.
         quarantine: refuses updates and merged weights that are not finite.
         measures: evaluates the models and computes the metrics of a round.
-        tracker: gets the record of every round.
         ranks: the processes of the run.
         placement: decides which process trains which client.
-        coordination: decides when clients start and which updates a step takes.
     """
 
     def __init__(
         self,
-        server: Server,
-        sampler: Sampler,
-        engine: Engine,
-        quarantine: Quarantine,
-        measures: Measures,
-        tracker: Tracker,
-        ranks: Ranks,
-        placement: Placement,
-        coordination: Coordination,
+        plan: Plan,
+        fabric: Fabric,
+        data: FederatedData,
+        tracker: Tracker | None = None,
+        folder: Path | None = None,
+        population: Population = SIMULATED,
     ) -> None:
-        self.server, self.sampler, self.engine = server, sampler, engine
-        self.quarantine, self.measures, self.tracker = quarantine, measures, tracker
-        self.ranks, self.placement, self.coordination = ranks, placement, coordination
+        setting, resources = assemble(plan, fabric, data, folder, population)
+        self.data, self.tracker, self.ranks = data, tracker or Tracker(), ranks_of(fabric)
+        self.module, self.store, self._resources = resources.module, resources.store, resources
+        self.engine = population.engine(resources, partial(make_engine, plan))
+        self.server, self.sampler = make_server(plan, resources), plan.sockets.sampler
+        self.coordination, self.faults, self.system = plan.coordination, plan.faults, plan.system
+        for name, measure in plan.measures.items():
+            with noted("setting up", {f"measure.{name}": measure}):
+                measure.setup(setting, resources)
+        scoring = population.scoring(self.engine)
+        self.measures = Measures(plan.measures, plan.config.rounds, scoring, self.ranks)
+        self.quarantine = Quarantine(plan.config.on_bad_update)
+        by_time = plan.config.engine.balance == "time"
+        self.placement = Placement(self.ranks, data.sizes.numpy(), self.store, by_time)
         self._components = {
-            **engine.resources.components,
-            **measures.components,
-            "coordination": coordination,
+            **resources.components,
+            **self.measures.components,
+            "coordination": self.coordination,
         }
-        self._pending: deque[Pending] = deque()
 
-    @property
-    def module(self) -> ClientModule:
-        """The resident module: every client's weights are copied into it for the client's turn."""
-        return self.engine.resources.module
+    @classmethod
+    def on_cpu(cls, plan: Plan) -> "Federation":
+        """A simulated federation in this process, on the CPU; it records nothing."""
+        fabric = Fabric(accelerator="cpu", devices=1)
+        return cls(plan, fabric, load_data(plan.config, plan.source, fabric.device))
 
-    @property
-    def data(self) -> FederatedData:
-        """The population's data."""
-        return self.engine.resources.data
-
-    @property
-    def store(self) -> ClientStore:
-        """The states of this process's clients."""
-        return self.engine.resources.store
-
-    @property
-    def system(self) -> System:
-        """The simulated devices and the clock."""
-        return self.engine.resources.system
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Restore the checkpoint; every process restores its own clients. Raises InputError."""
+        checkpoint.restore(
+            self.server,
+            self.measures,
+            self.coordination,
+            self.store,
+            self.module.device,
+            self.placement.local_clients,
+        )
+        self.placement.synchronize()
 
     def run(
         self, rounds: int, done: int = 0, stops_after: Callable[[int], bool] = lambda round: False
@@ -95,43 +118,37 @@ class Federation:
             rounds: T, the number of rounds.
             done: number of rounds already trained; their results are in the server and the store.
             stops_after: round -> whether training ends after this round; called after each round.
-                A ``stops_after`` that saves a checkpoint must first call ``log_pending``.
 
         Returns:
             The number of the last round.
         """
         if not done:
             message = self.server.broadcast(0)
-            self._pending.append(self.measures.before_training(message, self.server))
+            before = self.measures.before_training(message, self.server)
+            self.tracker.log(_record(0, before))
         for round in range(done + 1, rounds + 1):
-            with noted(f"running round {round}", self._components):
-                self._pending.append(self.start_round(round))
-            self.log_pending(leave=1)
+            self.tracker.log(self.run_round(round))
             if stops_after(round):
-                self.log_pending()
                 return round
-        self.log_pending()
         return max(done, rounds)
 
     def run_round(self, round: int) -> Record:
         """Run one round and return its record."""
         with noted(f"running round {round}", self._components):
-            return _record(self.start_round(round))
-
-    def start_round(self, round: int) -> Pending:
-        """Run one round; with ``evaluation.overlap`` the evaluation may go on after the return."""
-        message = self.server.send(round)
-        self.measures.begin_round(message)
-        self.store.begin_round()
-        trained = self.coordination.updates(self.measures.exchange, self.select, self.engine)
-        for update in self.accepted(trained):
-            self.measures.observe(update)
-            self.server.add(update)
-        self.ranks.all_reduce([self.server, self.measures, self.quarantine, self.placement])
-        self.advance_clock()
-        if not self.server.step(partial(self.quarantine.accepts_model, round=round)):
-            LOGGER.warning("round %d: no update came in; the global model stays as it was", round)
-        return self.evaluate(self.server.broadcast(round))
+            message = self.server.send(round)
+            self.measures.begin_round(message)
+            self.store.begin_round()
+            trained = self.coordination.updates(self.measures.exchange, self.select, self.engine)
+            for update in self.accepted(trained):
+                self.measures.observe(update)
+                self.server.add(update)
+            self.ranks.all_reduce([self.server, self.measures, self.quarantine, self.placement])
+            self.advance_clock()
+            if not self.server.step(partial(self.quarantine.accepts_model, round=round)):
+                LOGGER.warning(
+                    "round %d: no update came in; the global model stays as it was", round
+                )
+            return _record(round, self.evaluate(self.server.broadcast(round)))
 
     def select(self, message: Message, request: Request) -> Selected:
         """Choose the cohort, or fewer clients if ``request`` asks for fewer.
@@ -139,7 +156,7 @@ class Federation:
         A sampler may first ask some clients for values, and then choose by the answers. Chosen
         clients do not train if they drop out or are too slow for a simulated deadline.
         """
-        exchange, faults = self.measures.exchange, self.engine.resources.faults
+        exchange, faults = self.measures.exchange, self.faults
         present = self.system.available(self.sampler.with_data, request.busy, request.waits)
         self.sampler.limit_to(present, request.places, request.selection)
         if not self.sampler.cohort_size:
@@ -162,7 +179,7 @@ class Federation:
 
     def accepted(self, updates: Iterable[Update]) -> Iterator[Update]:
         """Let attackers change updates, then yield each update that the quarantine accepts."""
-        exchange, faults = self.measures.exchange, self.engine.resources.faults
+        exchange, faults = self.measures.exchange, self.faults
         self.quarantine.begin_round()
         whose = "coordination", self.coordination, "updates(...)"
         sent = (
@@ -185,20 +202,15 @@ class Federation:
             results.instance(exchange.time, RoundTime, *whose, "advance(...)")
             self.sampler.observe_seconds(exchange.time.of_clients)
 
-    def evaluate(self, message: Message) -> Pending:
-        """Start the measures after a round; ``message`` holds the new global model."""
+    def evaluate(self, message: Message) -> Measured:
+        """The results of the measures after a round; ``message`` holds the new global model."""
         if self.measures.scores_personal(message.round):
             self.placement.even_out()
         return self.measures.after(message, self.server, self.quarantine.clients)
 
-    def log_pending(self, leave: int = 0) -> None:
-        """Log the evaluated rounds in order; wait until at most ``leave`` rounds are not logged."""
-        while self._pending and (len(self._pending) > leave or self._pending[0].is_complete):
-            self.tracker.log(_record(self._pending.popleft()))
-
     def global_model(self, round: int) -> ClientModule:
         """Load the current global model (of ``round``) into the resident module, in eval mode."""
-        return self.engine.resources.load_global(self.server.broadcast(round)).eval()
+        return self._resources.load_global(self.server.broadcast(round)).eval()
 
 
 def _checked(chosen: Any, sampler: Sampler) -> list[int]:
@@ -215,7 +227,6 @@ def _checked(chosen: Any, sampler: Sampler) -> list[int]:
     return cohort
 
 
-def _record(pending: Pending) -> Record:
-    found = pending.result()
+def _record(round: int, found: Measured) -> Record:
     tables = found.tables, found.logs
-    return Record(pending.round, found.metrics, found.per_class, found.figures, *tables)
+    return Record(round, found.metrics, found.per_class, found.figures, *tables)

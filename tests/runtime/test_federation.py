@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from federations import federate
 
-from fedexp.federation import Federation
+from fedexp.runtime.federation import Federation
 from fedexp.tracking.tracker import Record, Tracker
 
 LR = 0.5
