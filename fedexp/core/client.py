@@ -1,7 +1,7 @@
 """The client: a LightningModule that every engine, and a stock Trainer, can train."""
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -21,8 +21,7 @@ from fedexp.core.functional import functional
 from fedexp.core.last_batch import LastBatch
 from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Message, Tensors
-from fedexp.core.part import Part
-from fedexp.core.sockets import Head, LocalGradient, Loss, Personalization, Regularizer
+from fedexp.core.sockets import Regularizer, Sockets
 from fedexp.core.step_gradient import StepGradient
 from fedexp.core.token_rows import by_token, scored_rows
 from fedexp.core.turn import Turn
@@ -46,22 +45,13 @@ class ClientModule(LocalModel):
     turn: Turn
 
     def __init__(
-        self,
-        backbone: nn.Module,
-        head: Head,
-        loss: Loss,
-        regularizer: Regularizer,
-        personalization: Personalization,
-        gradient: LocalGradient,
-        optimizer: OptimizerFactory,
-        parts: Mapping[str, Part] = MappingProxyType({}),
+        self, backbone: nn.Module, sockets: Sockets[Any], optimizer: OptimizerFactory
     ) -> None:
-        super().__init__(backbone, head)
-        self.loss, self.regularizer = loss, regularizer
-        self.personalization, self.gradient = personalization, gradient
-        self.optimizer = optimizer
-        self.parts = parts
-        self.frozen_copies = FrozenCopies((), backbone, head)
+        super().__init__(backbone, sockets.head)
+        self.loss, self.regularizer = sockets.loss, sockets.regularizer
+        self.personalization, self.gradient = sockets.personalization, sockets.gradient
+        self.optimizer, self.parts = optimizer, sockets.by_name()
+        self.frozen_copies = FrozenCopies((), backbone, sockets.head)
         self._features: tuple[Tensor, Tensor] | None = None
         self._begin_client = getattr(backbone, "begin_client", None)
         self.index_weights()

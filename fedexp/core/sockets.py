@@ -7,7 +7,7 @@ the options ``regularizer=none``, ``gradient=plain`` and ``personalization=none`
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
 
@@ -328,3 +328,29 @@ class Aggregator(Part):
 
         Called at the end of the server step, but not if the weights were refused.
         """
+
+
+AnySampler = TypeVar("AnySampler", bound=Part)
+"""The type of the sampler: ``fedexp.samplers.base.Sampler``, which this room does not know."""
+
+
+@dataclass(frozen=True)
+class Sockets(Generic[AnySampler]):
+    """The method: one part in each socket.
+
+    The parts' hooks are called in the order of the fields. The regularizer follows the
+    personalization, because the regularizer's ``begin`` may compute gradients. Before that, the
+    personalization must have set the whole model to the client's weights.
+    """
+
+    head: Head
+    loss: Loss
+    personalization: Personalization
+    regularizer: Regularizer
+    gradient: LocalGradient
+    sampler: AnySampler
+    aggregator: Aggregator
+
+    def by_name(self) -> dict[str, Part]:
+        """Socket -> part."""
+        return dict(vars(self))

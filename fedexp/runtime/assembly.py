@@ -81,19 +81,9 @@ def assemble(
 
 def resident_module(plan: Plan) -> ClientModule:
     """Build the resident module; its parts are not set up yet."""
-    config, sockets = plan.config, plan.sockets
-    with seeded(config.seed, "backbone"):
+    with seeded(plan.config.seed, "backbone"):
         backbone = plan.backbone(input_shape=plan.description.input_shape)
-    return ClientModule(
-        backbone,
-        sockets.head,
-        sockets.loss,
-        sockets.regularizer,
-        sockets.personalization,
-        sockets.gradient,
-        plan.optimizer,
-        sockets.by_name(),
-    )
+    return ClientModule(backbone, plan.sockets, plan.optimizer)
 
 
 def _store(config: Config, folder: Path | None, name: str) -> TensorStore:

@@ -32,16 +32,7 @@ from fedexp.core import results
 from fedexp.core.description import Description
 from fedexp.core.part import Part, has_server_half, hooks_beside_merge
 from fedexp.core.randomness import seeded
-from fedexp.core.sockets import (
-    Aggregator,
-    Head,
-    LocalGradient,
-    Loss,
-    Network,
-    Personalization,
-    Phase,
-    Regularizer,
-)
+from fedexp.core.sockets import Aggregator, Head, Network, Personalization, Phase, Sockets
 from fedexp.data.configured_partition import SUPPLIED as PARTITION_SUPPLIED
 from fedexp.data.configured_partition import declared_partition
 from fedexp.data.dataset import Describer
@@ -64,28 +55,6 @@ from fedexp.system.system import System
 from fedexp.tracking.follow import check_trackers
 
 LOGGER = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Sockets:
-    """The method: one part in each socket.
-
-    The parts' hooks are called in the order of the fields. The regularizer follows the
-    personalization, because the regularizer's ``begin`` may compute gradients. Before that, the
-    personalization must have set the whole model to the client's weights.
-    """
-
-    head: Head
-    loss: Loss
-    personalization: Personalization
-    regularizer: Regularizer
-    gradient: LocalGradient
-    sampler: Sampler
-    aggregator: Aggregator
-
-    def by_name(self) -> dict[str, Part]:
-        """Socket -> part."""
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -118,7 +87,7 @@ class Plan:
     backbone: Callable[..., nn.Module]
     head: Callable[[], Head]
     feature_dim: int
-    sockets: Sockets
+    sockets: Sockets[Sampler]
     optimizer: LocalOptimizer
     faults: Faults
     system: System
@@ -265,7 +234,7 @@ def _check_phases(personalization: Personalization) -> None:
     results.sequence(personalization.tuning(), Phase, *whose, "tuning()")
 
 
-def _of_parts(sockets: Sockets, dataset: str) -> Iterator[Declaration]:
+def _of_parts(sockets: Sockets[Sampler], dataset: str) -> Iterator[Declaration]:
     """The declarations of the parts; errors name the ``dataset``."""
     for socket, part in sockets.by_name().items():
         yield declared(socket, part)
