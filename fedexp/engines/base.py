@@ -20,7 +20,6 @@ from fedexp.core.turn import Turn
 from fedexp.data.batches import LocalBatches
 from fedexp.data.federated import ClientData
 from fedexp.engines.kept_optimizer import SHARED_MODEL, optimizer_state, restore_optimizer
-from fedexp.engines.local_epochs import local_epochs
 from fedexp.engines.resources import Resources
 from fedexp.engines.schedule import Schedule
 from fedexp.engines.stack import Stack
@@ -179,8 +178,8 @@ class Engine:
         return state.memory(model) if self.resources.local.keep_optimizer else None
 
     def epochs(self, turn: Turn) -> float:
-        """The number of local epochs of this turn; see ``local_epochs``."""
-        return local_epochs(self.resources, cast(ClientData, turn.data), turn.round)
+        """The number of local epochs of this turn; see ``Resources.local_epochs``."""
+        return self.resources.local_epochs(cast(ClientData, turn.data), turn.round)
 
     def batches_of(self, turn: Turn) -> LocalBatches:
         """The training batches of the client whose turn this is."""

@@ -11,6 +11,7 @@ from fedexp.core.client import ClientModule
 from fedexp.core.last_batch import LastBatch
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Part
+from fedexp.core.randomness import numpy_generator
 from fedexp.core.sockets import Personalization
 from fedexp.data.batches import LocalBatches
 from fedexp.data.federated import ClientData, FederatedData
@@ -64,6 +65,21 @@ class Resources:
     def local_batches(self, data: ClientData, round: int) -> LocalBatches:
         """The batches of local training on ``data`` in this round."""
         return data.local_batches(round, self.local.batch_size, self.last_batch)
+
+    def local_epochs(self, data: ClientData, round: int) -> float:
+        """The client's number of epochs in this round, for ``Personalization.phases``.
+
+        If ``local.epochs`` is a range, the number is a uniform draw from the whole numbers in the
+        range, both ends included. The draw depends on seed, round and client. With ``local.steps``
+        the number is the client's steps in this round divided by its steps in one epoch.
+        """
+        steps, epochs = self.local.steps, self.local.epochs
+        if steps is not None:
+            return data.steps(steps) / len(self.local_batches(data, round))
+        if isinstance(epochs, list):
+            generator = numpy_generator(data.population.seed, "local_epochs", round, data.client)
+            return int(generator.integers(*epochs, endpoint=True))
+        return epochs
 
     def split(self, weights: Tensors) -> tuple[Tensors, Tensors]:
         """Split ``weights`` into (shared, private), without the head's derived buffers."""

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from fedexp.core.messages import Message, count_bytes
 from fedexp.data.federated import ClientData
-from fedexp.engines.local_epochs import local_epochs
 from fedexp.engines.resources import Resources
 from fedexp.faults.views import Straggler
 from fedexp.system.turns import Outcome, TurnRecord
@@ -115,7 +114,7 @@ class Schedule:
     def _work(self, data: ClientData, round: int) -> Work:
         resources = self._resources
         batches = resources.local_batches(data, round)
-        phases = resources.personalization.phases(local_epochs(resources, data, round))
+        phases = resources.personalization.phases(resources.local_epochs(data, round))
         steps = [batches.steps_in(phase.epochs) for phase in phases]
         return Work(sum(steps), sum(map(batches.samples_in, steps)))
 

@@ -42,12 +42,7 @@ class StackedBatches:
         self._index = torch.split(torch.where(real, index, index[:, :1]), rows)
         self._real = torch.split(real.float(), rows)
         starts = [all - last for all, last in zip(steps, self.steps_of_last_epoch, strict=True)]
-        in_last_epoch = [
-            [step >= start for start in starts[: len(taking)]] for step, taking in enumerate(takers)
-        ]
-        self._has_last_epoch = [any(flags) for flags in in_last_epoch]
-        flags = to_device(torch.tensor(list(chain(*in_last_epoch))), index.device)
-        self._in_last_epoch = torch.split(flags, rows)
+        self._starts, self._last_epochs = starts, to_device(torch.tensor(starts), index.device)
 
     def __len__(self) -> int:
         """The number of steps of the client with the most steps."""
@@ -59,14 +54,14 @@ class StackedBatches:
 
     def has_last_epoch(self, step: int) -> bool:
         """Whether this step is in the last epoch of any client."""
-        return self._has_last_epoch[step]
+        return step >= min(self._starts[: self.rows(step)])
 
     def in_last_epoch(self, step: int) -> Tensor:
         """[A] bool: for each of the first A clients, whether this step is in its last epoch.
 
         Clients with fewer batches reach their last epoch earlier.
         """
-        return self._in_last_epoch[step]
+        return self._last_epochs[: self.rows(step)] <= step
 
     def batch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
         """This step's batches: inputs and targets [A, B, ...], and ``Forward.real`` [A, B].

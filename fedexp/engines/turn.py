@@ -7,12 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedexp.compression.upload import MEMORY, CompressedUpload
+from fedexp.compression.upload import MEMORY
 from fedexp.core import results
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.turn import Turn
 from fedexp.engines.resources import Resources
-from fedexp.faults.base import Faults
 from fedexp.faults.quarantine import has_finite_sums, is_finite
 from fedexp.state.client_state import ClientState
 
@@ -21,7 +20,7 @@ class Trained(NamedTuple):
     """A client after local training.
 
     Attributes:
-        update: the client's update, without the metrics in ``fitted``.
+        update: the client's update, without the metrics in ``Turn.fitted``.
         turn: the turn in which the client trained the shared model.
         state: the client's state after training.
         before: the client's state at the start of the round.
@@ -31,11 +30,6 @@ class Trained(NamedTuple):
     turn: Turn
     state: ClientState
     before: ClientState
-
-    @property
-    def fitted(self) -> Tensors:
-        """``Turn.fitted``: the mean loss and cross-entropy of the turn, scalars on the device."""
-        return self.turn.fitted
 
 
 def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
@@ -47,50 +41,40 @@ def end_turns(turns: Sequence[Trained], resources: Resources) -> list[Update]:
     start of the round. ``Turn.fitted`` and the size of the client's state are added to the metrics.
     This function waits for the device once, for all turns together.
     """
-    module = resources.module
-    sent = [_sent(each, resources.upload) for each in turns]
-    arrived = [
-        _after_faults(update, each, resources.faults)
-        for update, each in zip(sent, turns, strict=True)
-    ]
-    scalars = [
-        torch.stack([*turn.fitted.values(), _sums_are_finite(turn, update, module.device).float()])
-        for turn, update in zip(turns, arrived, strict=True)
-    ]
-    return [
-        _ended(turn, update, values, resources)
-        for turn, update, values in zip(turns, arrived, on_host(scalars), strict=True)
-    ]
+    arrived = [_arrived(each, resources) for each in turns]
+    kept = [_kept(trained, update) for trained, update in zip(turns, arrived, strict=True)]
+    device, scalars = resources.module.device, []
+    for trained, update, own in zip(turns, arrived, kept, strict=True):
+        sums_are_finite = has_finite_sums(update, own, device).float()
+        scalars.append(torch.stack([*trained.turn.fitted.values(), sums_are_finite]))
+    ended = []
+    for trained, update, own, values in zip(turns, arrived, kept, on_host(scalars), strict=True):
+        finite = bool(values[-1]) or is_finite(update, own)
+        ended.append(_ended(trained, update, values[:-1], finite, resources))
+    return ended
 
 
-def _sent(trained: Trained, upload: CompressedUpload | None) -> Update:
-    """The update that the server gets: compressed and decoded if there is a compressor."""
-    if upload is None:
-        return trained.update
-    return upload.send(trained.update, trained.turn.message, trained.state.memory(MEMORY))
-
-
-def _after_faults(sent: Update, trained: Trained, faults: Faults) -> Update:
-    """The update of a client as it arrives at the server."""
-    arrived = faults.corrupt(sent, trained.turn.message)
+def _arrived(trained: Trained, resources: Resources) -> Update:
+    """The update as it arrives at the server: compressed and decoded, with injected faults."""
+    upload, faults, message = resources.upload, resources.faults, trained.turn.message
+    sent = trained.update
+    if upload is not None:
+        sent = upload.send(sent, message, trained.state.memory(MEMORY))
+    arrived = faults.corrupt(sent, message)
     if arrived is sent:
-        return arrived
+        return sent
     return results.update(arrived, sent.weights, "faults", faults, "corrupt(...)")
 
 
-def _sums_are_finite(turn: Trained, arrived: Update, device: torch.device) -> Tensor:
-    return has_finite_sums(arrived, _kept(turn, arrived), device)
-
-
-def _kept(turn: Trained, arrived: Update) -> list[Tensors]:
+def _kept(trained: Trained, arrived: Update) -> list[Tensors]:
     """The weights that stay at the client and must be finite: private weights, separate model.
 
     A compressed update shows only a part of the trained weights. Then the result also has all
     shared weights after training and the memory of the compressor.
     """
-    kept = [turn.state.private, turn.state.separate_model]
+    kept = [trained.state.private, trained.state.separate_model]
     if arrived.weights_nbytes is not None:
-        kept += [turn.update.weights, turn.state.memory(MEMORY)]
+        kept += [trained.update.weights, trained.state.memory(MEMORY)]
     return kept
 
 
@@ -100,21 +84,17 @@ def on_host(rows: Sequence[Tensor]) -> list[list[float]]:
     return numbers
 
 
-def _ended(turn: Trained, arrived: Update, values: Sequence[float], resources: Resources) -> Update:
-    """Complete the update that arrived: add the metrics, and check whether it is finite or late.
-
-    ``values`` are the numbers of ``turn.fitted``, followed by 1 if the update's sums are finite and
-    by 0 if not.
-    """
-    *fitted, sums_are_finite = values
-    finite = bool(sums_are_finite) or is_finite(arrived, _kept(turn, arrived))
+def _ended(
+    trained: Trained, arrived: Update, fitted: Sequence[float], finite: bool, resources: Resources
+) -> Update:
+    """Complete the update that arrived; ``fitted`` are the numbers of ``Turn.fitted``."""
     is_late = resources.system.is_late(arrived.client, arrived.samples, arrived.nbytes)
     if not finite or is_late:
-        vars(turn.state).update(vars(turn.before))
+        vars(trained.state).update(vars(trained.before))
     metrics = {
-        **dict(zip(turn.fitted, fitted, strict=True)),
+        **dict(zip(trained.turn.fitted, fitted, strict=True)),
         **arrived.metrics,
-        "cost/client_memory_bytes": float(turn.state.method_nbytes),
+        "cost/client_memory_bytes": float(trained.state.method_nbytes),
         "cost/stored_parameters": float(resources.module.stored_parameters),
     }
     return replace(arrived, metrics=metrics, is_finite=finite, is_late=is_late)

@@ -1,7 +1,7 @@
 """The vectorized engine: one training step for many stacked clients at once."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from operator import le
 from types import MappingProxyType
@@ -29,14 +29,12 @@ from fedexp.data.federated import ClientData
 from fedexp.engines.base import Engine
 from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.kept_optimizer import PERSONAL_MODEL, SHARED_MODEL
-from fedexp.engines.local_epochs import local_epochs
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack, StackedMethod
 from fedexp.engines.stacked_batches import StackedBatches
 from fedexp.engines.stacked_optimizer import PerClientOptimizer, StackedOptimizer
 from fedexp.engines.stacked_record import StackedRecord
 from fedexp.engines.turn import Trained, end_turns
-from fedexp.state.client_state import ClientState
 
 
 class Vectorized(Engine):
@@ -93,7 +91,8 @@ class Vectorized(Engine):
         self.resources.load_global(message)  # sets the shapes of this round's buffers
         draws = Counter(cohort)
         where = f"in round {message.round}"
-        for clients in self._chunks(draws, message, self._local_steps):
+        steps = {client: self._local_steps(client, message) for client in draws}
+        for clients in self._chunks(steps, message):
             with noted(f"training clients {clients} {where}", self._components):
                 updates = self._train_stack(clients, draws, message)
             yield from updates
@@ -102,24 +101,20 @@ class Vectorized(Engine):
         self, clients: Sequence[int], size: int, message: Message
     ) -> Iterator[tuple[Sequence[int], Stack]]:
         """Like ``Engine.tuned``, but ``clients_per_chunk`` limits a group instead of ``size``."""
-
-        tuning = self.tuning_phases()
-
-        def steps(client: int, message: Message) -> tuple[int, ...]:
-            return self._steps(self.resources.data.clients[client], message.round, tuning)
-
-        for group in self._chunks(clients, message, steps):
-            where = f"after round {message.round}"
+        tuning, where = self.tuning_phases(), f"after round {message.round}"
+        data = self.resources.data.clients
+        steps = {client: self._steps(data[client], message.round, tuning) for client in clients}
+        for group in self._chunks(steps, message):
             stack = self.begin_all(group, lambda k: self.begin_tuning(k, message), where)
             if tuning:
                 with noted(f"tuning the models of clients {group} {where}", self._components):
-                    self._fit_all(stack, [tuning] * len(group))
+                    self._fit_all(stack, [tuning] * len(group), [])
             yield group, stack
 
     def _local_steps(self, client: int, message: Message) -> tuple[int, ...]:
         """The client's steps in each phase of its local training."""
         data, round = self.training_data(client, message), message.round
-        epochs = local_epochs(self.resources, data, round)
+        epochs = self.resources.local_epochs(data, round)
         personalization = self.resources.personalization
         phases = [*personalization.phases(epochs), *personalization.personal_phases(epochs)]
         return self._steps(data, round, phases)
@@ -130,16 +125,13 @@ class Vectorized(Engine):
         return tuple(batches.steps_in(each.epochs) for each in phases) or (len(batches),)
 
     def _chunks(
-        self,
-        clients: Iterable[int],
-        message: Message,
-        steps: Callable[[int, Message], tuple[int, ...]],
+        self, steps: Mapping[int, tuple[int, ...]], message: Message
     ) -> Iterator[Sequence[int]]:
         """Yield groups of at most ``clients_per_chunk``, the clients with the most steps first.
 
-        ``steps(client, message)`` gives a client's steps in each phase.
+        ``steps``: client -> its steps in each phase.
         """
-        for group in longest_first({client: steps(client, message) for client in clients}):
+        for group in longest_first(steps):
             if self._clients_per_chunk is None:
                 doing = f"trying a step of client {group[0]} in round {message.round}"
                 with noted(doing, self._components):
@@ -157,7 +149,7 @@ class Vectorized(Engine):
             states = {c: open_states.enter_context(self.resources.store.open(c)) for c in clients}
             before = {client: state.copy() for client, state in states.items()}
             stack = self.begin_all(clients, lambda c: self.begin(c, message, states[c]), where)
-            kept = self._kept_optimizers(SHARED_MODEL, states)
+            kept = [self.kept_optimizer(SHARED_MODEL, state) for state in states.values()]
             epochs = [self.epochs(turn) for turn in stack.turns]
             self._fit_all(stack, [personalization.phases(each) for each in epochs], kept)
             for row, client in enumerate(clients):
@@ -170,34 +162,26 @@ class Vectorized(Engine):
                 stack = self.begin_all(
                     clients, lambda c: self.begin_personal(c, message, states[c]), where
                 )
-                self._fit_all(stack, personal_phases, self._kept_optimizers(PERSONAL_MODEL, states))
+                kept = [self.kept_optimizer(PERSONAL_MODEL, state) for state in states.values()]
+                self._fit_all(stack, personal_phases, kept)
                 for row, client in enumerate(clients):
                     stack.load_row(row)
                     self.finish_personal(states[client])
             return end_turns(trained, self.resources)
 
-    def _kept_optimizers(
-        self, model: str, states: Mapping[int, ClientState]
-    ) -> list[Memory] | None:
-        """Each client's optimizer state for ``model``; None without ``local.keep_optimizer``."""
-        if not self.resources.local.keep_optimizer:
-            return None
-        return [state.memory(model) for state in states.values()]
-
     def _fit_all(
-        self,
-        stack: Stack,
-        phases: Sequence[Sequence[Phase]],
-        kept: Sequence[Memory] | None = None,
+        self, stack: Stack, phases: Sequence[Sequence[Phase]], kept: Sequence[Memory | None]
     ) -> None:
         """Train all rows; their turns record the steps.
 
         Args:
             stack: the clients.
             phases: each row's phases; the rows may differ only in ``Phase.epochs``.
-            kept: each row's optimizer state to start from; it is updated after training.
+            kept: each row's optimizer state to start from; it is updated after training. With None
+                each phase starts with fresh optimizers.
         """
         local, module = self.resources.local, self.resources.module
+        memories = [each for each in kept if each is not None]
         batches = [self.batches_of(turn) for turn in stack.turns]
         record = StackedRecord(stack.turns, module.device)
         for number, of_rows in enumerate(zip(*phases, strict=True), start=1):
@@ -206,15 +190,15 @@ class Vectorized(Engine):
             stacked = StackedBatches(batches, lengths)
             grad_clip = local.grad_clip if of_rows[0].clipped else None
             optimizer = (
-                StackedOptimizer(stack, grad_clip)
-                if kept is None
-                else PerClientOptimizer(stack, grad_clip, kept)
+                PerClientOptimizer(stack, grad_clip, memories)
+                if memories
+                else StackedOptimizer(stack, grad_clip)
             )
             self._fit_phase_of_all(stacked, optimizer, record, number == len(phases[0]))
             samples = [b.samples_in(steps) for b, steps in zip(batches, lengths, strict=True)]
             record.end_phase(lengths, samples)
-            if kept is not None and isinstance(optimizer, PerClientOptimizer):
-                for memory, state in zip(kept, optimizer.states(), strict=True):
+            if isinstance(optimizer, PerClientOptimizer):
+                for memory, state in zip(memories, optimizer.states(), strict=True):
                     memory.update(state)
         record.finish(module.learning_rate, stacked.steps_of_last_epoch)
 

@@ -17,7 +17,6 @@ from fedexp.core.messages import Message
 from fedexp.core.turn import Turn
 from fedexp.data.batches import LocalBatches
 from fedexp.data.federated import ClientData
-from fedexp.engines.local_epochs import local_epochs
 from fedexp.engines.vectorized import longest_first
 from fedexp.errors import InputError
 from fedexp.runtime.federation import Federation
@@ -175,7 +174,7 @@ def test_a_range_is_drawn_anew_by_each_client_in_each_round() -> None:
 def test_a_range_is_uniform() -> None:
     federation = federate(*SMALL, "local.epochs=[2,4]")
     data, resources = federation.data.clients[1], federation.engine.resources
-    seen = Counter(local_epochs(resources, data, round) for round in range(3000))
+    seen = Counter(resources.local_epochs(data, round) for round in range(3000))
     assert set(seen) == {2, 3, 4}
     assert all(abs(count - 1000) < 100 for count in seen.values())  # four standard deviations
 
@@ -210,7 +209,7 @@ def test_a_client_that_trains_to_answer_trains_as_long() -> None:
     small = [*SMALL, "local.steps=3", "sampler=divfl"]
     federation = federate(*small)
     client: ClientData = federation.data.clients[0]
-    assert local_epochs(federation.engine.resources, client, 1) * 3 != 3
+    assert federation.engine.resources.local_epochs(client, 1) * 3 != 3
     federation.engine._train_copy(0, federation.server.broadcast(1))
     assert federation.module.steps == 3
 
