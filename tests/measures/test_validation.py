@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from federations import compose, federate
 
 from fedexp.errors import InputError
-from fedexp.measures.scoring.scorer import Scorer
+from fedexp.measures.scoring.scoring import Scoring
 from fedexp.runtime.plan import plan
 
 SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.validation=0.2"]
@@ -58,9 +58,9 @@ def test_a_client_without_held_out_samples_has_no_score() -> None:
     data = federation.data
     first = data.clients[0]
     vars(first).update(validation_index=first.validation_index[:0])
-    scorer = Scorer(federation.engine.resources)
-    assert scorer.validate_personal(0).shape == (0,)
-    assert len(scorer.validate_personal(1)) == len(data.clients[1].validation_index)
+    scoring = Scoring(federation.engine)
+    assert scoring.validate_personal(0).shape == (0,)
+    assert len(scoring.validate_personal(1)) == len(data.clients[1].validation_index)
 
 
 @pytest.mark.parametrize(

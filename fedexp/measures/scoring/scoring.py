@@ -6,17 +6,22 @@ from copy import copy
 from dataclasses import replace
 from typing import cast
 
+import torch
+from torch import Tensor
+
 from fedexp.core.client import ClientModule
+from fedexp.core.forward import Outputs, full_precision
 from fedexp.core.messages import Message
+from fedexp.core.token_rows import scored_rows
 from fedexp.data.federated import ClientData
 from fedexp.data.samples import Samples, Subset
 from fedexp.engines.base import Engine
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack
 from fedexp.measures.scoring.accuracies import ClientScores
-from fedexp.measures.scoring.predictions import Predictions, Select, Selection
+from fedexp.measures.scoring.predictions import Predictions, Select, Selection, score
 from fedexp.measures.scoring.scored_samples import ScoredSamples
-from fedexp.measures.scoring.scorer import Scorer
+from fedexp.measures.scoring.stacked_scores import StackedScores
 from fedexp.state.client_store import ClientStore
 
 
@@ -28,7 +33,8 @@ class Scoring:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.engine, self.scorer = engine, Scorer(engine.resources)
+        self.engine = engine
+        self._stacked = StackedScores(engine.resources, self._personal_outputs)
 
     @property
     def resources(self) -> Resources:
@@ -49,7 +55,7 @@ class Scoring:
         if not self.resources.personalization.has_global:
             return None
         self.resources.load_global(message)
-        return self.scorer.predict(personal=False, samples=samples)
+        return self._predict(personal=False, samples=samples)
 
     def of_newcomers(self, clients: Mapping[int, ClientData]) -> "Scoring":
         """A ``Scoring`` for clients that have never trained and have no stored state.
@@ -103,11 +109,11 @@ class Scoring:
             return select(resources.data.clients[client])
 
         clients = resources.store.clients_with_model if of is None else list(of)
-        size = self.scorer.stack_size()
+        size = self._stacked.size
         if size > 1:
             clients.sort(key=lambda client: _length(selected(client)))  # for little padding
         for group, stack in self._stacks(clients, size, message, tune):
-            yield from self.scorer.score_stack(stack, group, list(map(selected, group)))
+            yield from self._score_stack(stack, group, list(map(selected, group)))
 
     def _stacks(
         self, clients: Sequence[int], size: int, message: Message, tune: bool
@@ -133,6 +139,79 @@ class Scoring:
         resources = self.resources
         resources.module.begin_turn(resources.data.clients[client], message)
         resources.module.load(resources.store.model(client))
+
+    def _score_stack(
+        self, stack: Stack, clients: Sequence[int], selections: Sequence[Selection | None]
+    ) -> Iterator[tuple[int, Predictions]]:
+        """Yield (client, predictions) for each row of the stack, which is one personal model.
+
+        Args:
+            stack: the personal models of ``clients``, in the same order.
+            clients: the numbers of the clients.
+            selections: the test samples for each model; None: the whole test split.
+        """
+        size = self._stacked.size
+        for start in range(0, len(clients), size):
+            rows = slice(start, start + size)
+            part, group, chosen = stack.part(rows), clients[rows], selections[rows]
+            if size == 1:
+                part.load_row(0)
+                scored = iter([self._score_one(chosen[0])])
+            else:
+                scored = self._stacked(part, chosen)
+            for client, found in zip(group, scored, strict=True):
+                yield client, replace(found, validation=self.validate_personal(client))
+
+    @torch.inference_mode()
+    def _score_one(self, selection: Selection | None) -> Predictions:
+        """The predictions of the personal model in the resident module on test samples.
+
+        ``selection`` has the test samples; None: the whole test split.
+        """
+        test, resources = self.resources.data.test, self.resources
+        score_head = resources.personalization.class_vectors() is not None
+        samples = test if selection is None else Subset(test, selection.index)
+        if not len(samples):
+            nothing = torch.zeros(len(test), dtype=torch.bool)
+            return Predictions(nothing, math.nan, head_correct=nothing if score_head else None)
+        z, logits = self._outputs(personal=True, samples=samples)
+        averaged = None if selection is None else selection.averaged
+        found = score(z, logits, samples.labels, resources.module.head, score_head, averaged)
+        return found if selection is None else found.within(len(test), selection.index)
+
+    def validate_personal(self, client: int) -> Tensor:
+        """``Predictions.validation`` of the client's personal model in the resident module."""
+        held_out = self.resources.data.clients[client].held_out
+        if not len(held_out):
+            return torch.zeros(0, dtype=torch.bool)
+        return self._predict(personal=True, samples=held_out).correct
+
+    @torch.inference_mode()
+    def _predict(self, personal: bool, samples: Samples | Subset | None) -> Predictions:
+        """The predictions of the resident module on ``samples``; None: the test split.
+
+        ``personal`` tells whether the module holds a personal model or the global model.
+        """
+        samples = self.resources.data.test if samples is None else samples
+        labels, z, logits = scored_rows(samples.targets, *self._outputs(personal, samples))
+        return score(z, logits, labels, self.resources.module.head)
+
+    def _outputs(self, personal: bool, samples: Samples | Subset) -> Outputs:
+        """The features and logits that the resident module gives all ``samples`` (at least one)."""
+        module = self.resources.module.eval()
+        outputs = self._personal_outputs if personal else module.outputs
+        found = []
+        for inputs, _ in samples.batches(self.resources.eval_batch_size):
+            with self.resources.fabric.autocast():
+                found.append(outputs(inputs))
+        return Outputs(*map(torch.cat, zip(*found, strict=True)))
+
+    def _personal_outputs(self, inputs: Tensor) -> Outputs:
+        """The features and personalized logits of ``inputs`` [B, ...], by the resident module."""
+        module = self.resources.module
+        z, logits = module.outputs(inputs)
+        with full_precision(z):
+            return Outputs(z, module.personalization.personalize(z, logits))
 
 
 def _length(selection: Selection | None) -> int:

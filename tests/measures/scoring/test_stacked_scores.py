@@ -48,7 +48,7 @@ def own_samples(client: ClientData) -> Selection:
 
 def scored(engine: Engine, message: object, size: int, own: bool) -> dict[int, Predictions]:
     scoring = Scoring(engine)
-    scoring.scorer._stacked._size = size
+    scoring._stacked._size = size
     select = own_samples if own else lambda client: None
     return dict(scoring.score_personal(message, select=select))  # type: ignore[arg-type]
 
@@ -89,5 +89,5 @@ def test_a_stack_gives_the_same_predictions(overrides: list[str], own: bool) -> 
     ("overrides", "stacks"), [([], True), (BATCHNORM, True), (RECURRENT, False)]
 )
 def test_what_cannot_be_stacked_is_scored_alone(overrides: list[str], stacks: bool) -> None:
-    size = Scoring(federate(*SMALL, *overrides).engine).scorer.stack_size()
+    size = Scoring(federate(*SMALL, *overrides).engine)._stacked.size
     assert size > 5 if stacks else size == 1
