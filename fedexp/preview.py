@@ -7,9 +7,9 @@ from omegaconf import DictConfig
 
 from fedexp.cli import hydra_api
 from fedexp.cli.command import exit_in_one_line, run_command
-from fedexp.cli.option_folders import config_folder, option_folders
+from fedexp.cli.compose import checked_once
+from fedexp.cli.option_folders import config_folder
 from fedexp.cli.pipes import quiet_in_a_pipe
-from fedexp.config.composed import to_dict
 
 
 @quiet_in_a_pipe()
@@ -24,22 +24,20 @@ def main() -> None:
 @hydra_api.command(config_folder())
 def job(cfg: DictConfig) -> None:
     """Write ``partition.png`` and ``partition.csv``; print the table and the paths of the files."""
-    from fedexp.config.schema import validate
-
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     with exit_in_one_line(folder):
-        folders = option_folders(hydra_config.runtime.config_sources)
-        config = validate(to_dict(cfg, hydra_api.typed_overrides(hydra_config), folders))
+        found = checked_once(cfg, hydra_config)
         from rich.console import Console
 
         from fedexp.cli.partition_rows import print_partition
         from fedexp.runtime.early import check
 
-        early = check(config)  # finds mistakes before Lightning is imported
-        from fedexp.runtime.execution import draw_partition
+        with found.named_in_errors():
+            early = check(found.config)  # finds mistakes before Lightning is imported
+            from fedexp.runtime.execution import draw_partition
 
-        paths = draw_partition(config, folder, early)
+            paths = draw_partition(found.config, folder, early)
         print_partition(paths[-1], Console(highlight=False, markup=False))
         for path in paths:
             print(path)

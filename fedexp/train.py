@@ -9,26 +9,24 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli import hydra_api
 from fedexp.cli.command import exit_in_one_line, remove_if_unused, run_command
-from fedexp.cli.compose import compose
-from fedexp.cli.option_folders import config_folder, option_folders
+from fedexp.cli.compose import Checked, checked_config, checked_once, compose, without_hydra
+from fedexp.cli.option_folders import config_folder
 from fedexp.cli.own_frames import shorten
 from fedexp.cli.pipes import drop_unread_output, quiet_in_a_pipe
 from fedexp.cli.quoting import with_home
 from fedexp.cli.resume import check_run, make_folder, with_saved_overrides
 from fedexp.cli.sweeps import sweep_name
-from fedexp.config.composed import to_dict
-from fedexp.config.option_files import named_in_errors
-from fedexp.config.wandb_variables import origins
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt
@@ -38,7 +36,6 @@ from fedexp.state import run_folder
 from fedexp.state.disk_errors import disk_errors_in_one_line
 
 if TYPE_CHECKING:
-    from fedexp.config.schema import Config
     from fedexp.runtime.result import RunResult
 
 LOGGER = logging.getLogger(__name__)
@@ -58,20 +55,21 @@ def job(cfg: DictConfig) -> float:
     and the sweep ends with exit code 1.
     """
     drop_unread_output()  # in a worker of a sweep
-    hydra_config = HydraConfig.get()
-    folder = Path(hydra_config.runtime.output_dir)
-    overrides = hydra_api.typed_overrides(hydra_config)
-    choices = hydra_config.runtime.choices
-    if hydra_config.mode == RunMode.RUN:
+    of_hydra = HydraConfig.get()
+    folder = Path(of_hydra.runtime.output_dir)
+    if of_hydra.mode == RunMode.RUN:
         with exit_in_one_line(folder):
-            return _run_job(cfg, folder, overrides, choices)
+            return _run_job(checked_once(cfg, of_hydra), folder)
     if was_interrupted() or reason_to_stop_sweep():
         remove_if_unused(folder)
         return math.nan
+    overrides = hydra_api.typed_overrides(of_hydra)
     try:
-        sweep = Path(hydra_config.sweep.dir)
+        sweep = Path(of_hydra.sweep.dir)
+        is_trial = of_hydra.runtime.choices.get("hydra/sweeper") == "optuna"
         with exit_on_interrupt(sweep), unblock_interrupts():
-            return _run_job(cfg, folder, overrides, choices, sweep_name(sweep))
+            checked = checked_config(cfg, of_hydra, overrides)
+            return _run_job(checked, folder, sweep_name(sweep), is_trial)
     except KeyboardInterrupt:  # in a worker of a sweep: its parent waits for the other jobs
         record_interrupt()
     except InputError as error:
@@ -82,36 +80,27 @@ def job(cfg: DictConfig) -> float:
 
 
 def _run_job(
-    cfg: DictConfig,
-    folder: Path,
-    overrides: Sequence[str],
-    choices: Mapping[str, str | None],
-    sweep: str | None = None,
+    checked: Checked, folder: Path, sweep: str | None = None, is_trial: bool = False
 ) -> float:
-    """Run the job unless its run is finished; print the report and return the objective."""
-    from fedexp.config.schema import validate
+    """Run the job unless its run is finished; print the report and return the objective.
 
-    folders = option_folders(HydraConfig.get().runtime.config_sources)
-    with named_in_errors(choices, folders, overrides):
-        # Finds most errors before PyTorch is imported.
-        config = validate(to_dict(cfg, overrides, folders))
+    ``is_trial`` says whether the job is a trial of a search, whose report names the objective.
+    """
+    config, is_first = checked.config, launcher.this_process().rank == 0
     summary = run_folder.finished_summary(folder) if config.resume else None
     stopped = None
     if summary and summary["rounds"] == config.rounds:
         run_folder.check(folder, config)
     else:
-        if sweep is None and sys.stderr.isatty() and launcher.this_process().rank == 0:
-            print(f"fedexp: {_headline(config, choices)}; loading PyTorch", file=sys.stderr)
-        result = _execute(
-            config, folder, overrides, choices, folders, origins(cfg, overrides), sweep
-        )
+        if sweep is None and sys.stderr.isatty() and is_first:
+            print(f"fedexp: {_headline(checked)}; loading PyTorch", file=sys.stderr)
+        result = _execute(checked, folder, sweep)
         summary, stopped = result.summary, result.stopped
-    from rich.console import Console
+    if is_first:
+        from rich.console import Console
 
-    from fedexp.tracking.progress import print_report
+        from fedexp.tracking.progress import print_report
 
-    if launcher.this_process().rank == 0:
-        is_trial = sweep is not None and choices.get("hydra/sweeper") == "optuna"
         shown = config.objective if is_trial else None
         print_report(summary, folder, Console(), brief=sweep is not None, objective=shown)
         if stopped and sweep is None:
@@ -122,8 +111,9 @@ def _run_job(
     return run_folder.objective(summary, config.objective)
 
 
-def _headline(config: Config, choices: Mapping[str, str | None]) -> str:
+def _headline(checked: Checked) -> str:
     """A description of the run: ``fednh on digits, 30 rounds, 10 of 20 clients in each``."""
+    config, choices = checked.config, checked.launch.choices
     clients = f"{config.clients.per_round} of {config.clients.count} clients in each"
     return f"{choices['algorithm']} on {choices['data']}, {config.rounds} rounds, {clients}"
 
@@ -141,42 +131,26 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     Raises:
         InputError: a key or option is unknown, or a value, a file or a combination cannot work.
     """
-    from fedexp.config.schema import validate
-
     overrides = with_saved_overrides(with_home(overrides))
     cfg = compose(overrides, config_dir)
     folder = Path(cfg.hydra.run.dir).resolve()
-    runtime = cfg.hydra.runtime
-    choices, folders = runtime.choices, option_folders(runtime.config_sources)
-    with open_dict(cfg):
-        del cfg["hydra"]
-    with named_in_errors(choices, folders, overrides):
-        config = validate(to_dict(cfg, overrides, folders))
-    check_run(folder, config)
+    checked = checked_config(cfg, cfg.hydra, overrides)
+    check_run(folder, checked.config)
     with disk_errors_in_one_line(folder):
-        OmegaConf.save(cfg, make_folder("hydra.run.dir", folder / ".hydra") / "config.yaml")
-        OmegaConf.save(list(overrides), folder / ".hydra" / "overrides.yaml")
-    return _execute(config, folder, overrides, choices, folders, origins(cfg, overrides))
+        saved = make_folder("hydra.run.dir", folder / ".hydra")
+        OmegaConf.save(without_hydra(cfg), saved / "config.yaml")
+        OmegaConf.save(list(overrides), saved / "overrides.yaml")
+    return _execute(checked, folder)
 
 
-def _execute(
-    config: Config,
-    folder: Path,
-    overrides: Sequence[str],
-    choices: Mapping[str, str | None],
-    folders: Mapping[Path, str],
-    origins: dict[str, str],
-    sweep: str | None = None,
-) -> RunResult:
-    from fedexp.config.launch import Launch
+def _execute(checked: Checked, folder: Path, sweep: str | None = None) -> RunResult:
     from fedexp.runtime.early import check
 
-    own = {group: option for group, option in choices.items() if not group.startswith("hydra/")}
-    with named_in_errors(choices, folders, overrides):
-        early = check(config)  # finds mistakes before Lightning is imported
+    with checked.named_in_errors():
+        early = check(checked.config)  # finds mistakes before Lightning is imported
         from fedexp.runtime.execution import execute
 
-        return execute(config, folder, Launch(list(overrides), own, sweep, origins), early)
+        return execute(checked.config, folder, replace(checked.launch, sweep=sweep), early)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from fedexp.cli.command import config_folder
-from fedexp.config.composed import to_dict
-from fedexp.config.schema import Config, validate
+from fedexp.config.composed import checked
+from fedexp.config.schema import Config
 from fedexp.config.wandb_variables import DISABLED, VARIABLES
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message, Update
@@ -54,7 +54,7 @@ def _compose(overrides: tuple[str, ...], variables: tuple[str | None, ...]) -> C
     """Composed once: it takes a third of a second. ``variables`` has the values of ``READ``."""
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
         cfg = hydra.compose("config", list(overrides))
-    return validate(to_dict(cfg, overrides, [Path(config_folder())]))
+    return checked(cfg, overrides, [Path(config_folder())])
 
 
 def federate(

@@ -52,3 +52,39 @@ print("lightning" in sys.modules)
     line, imported = python(code, tmp_path).stdout.splitlines()
     assert line.startswith("data.target=kid: ")
     assert imported == "False"
+
+
+COUNTED = """
+import sys
+from collections import Counter
+calls = Counter()
+
+def count(owner, name):
+    called = getattr(owner, name)
+    def counting(*arguments):
+        caller = sys._getframe(1).f_code.co_name
+        calls[name] += (name, caller) != ("describe", "load")  # a reader describes what it loads
+        return called(*arguments)
+    setattr(owner, name, counting)
+
+from fedexp.config import schema
+count(schema, "validate")
+from fedexp.config import composed
+from fedexp.data.digits import Digits
+from fedexp.runtime import early
+count(composed, "to_dict")
+count(Digits, "describe")
+for name in ("build_parts", "build_compressors", "build_optimizer"):
+    count(early, name)
+from fedexp.train import main
+sys.argv[1:] = ["resume=auto", "rounds=1", "clients.count=2", "clients.per_round=1"]
+sys.argv += ["local.epochs=1", "tracking.wandb.mode=disabled"]
+main()
+print(dict(calls))
+"""
+
+
+def test_each_step_on_the_way_from_the_command_is_done_once(tmp_path: Path) -> None:
+    calls = python(COUNTED, tmp_path).stdout.splitlines()[-1]
+    names = "to_dict", "validate", "build_parts", "build_compressors", "describe", "build_optimizer"
+    assert calls == str(dict.fromkeys(names, 1))

@@ -14,13 +14,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from fedexp.cli.compose import checked_once
 from fedexp.cli.hydra_api import register_resolver
-from fedexp.cli.option_folders import option_folders
 from fedexp.cli.sweeps import is_multirun
 from fedexp.config.added_keys import REMOVED
-from fedexp.config.composed import to_dict
 from fedexp.config.keys import may_change, override_key
-from fedexp.config.schema import validate
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
 from fedexp.state import run_folder
@@ -251,10 +249,7 @@ def _usable(key: str, folder: Path) -> Iterator[None]:
 def _valid_config(cfg: DictConfig) -> Any:
     """The checked config without Hydra's node; None if it is invalid."""
     try:
-        own = [str(key) for key in cfg if key != "hydra"]
-        overrides = OmegaConf.select(cfg, "hydra.overrides.task") or []
-        folders = option_folders(OmegaConf.select(cfg, "hydra.runtime.config_sources") or [])
-        return validate(to_dict(OmegaConf.masked_copy(cfg, own), overrides, folders))
+        return checked_once(cfg, cfg.hydra).config
     except InputError:
         return None
 

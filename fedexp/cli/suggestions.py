@@ -13,6 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedexp.cli import hydra_api
 from fedexp.cli.option_folders import search_path, searched_folders
+from fedexp.config.composed import preset_keys
+from fedexp.config.keys import is_below
 
 _SYNONYMS = {
     "learning_rate": "optimizer.lr",
@@ -133,17 +135,21 @@ def _keys_in_use(
         folders: the folders with options; the first is fedexp's config tree.
         search: the override that makes Hydra search the user's folder, if any.
     """
-    choices = dict(_choices(overrides, folders))
-    typed = [f"{group}={option}" for group, option in choices.items()]
-    for attempt in (typed, []):
+    for choices in (dict(_choices(overrides, folders)), {}):
+        typed = [f"{group}={option}" for group, option in choices.items()]
         try:
             with hydra_api.initialize(str(folders[0])):
-                composed = hydra.compose("config", [*search, *attempt])
-                config = OmegaConf.to_container(composed)
+                composed = hydra.compose("config", [*search, *typed])
+                config: Any = OmegaConf.to_container(composed)
         except (HydraException, OmegaConfBaseException, ValueError):
             continue
-        lacking = _strays(choices, config, folders) if attempt else set()
-        return [key for key in _flatten(config, ()) if key not in lacking and key != "paper"]
+        lacking = {
+            f"{group}.{key}"
+            for group, option in choices.items()
+            if isinstance(node := config.get(group), Mapping)
+            for key in preset_keys(group, option, node, overrides, folders)
+        }
+        return [key for key in _flatten(config, ()) if not is_below(key, {"paper", *lacking})]
     return []
 
 
@@ -155,23 +161,6 @@ def _choices(overrides: Sequence[str], folders: Sequence[Path]) -> Iterator[tupl
         is_group = equals and any(map(Path.is_dir, places)) and not group.startswith("-")
         if is_group and not option.startswith("["):
             yield group, option.partition(",")[0]
-
-
-def _strays(choices: Mapping[str, str], config: Any, folders: Sequence[Path]) -> set[str]:
-    """Keys of a group that a preset sets, but that the group's chosen option does not have."""
-    common: Any = OmegaConf.to_container(OmegaConf.load(folders[0] / "config.yaml"))
-    strays: set[str] = set()
-    for group, option in choices.items():
-        files = (folder / group / f"{option}.yaml" for folder in folders)
-        path = next((each for each in files if each.is_file()), None)
-        if path is None or not isinstance(config.get(group), Mapping):
-            continue
-        own: Any = OmegaConf.to_container(OmegaConf.load(path))
-        if "defaults" in own:  # the option also takes keys of another option
-            continue
-        known = {*_flatten(own, (group,)), *_flatten(common.get(group, {}), (group,))}
-        strays |= {key for key in _flatten(config[group], (group,)) if key not in known}
-    return strays
 
 
 def _flatten(node: Any, above: Sequence[str]) -> Iterator[str]:

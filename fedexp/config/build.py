@@ -10,7 +10,7 @@ import inspect
 import os
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -64,6 +64,18 @@ def build(
     if supplied:
         return partial(target, **arguments)
     return construct(key, target, kind, arguments)
+
+
+def check_values(key: str, node: Node) -> None:
+    """Check the values of a node against the annotations of its target; build nothing.
+
+    Missing arguments, unknown keys and other mistakes are found when the object is built. Raises
+    InputError if a value is invalid or the target cannot be imported.
+    """
+    target = locate(key, node.get("_target_"))
+    known = argument_names(target) - {"_target_"}
+    given = {name: value for name, value in node.items() if name in known}
+    check(_arguments(target, supplied=known - given.keys()), given, prefix=f"{key}.")
 
 
 def _at_home(key: str, value: Any) -> Any:
@@ -151,7 +163,7 @@ def argument_names(target: Callable[..., Any]) -> set[str]:
 
 def _arguments(
     target: Callable[..., Any],
-    supplied: Sequence[str],
+    supplied: Collection[str],
     types: Mapping[str, Any] = MappingProxyType({}),
 ) -> type[BaseModel]:
     """A pydantic model with one field for each argument of ``target`` that a config may set."""

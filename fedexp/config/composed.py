@@ -1,4 +1,4 @@
-"""The config that Hydra composed, as plain dictionaries.
+"""The config that Hydra composed, as plain dictionaries and checked.
 
 A preset may set a key that the option on the command line lacks. Such a key is dropped: for
 example, ``algorithm=scaffold`` may set ``optimizer.momentum``, and ``optimizer=adam`` has no
@@ -16,12 +16,12 @@ from omegaconf.errors import OmegaConfBaseException
 from fedexp.config.build import argument_names, locate
 from fedexp.config.keys import override_key
 from fedexp.config.moved_modules import with_moved
-from fedexp.config.schema import common_keys
+from fedexp.config.schema import Config, common_keys, validate
 from fedexp.errors import InputError
 
 
-def to_dict(cfg: DictConfig, overrides: Sequence[str], folders: Collection[Path]) -> dict[str, Any]:
-    """The config as nested dictionaries, without the presets' keys that the options lack.
+def checked(cfg: DictConfig, overrides: Sequence[str], folders: Collection[Path]) -> Config:
+    """The checked config, without the presets' keys that the chosen options lack.
 
     Args:
         cfg: the composed config.
@@ -29,7 +29,18 @@ def to_dict(cfg: DictConfig, overrides: Sequence[str], folders: Collection[Path]
         folders: the folders with the files of options, in Hydra's order.
 
     Raises:
-        InputError: a value is missing or cannot be resolved.
+        InputError: a key is unknown, or a value is missing, invalid or cannot be resolved.
+    """
+    values = to_dict(cfg)
+    config = validate(values)  # first, because the next check may import PyTorch
+    kept = without_strays(values, overrides, folders)
+    return config if kept == values else validate(kept)
+
+
+def to_dict(cfg: DictConfig) -> dict[str, Any]:
+    """The composed config as nested dictionaries.
+
+    Raises InputError if a value is missing or cannot be resolved.
     """
     try:
         values: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
@@ -41,8 +52,7 @@ def to_dict(cfg: DictConfig, overrides: Sequence[str], folders: Collection[Path]
         if refused := _input_error(error):  # of a resolver
             raise refused from None
         raise InputError(f"{error.full_key}: {str(error).splitlines()[0]}") from error
-    values = {str(key): value for key, value in with_moved(values).items()}
-    return _give_way(values, overrides, folders)
+    return {str(key): value for key, value in with_moved(values).items()}
 
 
 def _input_error(error: BaseException | None) -> InputError | None:
@@ -52,34 +62,51 @@ def _input_error(error: BaseException | None) -> InputError | None:
     return error
 
 
-def _give_way(
+def without_strays(
     values: dict[str, Any], overrides: Sequence[str], folders: Collection[Path]
 ) -> dict[str, Any]:
-    """Drop each key that only a preset sets, if the option on the command line lacks the key."""
-    typed = [override_key(override) for override in overrides]
+    """Drop each key that only a preset sets, if the class of the chosen option lacks the key.
+
+    A class is imported only if there is such a key.
+    """
     result = dict(values)
     for override in overrides:
         group, option = override_key(override), override.partition("=")[2]
         node = values.get(group)
-        if isinstance(node, Mapping) and "_target_" in node:
-            kept = {key.split(".")[1] for key in typed if key.startswith(f"{group}.")}
-            result[group] = _without_strays(group, node, kept | _keys_of(group, option, folders))
+        if not isinstance(node, Mapping) or "_target_" not in node:
+            continue
+        if strays := preset_keys(group, option, node, overrides, folders):
+            try:
+                strays -= argument_names(locate(group, node["_target_"]))
+            except InputError:  # raised again when the object is built
+                continue
+            result[group] = {key: value for key, value in node.items() if key not in strays}
     return result
 
 
-def _without_strays(group: str, node: Mapping[str, Any], kept: Collection[str]) -> dict[str, Any]:
-    """The group's node without unknown keys that are not in ``kept``."""
-    try:
-        known = argument_names(locate(group, node["_target_"])) | common_keys(group)
-    except InputError:  # the later check of the whole config raises it again
-        return dict(node)
-    return {key: value for key, value in node.items() if key in known or key in kept}
+def preset_keys(
+    group: str,
+    option: str,
+    node: Mapping[str, Any],
+    overrides: Sequence[str],
+    folders: Collection[Path],
+) -> set[str]:
+    """The keys of a group's ``node`` that only a preset sets.
+
+    They are not typed, not in the file of the chosen option, and not common to all options.
+    """
+    keys = [override_key(each).split(".") for each in overrides]
+    typed = {key[1] for key in keys if len(key) > 1 and key[0] == group}
+    own = _keys_of(group, option, folders)
+    return node.keys() - typed - common_keys(group) - own - {"_target_"}
 
 
 def _keys_of(group: str, option: str, folders: Collection[Path]) -> set[str]:
-    """The keys in the file of an option."""
+    """The keys in the file of an option, and in the files of the same group that it includes."""
     files = (folder / group / f"{option}.yaml" for folder in folders)
     file = next((path for path in files if path.is_file()), None)
     node: Any = OmegaConf.to_container(OmegaConf.load(file)) if file else {}
     own = node.get(group, node)  # below the group's name if the file is ``@package _global_``
-    return set(own) if isinstance(own, Mapping) else set()
+    included = (each for each in node.get("defaults", ()) if isinstance(each, str))
+    keys = set(own) if isinstance(own, Mapping) else set()
+    return keys.union(*(_keys_of(group, each, folders) for each in included))

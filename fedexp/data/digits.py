@@ -4,8 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Source, Split
@@ -29,6 +27,9 @@ class Digits(Source):
 
     def load(self, cache: Path) -> Dataset:
         """Load the dataset; nothing is cached."""
+        from sklearn.datasets import load_digits  # slow to import
+        from sklearn.model_selection import train_test_split
+
         digits = load_digits()
         images = torch.from_numpy(digits.images).to(torch.float32).unsqueeze(1)
         labels = torch.from_numpy(digits.target).to(torch.int64)

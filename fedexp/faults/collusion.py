@@ -6,7 +6,6 @@ from functools import partial
 from typing import Literal
 
 import torch
-from scipy.stats import norm
 from torch import Tensor
 
 from fedexp.core.messages import Message, Tensors, Update
@@ -70,6 +69,8 @@ def most_deviations(updates: int, attackers: int) -> float:
     supporters = max(updates // 2 + 1 - attackers, 1)
     if honest <= 2 * supporters:
         return 0.0
+    from scipy.stats import norm  # slow to import
+
     return float(norm.ppf((honest - supporters) / honest))
 
 

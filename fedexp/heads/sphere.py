@@ -6,7 +6,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import PositiveFloat
-from scipy.linalg import helmert
 from torch import Generator, Tensor, nn
 
 from fedexp.config.schema import Group
@@ -60,6 +59,8 @@ def simplex(num_classes: int, dim: int, generator: Generator | None = None) -> T
     so H^T H = I - 11^T/C. If U [C-1, d] has orthonormal rows, the rows of H^T U have the inner
     products I - 11^T/C of a simplex.
     """
+    from scipy.linalg import helmert  # slow to import
+
     corners = torch.from_numpy(helmert(num_classes)).T
     return F.normalize(corners @ _orthogonal(num_classes - 1, dim, generator)).float()
 
@@ -88,7 +89,7 @@ def spread(directions: Tensor) -> Tensor:
     log(sum_{i != j} exp(t cos_ij)) / t for growing t. cos_ij is the cosine of rows i and j. This
     takes 1 to 2 seconds for C = 200 on one core.
     """
-    from scipy.optimize import minimize
+    from scipy.optimize import minimize  # slow to import
 
     diagonal = torch.eye(len(directions), dtype=torch.bool)
 

@@ -15,7 +15,6 @@ from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
 from fedexp.drawing.shown_clients import ALL_CLIENTS, evenly_spaced
 from fedexp.samplers.heterogeneity import label_entropy
-from fedexp.samplers.times_chosen_figure import times_chosen_bars
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -150,6 +149,8 @@ class Sampler(Part):
         The data that are saved with the figure also contain the entropy of each client's labels. In
         a large population the figure shows only clients that were chosen.
         """
+        from fedexp.samplers.times_chosen_figure import times_chosen_bars  # imports Matplotlib
+
         shown = self._shown_of_many()
         clients = torch.arange(len(self.times_chosen)) if shown is None else shown
         entropies = label_entropy(self._clients.classes_of(clients))

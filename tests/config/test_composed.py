@@ -3,18 +3,17 @@
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
-from fedexp.config.composed import to_dict
+from fedexp.config.composed import without_strays
 
 
 def test_a_presets_key_gives_way_whatever_other_keys_are_typed() -> None:
     """The preset sets data.seed of data=synthetic; data=digits has none."""
     data = {"_target_": "fedexp.data.digits.Digits", "seed": 5}
-    config = OmegaConf.create({"seed": 3, "data": data})
+    config = {"seed": 3, "data": data}
     kept = {"_target_": data["_target_"]}
-    assert to_dict(config, ["data=digits", "seed=3"], [])["data"] == kept
-    typed = to_dict(config, ["data=digits", "data.seed=5"], [])["data"]
+    assert without_strays(config, ["data=digits", "seed=3"], [])["data"] == kept
+    typed = without_strays(config, ["data=digits", "data.seed=5"], [])["data"]
     assert typed == data  # a later check refuses it
 
 
@@ -24,5 +23,5 @@ def test_a_mistyped_key_in_an_options_file_stays(package: str, tmp_path: Path) -
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "mine.yaml").write_text(f"{package}sede: 5")
     data = {"_target_": "fedexp.data.digits.Digits", "sede": 5, "seed": 5}
-    found = to_dict(OmegaConf.create({"data": data}), ["data=mine"], [Path("none"), tmp_path])
+    found = without_strays({"data": data}, ["data=mine"], [Path("none"), tmp_path])
     assert found["data"] == {"_target_": data["_target_"], "sede": 5}
