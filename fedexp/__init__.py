@@ -5,6 +5,8 @@
 ``fedexp.load("outputs/DATE/TIME").predict(inputs)`` uses a trained model.
 """
 
+from importlib import import_module
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,23 +20,19 @@ if TYPE_CHECKING:
 __all__ = ["RunResult", "load", "report", "run"]
 
 
+_PLACES = {
+    "run": ("fedexp.train", "run"),
+    "load": ("fedexp.deployment.load", "load"),
+    "report": ("fedexp.papers.report", "PaperReport.read"),
+    "RunResult": ("fedexp.runtime.result", "RunResult"),
+}
+"""Public name -> its module, and its name there."""
+
+
 def __getattr__(name: str) -> Any:
     # A module is imported when its name is used: the import of torch takes seconds, for which
     # ``fedexp --help`` should not wait.
-    if name == "run":
-        from fedexp.train import run
-
-        return run
-    if name == "load":
-        from fedexp.deployment.load import load
-
-        return load
-    if name == "report":
-        from fedexp.papers.report import PaperReport
-
-        return PaperReport.read
-    if name == "RunResult":
-        from fedexp.runtime.result import RunResult
-
-        return RunResult
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, own_name = _PLACES[name]
+    return attrgetter(own_name)(import_module(module))

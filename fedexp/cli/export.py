@@ -6,22 +6,18 @@ import argparse
 from collections.abc import Sequence
 
 from fedexp.cli.parsers import home_path
-from fedexp.cli.pipes import quiet_in_a_pipe
-from fedexp.errors import InputError
+from fedexp.cli.pipes import one_line_command
 
 
-@quiet_in_a_pipe()
+@one_line_command("fedexp-export")
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-export`` command; exit code 1 if the model cannot be exported."""
     options = _parse(arguments)
     from fedexp.deployment.export import export  # slow to import
     from fedexp.deployment.load import load
 
-    try:
-        predictor = load(options.run, options.model, options.client)
-        export(predictor, options.to)
-    except InputError as error:
-        raise SystemExit(f"fedexp-export: {error}") from None
+    predictor = load(options.run, options.model, options.client)
+    export(predictor, options.to)
     print(f"{options.to}: the {predictor.name}; takes {predictor.takes}")
 
 

@@ -6,11 +6,10 @@ import argparse
 from collections.abc import Sequence
 
 from fedexp.cli.parsers import add_config_dir, home_path
-from fedexp.cli.pipes import quiet_in_a_pipe
-from fedexp.errors import InputError
+from fedexp.cli.pipes import one_line_command
 
 
-@quiet_in_a_pipe()
+@one_line_command("fedexp-flower")
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-flower`` command; exit code 1 if the config cannot run on Flower."""
     options = _parse(arguments)
@@ -23,12 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     overrides = list(options.overrides)
     if options.own_data:
         overrides.append("partition=iid")  # at a node, one client then gets all samples
-    try:
-        unchecked, choices = composed(overrides, options.config_dir)
-        config, left_out = without_simulated_measures(validate(unchecked))
-        write_bundle(options.to, App(config, options.own_data, choices, overrides), left_out)
-    except InputError as error:
-        raise SystemExit(f"fedexp-flower: {error}") from None
+    unchecked, choices = composed(overrides, options.config_dir)
+    config, left_out = without_simulated_measures(validate(unchecked))
+    write_bundle(options.to, App(config, options.own_data, choices, overrides), left_out)
     if left_out:
         print(f"left out, because they look at clients directly: {', '.join(left_out)}")
     print(f"{options.to}: {options.to / 'README.md'} has the commands that start it")

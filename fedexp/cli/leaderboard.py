@@ -7,23 +7,19 @@ import sys
 from collections.abc import Sequence
 
 from fedexp.cli.parsers import home_path
-from fedexp.cli.pipes import quiet_in_a_pipe
-from fedexp.errors import InputError
+from fedexp.cli.pipes import one_line_command
 
 
-@quiet_in_a_pipe()
+@one_line_command("fedexp-leaderboard")
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-leaderboard`` command; exit code 1 if nothing could be read."""
     options = _parse(arguments)
     from fedexp.leaderboard.files import write  # slow to import
     from fedexp.leaderboard.results import read_results
 
-    try:
-        results, problems = read_results(options.sweeps)
-        for path in write(results, options.to):
-            print(path)
-    except InputError as error:
-        raise SystemExit(f"fedexp-leaderboard: {error}") from None
+    results, problems = read_results(options.sweeps)
+    for path in write(results, options.to):
+        print(path)
     for problem in problems:
         print(problem, file=sys.stderr)
 

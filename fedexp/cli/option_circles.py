@@ -1,6 +1,7 @@
 """Finds option files whose ``defaults`` include each other in a circle."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,20 +14,12 @@ def circle(folders: Sequence[Path]) -> list[Path]:
     Args:
         folders: folders with options, in the order in which Hydra looks for an option.
     """
-    for folder in folders:
-        for path in sorted(folder.glob("**/*.yaml")):
-            if found := _circle_from([path], folders):
-                return found
-    return []
-
-
-def _circle_from(path: list[Path], folders: Sequence[Path]) -> list[Path]:
-    """A circle among the files that the last file of ``path`` includes, directly or not."""
-    for included in _included(path[-1], folders):
-        if included in path:
-            return [*path[path.index(included) :], included]
-        if found := _circle_from([*path, included], folders):
-            return found
+    files = (path for folder in folders for path in sorted(folder.glob("**/*.yaml")))
+    try:
+        TopologicalSorter({file: list(_included(file, folders)) for file in files}).prepare()
+    except CycleError as error:
+        found: list[Path] = error.args[1]  # each file is included by the next
+        return found[::-1]
     return []
 
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any, TextIO
 
+from fedexp.errors import InputError
+
 _CODE = 128 + signal.SIGPIPE
 _closed: set[int] = set()
 """The file descriptors of the streams whose reader has closed the pipe."""
@@ -35,6 +37,16 @@ def quiet_in_a_pipe() -> Iterator[None]:
             stream.flush()
     if _closed:
         raise SystemExit(_CODE)
+
+
+@contextmanager
+def one_line_command(name: str) -> Iterator[None]:
+    """Run a command that is not Hydra's: as above, and an InputError becomes one line."""
+    with quiet_in_a_pipe():
+        try:
+            yield
+        except InputError as error:
+            raise SystemExit(f"{name}: {error}") from None
 
 
 def drop_unread_output() -> None:

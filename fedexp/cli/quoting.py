@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 _HOME = re.compile(r"""(^|[,\[(:])(\s*)(["']?)(~[^,\])}"']*)\3""")
@@ -32,13 +32,12 @@ def with_home(words: Sequence[str]) -> list[str]:
     return [_with_home(each) for each in words]
 
 
-def refused(word: str) -> bool:
-    """Whether Hydra's grammar refuses the word."""
+def parsed(word: str) -> Override | None:
+    """The word as Hydra's grammar reads it; None if the grammar refuses the word."""
     try:
-        OverridesParser.create().parse_override(word)
+        return OverridesParser.create().parse_override(word)
     except HydraException:
-        return True
-    return False
+        return None
 
 
 def quoted_word(word: str, is_sweep: bool) -> str | None:
@@ -49,11 +48,11 @@ def quoted_word(word: str, is_sweep: bool) -> str | None:
         is_sweep: whether commas separate the values of a sweep; if not, they belong to the value.
     """
     key, _, value = word.partition("=")
-    if refused(f"{key}=0"):
+    if parsed(f"{key}=0") is None:
         return None
     parts = list(_split(value)) if is_sweep else [value]
     readable = f"{key}={','.join(map(_readable, parts))}"
-    return shlex.quote(f"{key}={quoted(value)}" if refused(readable) else readable)
+    return shlex.quote(f"{key}={quoted(value)}" if parsed(readable) is None else readable)
 
 
 def quoted(text: str) -> str:
@@ -74,18 +73,18 @@ def _with_home(word: str) -> str:
         return before + space + quoted(os.path.expanduser(path) if is_hydra_s else path)
 
     changed = f"{key}={_HOME.sub(home, value)}"
-    return word if refused(changed) else changed
+    return word if parsed(changed) is None else changed
 
 
 def _readable(text: str) -> str:
     """A value or element in Hydra's grammar: as it is, or with its parts quoted, or quoted."""
-    if not refused(f"key={text}"):
+    if parsed(f"key={text}") is not None:
         return text
     if found := _BRACKETS.fullmatch(text.strip()):
         opening, inside, closing = found.groups()
         part = _entry if opening == "{" else _readable
         changed = opening + ",".join(map(part, _split(inside))) + closing
-        if not refused(f"key={changed}"):
+        if parsed(f"key={changed}") is not None:
             return changed
     return quoted(text)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedexp.cli.compose import composed
 from fedexp.cli.parsers import add_config_dir, home_path
-from fedexp.cli.pipes import quiet_in_a_pipe
+from fedexp.cli.pipes import one_line_command
 from fedexp.cli.report import add_comparison, print_report
 from fedexp.errors import InputError
 from fedexp.papers.report import PaperReport
@@ -22,24 +22,21 @@ from fedexp.reporting.statistics import Measures
 _SHOWN = ("global/accuracy", "clock/seconds")
 
 
-@quiet_in_a_pipe()
+@one_line_command("fedexp-replay")
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-replay`` command; exit code 1 if no run could be replayed."""
     options = _parse(arguments)
     targets = options.targets
-    try:
-        paths, systems = _systems(options.words, options.config_dir)
-        runs, problems = _replayed(paths, systems, targets)
-        times = tuple(f"clock/time_to/{target:g}" for target in targets)
-        reached = tuple(n for n in times if any(n in run.history[-1] for run in runs))
-        measures = Measures(metrics=(*_SHOWN, *reached), against="seconds")
-        made = PaperReport.of(runs, problems, options.baseline, measures)
-        print_report(made)
-        if options.to is not None:
-            for path in write(made, options.to):
-                print(path)
-    except InputError as error:
-        raise SystemExit(f"fedexp-replay: {error}") from None
+    paths, systems = _systems(options.words, options.config_dir)
+    runs, problems = _replayed(paths, systems, targets)
+    times = tuple(f"clock/time_to/{target:g}" for target in targets)
+    reached = tuple(n for n in times if any(n in run.history[-1] for run in runs))
+    measures = Measures(metrics=(*_SHOWN, *reached), against="seconds")
+    made = PaperReport.of(runs, problems, options.baseline, measures)
+    print_report(made)
+    if options.to is not None:
+        for path in write(made, options.to):
+            print(path)
     for problem in made.problems:
         print(problem, file=sys.stderr)
 

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from fedexp.cli.parsers import home_path
-from fedexp.cli.pipes import quiet_in_a_pipe
-from fedexp.errors import InputError
+from fedexp.cli.pipes import one_line_command
 from fedexp.papers.report import PaperReport
 from fedexp.reporting.files import DEFAULTS, FORMATS, write
 from fedexp.reporting.report import Report
@@ -20,34 +19,31 @@ from fedexp.reporting.wandb_report import save
 from fedexp.tracking.wandb import save_report
 
 
-@quiet_in_a_pipe()
+@one_line_command("fedexp-report")
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-report`` command; exit code 1 if nothing could be read."""
     options = _parse(arguments)
-    try:
-        made = PaperReport.read(
-            options.paths,
-            options.baseline,
-            options.statistic,
-            options.targets,
-            options.metrics,
-            options.smooth,
-            options.against,
-        )
-        print_report(made)
+    made = PaperReport.read(
+        options.paths,
+        options.baseline,
+        options.statistic,
+        options.targets,
+        options.metrics,
+        options.smooth,
+        options.against,
+    )
+    print_report(made)
+    if options.to is not None:
+        for path in write(made, options.to, options.format, options.figures == "all"):
+            print(path)
+    for problem in made.problems:
+        print(problem, file=sys.stderr)
+    if options.wandb is not None:
+        print(save(made, *options.wandb))
         if options.to is not None:
-            for path in write(made, options.to, options.format, options.figures == "all"):
-                print(path)
-        for problem in made.problems:
-            print(problem, file=sys.stderr)
-        if options.wandb is not None:
-            print(save(made, *options.wandb))
-            if options.to is not None:
-                ids = [run.wandb_id for run in made.runs]
-                entity, project = options.wandb
-                save_report(options.to, entity, project, ids)
-    except InputError as error:
-        raise SystemExit(f"fedexp-report: {error}") from None
+            ids = [run.wandb_id for run in made.runs]
+            entity, project = options.wandb
+            save_report(options.to, entity, project, ids)
 
 
 def print_report(made: Report) -> None:

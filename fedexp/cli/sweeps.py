@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import shorten
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from fedexp.cli.quoting import parsed
 from fedexp.state.atomic import write_atomically
 
 _SWEEPER = "hydra/sweeper"
@@ -35,13 +35,13 @@ def check_in_jobs(arguments: Sequence[str], folder: Path) -> list[str]:
         arguments: the arguments on the command line.
         folder: the config tree, whose folders are the groups.
     """
-    parsed = [_parse(each) for each in arguments]
-    keys = {each.key_or_group for each in parsed if each is not None}
+    words = [parsed(each) for each in arguments]
+    keys = {each.key_or_group for each in words if each is not None}
     if not is_multirun(arguments) or _SWEEPER in keys:
         return list(arguments)
     return [
         _as_sweep(typed, override) if override and _is_in_group(override, folder) else typed
-        for typed, override in zip(arguments, parsed, strict=True)
+        for typed, override in zip(arguments, words, strict=True)
     ]
 
 
@@ -73,15 +73,15 @@ def sweep_name(folder: Path) -> str:
     """
     try:
         saved = OmegaConf.load(folder / "multirun.yaml").hydra
-        parsed = [_parse(each) for each in saved.overrides.task]
-        keys = [each.key_or_group for each in parsed if each and _has_values(each)]
+        words = [parsed(each) for each in saved.overrides.task]
+        keys = [each.key_or_group for each in words if each and _has_values(each)]
         choices = saved.runtime.choices
         whole = [choices.get("experiment"), choices.get("search")] if saved.sweeper.params else []
     except (OSError, ValueError, AttributeError, TypeError, OmegaConfBaseException, YAMLError):
         return folder.name
     named = [key for key in keys if key != "seed" or len(keys) == 1]
-    words = " ".join([*(str(each) for each in whole if each), *named])
-    return f"{shorten(words, _LONGEST, placeholder=' ...')} {folder.name}".strip()
+    name = " ".join([*(str(each) for each in whole if each), *named])
+    return f"{shorten(name, _LONGEST, placeholder=' ...')} {folder.name}".strip()
 
 
 def _has_values(override: Override) -> bool:
@@ -109,15 +109,7 @@ def _as_sweep(typed: str, override: Override) -> str:
     """The sweep over the typed value; ``typed`` itself if Hydra would give jobs another value."""
     key = override.key_or_group
     swept = f"{key}=choice({typed.partition('=')[2]})"
-    parsed = _parse(swept)
-    of_jobs = [_parse(f"{key}={each}") for each in parsed.sweep_string_iterator()] if parsed else []
+    whole = parsed(swept)
+    of_jobs = [parsed(f"{key}={each}") for each in whole.sweep_string_iterator()] if whole else []
     same = any(each is not None and each.value() == override.value() for each in of_jobs)
     return swept if same else typed  # Hydra drops the quotes of '3', which makes it a number
-
-
-def _parse(argument: str) -> Override | None:
-    """Parse the argument as an override; None if the argument is not an override."""
-    try:
-        return OverridesParser.create().parse_override(argument)
-    except HydraException:
-        return None

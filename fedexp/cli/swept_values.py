@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString, Transformer
 from hydra.errors import HydraException
+
+from fedexp.cli.quoting import parsed
 
 
 def swept_values(override: Override) -> list[str]:
@@ -59,14 +60,7 @@ def _text(value: Any) -> str:
     ``value`` is an element of Hydra's ``sweep_iterator``.
     """
     text: str = Transformer.str(value)
-    if not isinstance(value, str) or _read(text) == value:
+    read = parsed(f"key={text}")
+    if not isinstance(value, str) or (read is not None and read.value() == value):
         return text
     return QuotedString(value, Quote.single).with_quotes()
-
-
-def _read(text: str) -> Any:
-    """The value that Hydra reads in the text; None if Hydra refuses the text."""
-    try:
-        return OverridesParser.create().parse_override(f"key={text}").value()
-    except HydraException:
-        return None

@@ -1,7 +1,10 @@
 """Keys that saved configs of earlier versions lack, or still have."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
+
+from fedexp.config.keys import selected
 
 ADDED: Mapping[str, Any] = {
     "local.last_batch": "auto",  # earlier runs had no batch that ``auto`` would change
@@ -20,20 +23,13 @@ REMOVED = ("evaluation.overlap",)
 
 def with_added(config: Mapping[str, Any]) -> dict[str, Any]:
     """A saved config with the keys that were added since it was saved, without the removed ones."""
-    found = dict(config)
+    found = deepcopy(dict(config))
     for key, value in ADDED.items():
-        _group_of(key, found).setdefault(key.rpartition(".")[2], value)
+        group, _, name = key.rpartition(".")
+        if isinstance(node := selected(found, group), dict):
+            node.setdefault(name, value)
     for key in REMOVED:
-        _group_of(key, found).pop(key.rpartition(".")[2], None)
+        group, _, name = key.rpartition(".")
+        if isinstance(node := selected(found, group), dict):
+            node.pop(name, None)
     return found
-
-
-def _group_of(key: str, config: dict[str, Any]) -> dict[str, Any]:
-    """A copy of the group with this key, put into ``config``; an unused one if it is no group."""
-    node = config
-    for group in key.split(".")[:-1]:
-        if not isinstance(node.get(group), dict):
-            return {}
-        node[group] = dict(node[group])
-        node = node[group]
-    return node
