@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
-from fedexp.cli import hydra_api
+from hydra._internal.utils import get_args_parser
+
 from fedexp.errors import InputError
 
 
 def config_dir_in(arguments: Sequence[str]) -> str | None:
     """The value of ``--config-dir``, if any, on a command line that Hydra accepts."""
-    found: str | None = hydra_api.flags().parse_known_args(arguments)[0].config_dir
+    found: str | None = get_args_parser().parse_known_args(arguments)[0].config_dir
     return found
 
 
@@ -23,7 +24,7 @@ def flags_last(arguments: Sequence[str]) -> list[str]:
     Raises:
         InputError: there is no such flag, or a key is written like a flag.
     """
-    actions: Mapping[str, argparse.Action] = hydra_api.flags()._option_string_actions
+    actions: Mapping[str, argparse.Action] = get_args_parser()._option_string_actions
     overrides: list[str] = []
     flags: list[str] = []
     words = deque(arguments)

@@ -13,13 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedexp.cli.arguments import flags_last
-from fedexp.cli.help import register_help_resolver
+from fedexp.cli.help import config_groups, paper_tables
 from fedexp.cli.hydra_api import register_resolver
 from fedexp.cli.hydra_errors import one_line
 from fedexp.cli.option_folders import config_folder
 from fedexp.cli.own_frames import print_shortened
 from fedexp.cli.quoting import with_home
-from fedexp.cli.resume import HELD, register_resolvers, with_saved_overrides
+from fedexp.cli.resume import (
+    HELD,
+    choose_run_folder,
+    choose_sweep_folder,
+    with_saved_overrides,
+)
 from fedexp.cli.sweeps import check_in_jobs
 from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt
@@ -27,8 +32,11 @@ from fedexp.state.disk_errors import disk_errors_in_one_line
 
 # A random suffix, so that two runs started in the same second do not share a folder.
 register_resolver("run_id", lambda: secrets.token_hex(2), use_cache=True)
-register_resolvers()
-register_help_resolver()
+register_resolver("run_folder", choose_run_folder)
+# Cached, so that all jobs of a sweep get the same folder.
+register_resolver("sweep_folder", choose_sweep_folder, use_cache=True)
+register_resolver("config_groups", config_groups)
+register_resolver("paper_tables", paper_tables)
 
 
 def run_command(job: Callable[[], object]) -> None:

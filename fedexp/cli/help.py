@@ -1,20 +1,13 @@
-"""The lists in ``--help``."""
+"""The lists in ``--help``: resolvers that ``hydra.help.template`` uses."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from fedexp.cli.hydra_api import register_resolver
 from fedexp.cli.installed import OWN
 from fedexp.cli.option_folders import option_folders
 from fedexp.papers.sweep import table_presets
 
 _ONLY = "default"
-
-
-def register_help_resolver() -> None:
-    """Register the resolvers that ``hydra.help.template`` uses."""
-    register_resolver("config_groups", config_groups)
-    register_resolver("paper_tables", paper_tables)
 
 
 def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str]) -> str:

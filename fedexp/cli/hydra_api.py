@@ -1,13 +1,11 @@
 """Names that differ between Hydra 1.3 with OmegaConf 2.3 and Hydra 1.4 with OmegaConf 2.4."""
 
-from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import hydra
 import omegaconf
-from hydra._internal.utils import get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode
@@ -34,12 +32,6 @@ def initialize(config_folder: str) -> Any:
     """``hydra.initialize_config_dir`` for the config tree in this folder."""
     options: dict[str, Any] = _BASE
     return hydra.initialize_config_dir(config_folder, job_name="fedexp", **options)
-
-
-def flags() -> ArgumentParser:
-    """The parser of Hydra's flags."""
-    parser: ArgumentParser = get_args_parser()
-    return parser
 
 
 def typed_overrides(hydra_config: Any) -> list[str]:

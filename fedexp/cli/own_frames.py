@@ -3,18 +3,15 @@
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from traceback import walk_tb
-from types import FrameType, TracebackType
+from types import TracebackType
 
 _FULL = "FEDEXP_FULL_ERROR"
 _FEDEXP = str(Path(__file__).resolve().parents[1]) + os.sep
 _LIBRARIES = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "scripts")))
 """Beginnings of the file names of Python's library and of installed packages."""
-
-_Call = tuple[FrameType, int]
-"""A frame of the call stack, and the line number that the frame has reached."""
 
 
 def shorten(error: BaseException) -> BaseException:
@@ -28,7 +25,7 @@ def shorten(error: BaseException) -> BaseException:
     if os.environ.get(_FULL):
         return error
     for each in _chain(error):
-        each.__traceback__ = _traceback(_helpful([*walk_tb(each.__traceback__)]))
+        each.__traceback__ = _shortened(each.__traceback__)
     error.add_note(f"{_FULL}=1 shows the calls of fedexp and Hydra, too")
     return error
 
@@ -46,23 +43,20 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
-def _helpful(calls: Sequence[_Call]) -> Sequence[_Call]:
+def _shortened(traceback: TracebackType | None) -> TracebackType | None:
+    calls = list(walk_tb(traceback))
     whose = [_whose(frame.f_code.co_filename) for frame, _ in calls]
+    begin, kept = 0, {"fedexp"} if "fedexp" in whose else {"library"}
     if "user" in whose:
-        begin = whose.index("user")
-        later = zip(calls[begin:], whose[begin:], strict=True)
-        return [call for call, owner in later if owner != "fedexp"]
-    return [call for call, owner in zip(calls, whose, strict=True) if owner == "fedexp"] or calls
+        begin, kept = whose.index("user"), {"user", "library"}
+    shortened = None
+    for (frame, line), owner in reversed([*zip(calls, whose, strict=True)][begin:]):
+        if owner in kept:
+            shortened = TracebackType(shortened, frame, frame.f_lasti, line)
+    return shortened
 
 
 def _whose(file: str) -> str:
     if file.startswith(_FEDEXP) or "hydra_plugins" in file:
         return "fedexp"
     return "library" if file.startswith(_LIBRARIES) else "user"
-
-
-def _traceback(calls: Sequence[_Call]) -> TracebackType | None:
-    traceback = None
-    for frame, line in reversed(calls):
-        traceback = TracebackType(traceback, frame, frame.f_lasti, line)
-    return traceback

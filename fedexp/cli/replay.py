@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +11,9 @@ from typing import Any
 from fedexp.cli.compose import composed
 from fedexp.cli.parsers import add_config_dir, home_path
 from fedexp.cli.pipes import one_line_command
-from fedexp.cli.report import add_comparison, print_report
+from fedexp.cli.report import add_comparison, show
 from fedexp.errors import InputError
 from fedexp.papers.report import PaperReport
-from fedexp.reporting.files import write
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.statistics import Measures
 
@@ -33,12 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reached = tuple(n for n in times if any(n in run.history[-1] for run in runs))
     measures = Measures(metrics=(*_SHOWN, *reached), against="seconds")
     made = PaperReport.of(runs, problems, options.baseline, measures)
-    print_report(made)
-    if options.to is not None:
-        for path in write(made, options.to):
-            print(path)
-    for problem in made.problems:
-        print(problem, file=sys.stderr)
+    show(made, options.to)
 
 
 def _systems(

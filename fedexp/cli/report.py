@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
@@ -32,12 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.smooth,
         options.against,
     )
-    print_report(made)
-    if options.to is not None:
-        for path in write(made, options.to, options.format, options.figures == "all"):
-            print(path)
-    for problem in made.problems:
-        print(problem, file=sys.stderr)
+    show(made, options.to, options.format, options.figures == "all")
     if options.wandb is not None:
         print(save(made, *options.wandb))
         if options.to is not None:
@@ -46,7 +42,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
             save_report(options.to, entity, project, ids)
 
 
-def print_report(made: Report) -> None:
+def show(
+    made: Report,
+    folder: Path | None,
+    formats: Sequence[str] = DEFAULTS,
+    every_figure: bool = False,
+) -> None:
+    """Print the report; write its files, if there is a ``folder``, and name them; name problems."""
+    _print_tables(made)
+    if folder is not None:
+        for path in write(made, folder, formats, every_figure):
+            print(path)
+    for problem in made.problems:
+        print(problem, file=sys.stderr)
+
+
+def _print_tables(made: Report) -> None:
     """Print all tables except the last, the table of the runs; then print the unfinished runs."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     for line in made.heading:

@@ -15,7 +15,6 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fedexp.cli.compose import checked_once
-from fedexp.cli.hydra_api import register_resolver
 from fedexp.cli.sweeps import is_multirun
 from fedexp.config.added_keys import REMOVED
 from fedexp.config.keys import may_change, override_key
@@ -34,13 +33,6 @@ HELD = ExitStack()
 Hydra works with copies of its callbacks, so they cannot keep it.
 """
 _JOBS = ("hydra.sweeper.", "hydra/sweeper=")  # overrides that determine the jobs of a sweep
-
-
-def register_resolvers() -> None:
-    """Register the resolvers that ``hydra.run.dir`` and ``hydra.sweep.dir`` use."""
-    register_resolver("run_folder", choose_run_folder)
-    # Cached, so that all jobs of a sweep get the same folder.
-    register_resolver("sweep_folder", choose_sweep_folder, use_cache=True)
 
 
 def with_saved_overrides(overrides: Sequence[str]) -> list[str]:
@@ -171,28 +163,26 @@ def check_sweep_folder(config: DictConfig) -> None:
     ``resume`` names a folder without a sweep, or if torchrun or SLURM has started the process.
     """
     found = launcher.this_process()
-    if found.size > 1:
-        _exit(
-            f"{found.started_by} can start one run only; start a sweep without it and set "
-            "engine.devices"
-        )
     folder, resume = Path(config.hydra.sweep.dir), OmegaConf.select(config, "resume")
     with _exit_in_one_line(), _usable("hydra.sweep.dir", folder):
+        if found.size > 1:
+            raise InputError(
+                f"{found.started_by} can start one run only; start a sweep without it and set "
+                "engine.devices"
+            )
         if (folder / _SWEEP).exists() or resume in (None, run_folder.AUTO):
             _hold(folder)
         exists = (folder / _SWEEP).exists()
-    if exists and resume is None:
-        _exit(
-            f"hydra.sweep.dir={folder}: already holds a sweep; name another folder, or resume "
-            f"the sweep with resume={folder}"
-        )
-    if not exists and resume not in (None, run_folder.AUTO):
-        _exit(f"resume={resume}: has no sweep")
-    if resume is None:
-        return
-    if exists:
+        if exists and resume is None:
+            raise InputError(
+                f"hydra.sweep.dir={folder}: already holds a sweep; name another folder, or resume "
+                f"the sweep with resume={folder}"
+            )
+        if not exists and resume not in (None, run_folder.AUTO):
+            raise InputError(f"resume={resume}: has no sweep")
+    if exists and resume is not None:
         _print_line(f"resuming the sweep in {folder}")
-    else:
+    elif resume is not None:
         _print_line(
             f"resume=auto: found no sweep like this one in {_searched(config.hydra.sweep)}; "
             f"starting a new one in {folder}"
@@ -233,7 +223,8 @@ def _exit_in_one_line() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        _exit(str(error))
+        _print_line(str(error))
+        raise SystemExit(1) from None
 
 
 @contextmanager
@@ -263,8 +254,3 @@ def _identifying(overrides: Sequence[str], of_hydra: Sequence[str]) -> list[str]
 
 def _print_line(line: str) -> None:
     print(f"fedexp: {line}", file=sys.stderr)
-
-
-def _exit(line: str) -> None:
-    _print_line(line)
-    raise SystemExit(1)

@@ -6,7 +6,7 @@ not set. W&B itself reads all its other variables, such as ``WANDB_API_KEY``.
 """
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -99,11 +99,7 @@ def _checked(key: str, name: str, typed: str) -> Any:
     from fedexp.config.build import STRICT, check
     from fedexp.config.schema import Wandb
 
-    field = Wandb.model_fields[key]
-    model = create_model("Variables", __config__=STRICT, **_field(name, field))
+    field: Any = (Wandb.model_fields[key].rebuild_annotation(), ...)
+    model = create_model("Variables", __config__=STRICT, **{name: field})
     value: Any = typed.split(",") if key == "tags" else typed
     return getattr(check(model, {name: value}, prefix=""), name)
-
-
-def _field(name: str, field: Any) -> Mapping[str, Any]:
-    return {name: (field.rebuild_annotation(), ...)}
