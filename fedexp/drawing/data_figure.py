@@ -6,13 +6,15 @@ The figures are made without pyplot, so they need no display and no global state
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.image import imsave
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -28,13 +30,15 @@ _HEADERS: dict[tuple[int, int], Any] = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 """Version of NumPy's file format -> function that reads an array's shape, order and type."""
+_DRAWN: WeakKeyDictionary[Figure, NDArray[np.uint8]] = WeakKeyDictionary()
+"""Figure -> its pixels, so that several trackers draw a figure only once."""
 
 
 class DataFigure(PlainFigure):
     """A figure with the numbers that it shows.
 
-    A run saves them next to the figure's file with ``save_numbers``; ``savefig`` alone does not.
-    A report reads them to compare runs.
+    A run saves them next to the figure's file with ``save_numbers``. A report reads them to compare
+    runs.
 
     Args:
         data: name -> array; a list of texts becomes an array of strings.
@@ -104,8 +108,15 @@ def _check_size(size: int) -> None:
 
 
 def pixels(figure: Figure) -> NDArray[np.uint8]:
-    """Draw the figure as an RGBA image [height, width, 4]."""
-    buffer = BytesIO()
-    figure.savefig(buffer, format="rgba")
-    width, height = figure.canvas.get_width_height()
-    return np.frombuffer(buffer.getvalue(), np.uint8).reshape(height, width, 4)
+    """The figure as an RGBA image [height, width, 4]; it is drawn only the first time."""
+    # ``Figure.savefig`` would draw everything once more, only to compute the margins.
+    if figure not in _DRAWN:
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        _DRAWN[figure] = np.array(canvas.buffer_rgba())
+    return _DRAWN[figure]
+
+
+def save_picture(path: Path, figure: Figure) -> None:
+    """Write the figure as a PNG file."""
+    imsave(path, pixels(figure), dpi=figure.dpi)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from pathlib import Path
 
-from fedexp.drawing.data_figure import DataFigure, save_numbers
+from fedexp.drawing.data_figure import DataFigure, save_numbers, save_picture
 from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
@@ -26,7 +26,7 @@ class FigureFiles(Tracker):
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._folder / f"{name.replace('/', '_')}_{record.round:04d}"
             with leaving_out(name, figure):
-                figure.savefig(path.with_name(f"{path.name}.png"))
+                save_picture(path.with_name(f"{path.name}.png"), figure)
                 if isinstance(figure, DataFigure):
                     save_numbers(path, figure.data)
 

@@ -4,13 +4,23 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fedexp.drawing.data_figure import Arrays, pixels, read_numbers, save_numbers
+from fedexp.drawing.data_figure import Arrays, pixels, read_numbers, save_numbers, save_picture
+from fedexp.drawing.style import empty_figure
 
 
 def test_pixels_are_the_picture() -> None:
     image = pixels(Figure(figsize=(2, 1), dpi=10, facecolor=(1, 0, 0)))
     assert image.shape == (10, 20, 4)
     assert (image == [255, 0, 0, 255]).all()
+
+
+def test_a_saved_picture_has_the_pixels_of_savefig(tmp_path: Path) -> None:
+    figure = empty_figure(3, 2)
+    figure.subplots().set(xlabel="client", title="one drawing for all trackers")
+    save_picture(tmp_path / "own.png", figure)
+    assert pixels(figure) is pixels(figure)
+    figure.savefig(tmp_path / "savefig.png")
+    assert (tmp_path / "own.png").read_bytes() == (tmp_path / "savefig.png").read_bytes()
 
 
 @pytest.mark.parametrize(
