@@ -355,6 +355,8 @@ class Report:
         notes += [AT_BOUND] if frame["at_bound"].any() else []
         if (frame["seeds"] == 1).any():
             notes.append("n = 1: one pair of runs, so no interval.")
+        if (frame["pairs"] == 2).any():
+            notes.append("n = 2: two pairs of runs, not tested: no star, whatever the interval.")
         few = frame[frame["pairs"] < frame["seeds"]]
         for pairs, seeds in few[["pairs", "seeds"]].drop_duplicates().itertuples(index=False):
             notes.append(f"{pairs} of {seeds}: pairs with values, too few for a mean.")
@@ -395,6 +397,6 @@ def _difference(cells: dict[str, dict[Hashable, Any]], metric: str) -> str:
         return f"{row['pairs']} of {row['seeds']}"
     if not math.isfinite(row["difference"]):
         return NOT_REACHED if row["at_bound"] else number(row["difference"], metric)
-    tested = row["excludes_zero"] and row["statistic"] != "best"
+    tested = row["excludes_zero"] and row["pairs"] > 2 and row["statistic"] != "best"
     found = Interval(row["difference"], row["half_width"], row["pairs"], row["at_bound"])
     return with_interval(found, metric, stars(tested, row["p_bh"], row["p_holm"]))

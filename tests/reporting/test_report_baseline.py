@@ -51,7 +51,7 @@ def test_one_of_several_is_not_guessed() -> None:
 
 
 def test_runs_of_a_swept_strength_are_compared(tmp_path: Path) -> None:
-    for seed in (0, 1):
+    for seed in (0, 1, 2):
         values = {"algorithm=fedavg": 0.5, "regularizer.mu=0.1": 0.6, "regularizer.mu=0.01": 0.7}
         for n, (override, value) in enumerate(values.items()):
             method = [override] if n == 0 else ["algorithm=fedprox", override]
