@@ -16,41 +16,11 @@ from fedexp.reporting.drawing import Drawing, file_name
 from fedexp.reporting.hyperparameter import hyperparameter_figure, varied_number
 from fedexp.reporting.labels import short_texts
 from fedexp.reporting.report import Report
-from fedexp.reporting.saved_arrays import (
-    check_columns,
-    check_square,
-    entropy_panels,
-    selection_panels,
-    side_by_side,
-    similarity_panels,
-)
+from fedexp.reporting.saved_arrays import SAVED
 from fedexp.reporting.statistics import AXES
 
 _DPI = 120
 _LOSS = "train/cross_entropy"
-
-
-_SAVED = (
-    (
-        "sampler_times_chosen",
-        "Clients chosen, by label entropy",
-        check_columns("times_chosen", "label_entropy_nats"),
-        selection_panels,
-    ),
-    (
-        "sampler_entropy_bars",
-        "Label entropy of the clients",
-        check_columns("true_nats", "estimated_nats"),
-        entropy_panels,
-    ),
-    (
-        "heatmap_prototype_similarity",
-        "Similarity of class prototypes",
-        check_square("similarity"),
-        similarity_panels,
-    ),
-)
-"""Pictures of saved arrays: (name of the files, title, check of the arrays, drawing function)."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +100,8 @@ def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
     for prefix, title in (("geometry", "Angles and alignment"), ("sampler", "Client sampling")):
         metrics = [name for name in measured if name.startswith(f"{prefix}/")]
         yield from _pages(prefix, title, metric_panels(configurations, metrics))
-    for name, title, check, draw in _SAVED:
-        panels = side_by_side(configurations, name, check, draw, problems)
-        yield from _pages(name, title, panels)
+    for picture in SAVED:
+        yield from _pages(picture.name, picture.title, picture.pages(configurations, problems))
 
 
 def _values(report: Report) -> Iterator[Drawing]:

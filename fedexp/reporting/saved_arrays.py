@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,52 +32,68 @@ Saved = Mapping[str, tuple[int, Numbers]]
 _PANELS = 6
 
 
-def side_by_side(
-    configurations: Mapping[Label, Sequence[Run]],
-    name: str,
-    check: Callable[[Numbers], None],
-    draw: Callable[[Saved], Figure | None],
-    problems: list[str],
-) -> list[Callable[[], Figure | None]]:
-    """Make functions that each draw the arrays of up to six configurations side by side.
+@dataclass(frozen=True)
+class SavedPicture:
+    """A picture of the arrays that runs save, with a panel for each configuration.
 
-    Args:
-        configurations: label -> its runs. The first run that saved such arrays is shown.
+    Attributes:
         name: the name of the files ``figures/<name>_<round>.csv`` or ``.npz``; the file of the last
             round is shown.
-        check: raises ValueError if a file's arrays cannot be drawn.
-        draw: draws one figure; returns None if there is nothing to draw.
-        problems: a list; drawing a figure appends a line to it for each file that is left out.
+        title: the heading above the picture.
+        arrays: the names of the arrays that are drawn; a file without one of them is ignored.
+        draw: draws one figure.
+        is_square: whether the arrays are square matrices; if not, they are columns of equal length.
     """
-    paths: dict[str, Path] = {}
-    for text, runs in zip(short_texts(list(configurations)), configurations.values(), strict=True):
-        found = filter(None, (_last(run.folder, name) for run in runs))
-        if path := next(found, None):
-            paths[text] = path
 
-    def drawn(page: Mapping[str, Path]) -> Figure | None:
-        return draw(_read(page, check, problems))
+    name: str
+    title: str
+    arrays: tuple[str, ...]
+    draw: Callable[[Saved], Figure]
+    is_square: bool = False
 
-    return [partial(drawn, dict(page)) for page in pages(paths.items(), _PANELS)]
+    def pages(
+        self, configurations: Mapping[Label, Sequence[Run]], problems: list[str]
+    ) -> list[Callable[[], Figure | None]]:
+        """Make functions that each draw up to six configurations side by side.
 
+        Args:
+            configurations: label -> its runs. The first run that saved such arrays is shown.
+            problems: a list; drawing a figure appends a line to it for each file that is left out.
+        """
+        paths: dict[str, Path] = {}
+        names = short_texts(list(configurations))
+        for text, runs in zip(names, configurations.values(), strict=True):
+            found = filter(None, (_last(run.folder, self.name) for run in runs))
+            if path := next(found, None):
+                paths[text] = path
+        groups = pages(paths.items(), _PANELS)
+        return [partial(self._draw_page, dict(page), problems) for page in groups]
 
-def _read(
-    paths: Mapping[str, Path], check: Callable[[Numbers], None], problems: list[str]
-) -> dict[str, tuple[int, Numbers]]:
-    """Read the files that can be drawn: short label -> (round, arrays).
+    def _draw_page(self, paths: Mapping[str, Path], problems: list[str]) -> Figure | None:
+        """Draw the files that can be drawn; any other file adds a line to ``problems``."""
+        found: dict[str, tuple[int, Numbers]] = {}
+        for text, path in paths.items():
+            try:
+                numbers = read_numbers(path)
+                if {*self.arrays} <= numbers.keys():
+                    self._check([numbers[name] for name in self.arrays])
+                    found[text] = (int(path.stem.rpartition("_")[2]), numbers)
+            except (OSError, ValueError) as error:
+                reason = str(error).partition("\n")[0]
+                problems.append(printable(f"{path}: left out of its picture ({reason})"))
+        return self.draw(found) if found else None
 
-    Any other file adds a line to ``problems``.
-    """
-    found: dict[str, tuple[int, Numbers]] = {}
-    for text, path in paths.items():
-        try:
-            numbers = read_numbers(path)
-            check(numbers)
-            found[text] = (int(path.stem.rpartition("_")[2]), numbers)
-        except (OSError, ValueError) as error:
-            reason = str(error).partition("\n")[0]
-            problems.append(printable(f"{path}: left out of its picture ({reason})"))
-    return found
+    def _check(self, arrays: Sequence[NDArray[Any]]) -> None:
+        """Raise ValueError unless the arrays have the right shapes and finite numbers only."""
+        shapes = {array.shape for array in arrays}
+        sides = {side for shape in shapes for side in shape}
+        dimensions = 2 if self.is_square else 1
+        if len(sides) != 1 or 0 in sides or {*map(len, shapes)} != {dimensions}:
+            kind = "square" if self.is_square else "columns of equal length"
+            raise ValueError(f"{', '.join(self.arrays)}: should be {kind}, have shapes {shapes}")
+        for array in arrays:
+            if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+                raise ValueError("should have finite numbers only")
 
 
 def _last(run: Path, name: str) -> Path | None:
@@ -87,54 +104,13 @@ def _last(run: Path, name: str) -> Path | None:
     return max(own, key=lambda path: (len(path.name), path.name), default=None)
 
 
-def check_columns(*names: str) -> Callable[[Numbers], None]:
-    """Make a check that the named arrays are columns of equal length with finite numbers.
-
-    Otherwise the check raises ValueError. An absent array passes.
-    """
-
-    def check(arrays: Numbers) -> None:
-        columns = [arrays[name] for name in names if name in arrays]
-        shapes = {array.shape for array in columns}
-        if len(shapes) > 1 or any(len(shape) != 1 or not shape[0] for shape in shapes):
-            raise ValueError(f"{', '.join(names)}: should be columns, have shapes {shapes}")
-        _check_numbers(columns)
-
-    return check
-
-
-def check_square(name: str) -> Callable[[Numbers], None]:
-    """Make a check that the named array is a square matrix of finite numbers.
-
-    Otherwise the check raises ValueError. An absent array passes.
-    """
-
-    def check(arrays: Numbers) -> None:
-        array = arrays.get(name, np.ones((1, 1)))
-        if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size:
-            raise ValueError(f"{name}: should be square, has shape {array.shape}")
-        _check_numbers([array])
-
-    return check
-
-
-def _check_numbers(arrays: Sequence[NDArray[Any]]) -> None:
-    for array in arrays:
-        if array.dtype.kind not in "biuf" or not np.isfinite(array).all():
-            raise ValueError("should have finite numbers only")
-
-
-def similarity_panels(saved: Saved) -> Figure | None:
+def similarity_panels(saved: Saved) -> Figure:
     """Draw the cosine similarity of the class prototypes, a panel for each method.
 
-    Classes are ordered by super-class if the dataset has super-classes. Returns None if there is
-    nothing to draw.
+    Classes are ordered by super-class if the dataset has super-classes.
     """
-    known = _with_columns(saved, "similarity")
-    if not known:
-        return None
-    figure, axes = panels(len(known), width=3.6, height=3.4)
-    for cells, (name, (round_number, arrays)) in zip(axes, known.items(), strict=True):
+    figure, axes = panels(len(saved), width=3.6, height=3.4)
+    for cells, (name, (round_number, arrays)) in zip(axes, saved.items(), strict=True):
         groups = arrays.get("superclasses", np.empty(0))
         matrix = arrays["similarity"]
         if len(groups) == len(matrix):
@@ -147,17 +123,13 @@ def similarity_panels(saved: Saved) -> Figure | None:
     return figure
 
 
-def entropy_panels(saved: Saved) -> Figure | None:
+def entropy_panels(saved: Saved) -> Figure:
     """Draw the true and estimated label entropy of each client, a panel for each method.
 
-    Clients are ordered by true entropy (HiCS-FL, Figures 9 to 12). Returns None if there is nothing
-    to draw.
+    Clients are ordered by true entropy (HiCS-FL, Figures 9 to 12).
     """
-    known = _with_columns(saved, "true_nats", "estimated_nats")
-    if not known:
-        return None
-    figure, axes = panels(len(known))
-    for cells, (name, (round_number, arrays)) in zip(axes, known.items(), strict=True):
+    figure, axes = panels(len(saved))
+    for cells, (name, (round_number, arrays)) in zip(axes, saved.items(), strict=True):
         order = np.argsort(arrays["true_nats"], kind="stable")
         bars(cells, arrays["true_nats"][order], -0.42, 0, color=REFERENCE, label="true")
         bars(cells, arrays["estimated_nats"][order], 0, 0.42, color=COLORS[1], label="estimated")
@@ -171,20 +143,16 @@ def entropy_panels(saved: Saved) -> Figure | None:
     return figure
 
 
-def selection_panels(saved: Saved) -> Figure | None:
+def selection_panels(saved: Saved) -> Figure:
     """Plot each client's number of draws against its label entropy, a panel for each method.
 
     Each client is a point. The clients, ordered by entropy, are divided into ten groups; a line
-    connects the means of the groups. All panels have equal axes. Returns None if there is nothing
-    to draw.
+    connects the means of the groups. All panels have equal axes.
     """
-    known = _with_columns(saved, "times_chosen", "label_entropy_nats")
-    if not known:
-        return None
-    figure, axes = panels(len(known))
-    most = max(arrays["times_chosen"].max() for _, arrays in known.values())
-    widest = max(arrays["label_entropy_nats"].max() for _, arrays in known.values())
-    for cells, (name, (round_number, arrays)) in zip(axes, known.items(), strict=True):
+    figure, axes = panels(len(saved))
+    most = max(arrays["times_chosen"].max() for _, arrays in saved.values())
+    widest = max(arrays["label_entropy_nats"].max() for _, arrays in saved.values())
+    for cells, (name, (round_number, arrays)) in zip(axes, saved.items(), strict=True):
         entropies, times = arrays["label_entropy_nats"], arrays["times_chosen"]
         cells.plot(entropies, times, "o", ms=3, alpha=0.45, mew=0, color=COLORS[0], label="client")
         tenths = np.array_split(np.argsort(entropies, kind="stable"), min(10, len(times)))
@@ -196,5 +164,25 @@ def selection_panels(saved: Saved) -> Figure | None:
     return figure
 
 
-def _with_columns(saved: Saved, *columns: str) -> dict[str, tuple[int, Numbers]]:
-    return {name: each for name, each in saved.items() if {*columns} <= each[1].keys()}
+SAVED = (
+    SavedPicture(
+        "sampler_times_chosen",
+        "Clients chosen, by label entropy",
+        ("times_chosen", "label_entropy_nats"),
+        selection_panels,
+    ),
+    SavedPicture(
+        "sampler_entropy_bars",
+        "Label entropy of the clients",
+        ("true_nats", "estimated_nats"),
+        entropy_panels,
+    ),
+    SavedPicture(
+        "heatmap_prototype_similarity",
+        "Similarity of class prototypes",
+        ("similarity",),
+        similarity_panels,
+        is_square=True,
+    ),
+)
+"""The pictures in a report, in order."""
