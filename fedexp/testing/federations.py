@@ -44,18 +44,14 @@ def federation_of(config: Config) -> Iterator[Federation]:
         yield federation
 
 
-@contextmanager
-def resumed(config: Config, first: Federation) -> Iterator[Federation]:
-    """Save a checkpoint of ``first``, which has run round 1, and load it into a new federation."""
-    with tempfile.TemporaryDirectory() as folder, federation_of(config) as second:
+def resume(new: Federation, old: Federation) -> None:
+    """Save a checkpoint of ``old``, which has run round 1, and load it into ``new``."""
+    with tempfile.TemporaryDirectory() as folder:
         checkpoints = Checkpoints(Path(folder), keep=1)
-        checkpoints.save(
-            1, 0.0, first.server, first.measures, first.coordination, first.store.states()
-        )
+        checkpoints.save(1, 0.0, old.server, old.measures, old.coordination, old.store.states())
         saved = checkpoints.latest()
         assert saved is not None
-        second.restore(saved)
-        yield second
+        new.restore(saved)
 
 
 def sent(value: _T) -> _T:

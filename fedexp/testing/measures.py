@@ -18,7 +18,7 @@ from fedexp.drawing.data_figure import DataFigure
 from fedexp.measures.measure import Measure
 from fedexp.runtime.plan import plan
 from fedexp.testing.comparison import ContractError, compare
-from fedexp.testing.federations import configure, federation_of, resumed, scramble, sent, sent_after
+from fedexp.testing.federations import configure, federation_of, resume, scramble, sent, sent_after
 from fedexp.tracking.tracker import Record, Tracker
 
 _CPU = torch.device("cpu")
@@ -108,12 +108,11 @@ def _recorded_with_a_break(config: Config) -> list[Record]:
     """The records of a run that stops after its first round, and of the run that resumes it."""
     scramble()
     recorder = _Recorder()
-    with federation_of(config) as first:
-        first.tracker = recorder
+    with federation_of(config) as first, federation_of(config) as second:
+        first.tracker = second.tracker = recorder
         first.run(config.rounds, stops_after=lambda round: round == 1)
-        with resumed(config, first) as second:
-            second.tracker = recorder
-            second.run(config.rounds, done=1)
+        resume(second, first)
+        second.run(config.rounds, done=1)
     return recorder.records
 
 

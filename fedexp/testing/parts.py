@@ -15,12 +15,12 @@ from fedexp.faults.base import Faults
 from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import Plan, plan
 from fedexp.testing.comparison import compare
-from fedexp.testing.federations import configure, federation_of, resumed, scramble, sent, sent_after
+from fedexp.testing.federations import configure, federation_of, resume, scramble, sent, sent_after
 from fedexp.testing.interrupted import Interrupted, other_client
 
 _ROUNDS = 2
-_Run = Callable[[Config], Tensors]
-"""A function that trains ``_ROUNDS`` rounds and returns the tensors that the server sends next."""
+_Run = Callable[[Federation, Config], None]
+"""A function that trains a new federation of this config for ``_ROUNDS`` rounds."""
 
 
 def check_part(
@@ -56,30 +56,12 @@ def check_part(
     config = configure(overrides, config_dir)
     _check_rounds(plan(config))
     expected = _sent_after(_train, config)
-    for run, rule in (
-        (_train, "two runs with the same seed differ: a random draw has no key (core.randomness)"),
-        (
-            _train_apart,
-            "one half of the part uses data that the other half did not send: return them from "
-            "broadcast or report",
-        ),
-        (_train_among_others, "a client's update depends on the client that trained before it"),
-        (
-            _train_with_a_break,
-            "a resumed run differs: keep the server's state in server_state, and a client's state "
-            "in its memory",
-        ),
-    ):
+    for run, rule in _RULES.items():
         compare(expected, partial(_sent_after, run, config), rule)
     try:
         vectorized = configure([*overrides, "engine=vectorized"], config_dir)
         plan(vectorized)
-        compare(
-            expected,
-            partial(_sent_after, _train_interrupted, config),
-            "a client's training depends on the client whose begin was called last: what differs "
-            "between clients must be a parameter or a registered buffer, not an attribute",
-        )
+        compare(expected, partial(_sent_after, _train_interrupted, config), _READS_OTHERS)
         run_stacked = partial(_sent_after, _train, vectorized)
         compare(expected, run_stacked, "engine=vectorized differs from serial", tolerance)
     except WrongResultError:
@@ -102,47 +84,47 @@ def _check_rounds(planned: Plan) -> None:
             )
 
 
-def _train(config: Config) -> Tensors:
-    with federation_of(config) as federation:
+def _train(federation: Federation, config: Config) -> None:
+    for round in range(1, _ROUNDS + 1):
+        federation.run_round(round)
+
+
+def _train_apart(federation: Federation, config: Config) -> None:
+    """Train with the server of this federation and the clients of another federation."""
+    with federation_of(config) as clients:
         for round in range(1, _ROUNDS + 1):
-            federation.run_round(round)
-        return sent_after(federation, _ROUNDS)
-
-
-def _train_apart(config: Config) -> Tensors:
-    """Train with the server of one federation and the clients of another federation."""
-    with federation_of(config) as far, federation_of(config) as clients:
-        for round in range(1, _ROUNDS + 1):
-            message = sent(far.server.send(round))
-            cohort = _cohort(far, clients, message)
-            for update in clients.engine.train(cohort, message):
-                far.server.add(sent(update))
-            far.server.step()
-        return sent_after(far, _ROUNDS)
-
-
-def _train_among_others(config: Config) -> Tensors:
-    """Before each client trains, train another client and discard the update of that client."""
-    with federation_of(config) as federation:
-        for round in range(1, _ROUNDS + 1):
-            message = federation.server.send(round)
-            updates: list[Update] = []
-            for client, draws in Counter(_cohort(federation, federation, message)).items():
-                _train_in_vain(federation, client, message)
-                updates += map(sent, federation.engine.train([client] * draws, message))
-            for update in updates:
-                federation.server.add(update)
+            message = sent(federation.server.send(round))
+            for update in clients.engine.train(_cohort(federation, clients, message), message):
+                federation.server.add(sent(update))
             federation.server.step()
-        return sent_after(federation, _ROUNDS)
 
 
-def _train_interrupted(config: Config) -> Tensors:
+def _train_among_others(federation: Federation, config: Config) -> None:
+    """Before each client trains, train another client and discard the update of that client."""
+    for round in range(1, _ROUNDS + 1):
+        message = federation.server.send(round)
+        updates: list[Update] = []
+        for client, draws in Counter(_cohort(federation, federation, message)).items():
+            _train_in_vain(federation, client, message)
+            updates += map(sent, federation.engine.train([client] * draws, message))
+        for update in updates:
+            federation.server.add(update)
+        federation.server.step()
+
+
+def _train_interrupted(federation: Federation, config: Config) -> None:
     """Train with ``Interrupted``, which begins another client before each client trains."""
-    with federation_of(config) as federation:
-        federation.engine = Interrupted(federation.engine.resources)
-        for round in range(1, _ROUNDS + 1):
-            federation.run_round(round)
-        return sent_after(federation, _ROUNDS)
+    federation.engine = Interrupted(federation.engine.resources)
+    _train(federation, config)
+
+
+def _train_with_a_break(federation: Federation, config: Config) -> None:
+    """Continue from the checkpoint of another federation, which has trained the first round."""
+    with federation_of(config) as first:
+        first.run_round(1)
+        resume(federation, first)
+    for round in range(2, _ROUNDS + 1):
+        federation.run_round(round)
 
 
 def _cohort(server: Federation, clients: Federation, message: Message) -> Sequence[int]:
@@ -164,17 +146,25 @@ def _train_in_vain(federation: Federation, client: int, message: Message) -> Non
         resources.store.put(other, before[other])
 
 
-def _train_with_a_break(config: Config) -> Tensors:
-    """Save a checkpoint after the first round, and continue in a new federation that loads it."""
-    with federation_of(config) as first:
-        first.run_round(1)
-        with resumed(config, first) as second:
-            for round in range(2, _ROUNDS + 1):
-                second.run_round(round)
-            return sent_after(second, _ROUNDS)
-
-
 def _sent_after(run: _Run, config: Config) -> Tensors:
-    """The tensors that ``run`` returns, after a start from arbitrary global random states."""
+    """The tensors that the server sends after ``run``, from arbitrary global random states."""
     scramble()
-    return run(config)
+    with federation_of(config) as federation:
+        run(federation, config)
+        return sent_after(federation, _ROUNDS)
+
+
+_RULES: dict[_Run, str] = {
+    _train: "two runs with the same seed differ: a random draw has no key (core.randomness)",
+    _train_apart: "one half of the part uses data that the other half did not send: return them "
+    "from broadcast or report",
+    _train_among_others: "a client's update depends on the client that trained before it",
+    _train_with_a_break: "a resumed run differs: keep the server's state in server_state, and a "
+    "client's state in its memory",
+}
+"""Way to train -> what is wrong if its result differs from that of ``_train``."""
+
+_READS_OTHERS = (
+    "a client's training depends on the client whose begin was called last: what differs between "
+    "clients must be a parameter or a registered buffer, not an attribute"
+)
