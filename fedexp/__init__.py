@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from fedexp.train import run
 
     report = PaperReport.read
+    __version__: str
 
-__all__ = ["RunResult", "load", "report", "run"]
+__all__ = ["RunResult", "__version__", "load", "report", "run"]
 
 
 _PLACES = {
@@ -32,6 +33,8 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     # A module is imported when its name is used: the import of torch takes seconds, for which
     # ``fedexp --help`` should not wait.
+    if name == "__version__":
+        return import_module("importlib.metadata").version("fedexp")
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, own_name = _PLACES[name]

@@ -1,8 +1,8 @@
 """Start of the ``fedexp`` command; in a terminal it prints a line before the slow imports."""
 
 import sys
-from importlib.metadata import version
 
+import fedexp
 from fedexp.cli.pipes import quiet_in_a_pipe
 
 _SILENT = {"-h", "-c", "-i", "-sc", "--help", "--hydra-help", "--cfg", "--info", "--version"}
@@ -14,7 +14,7 @@ def main() -> None:
     """The ``fedexp`` command."""
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
-        print(f"fedexp {version('fedexp')}")
+        print(f"fedexp {fedexp.__version__}")
         return
     if sys.stderr.isatty() and _SILENT.isdisjoint(each.partition("=")[0] for each in arguments):
         print("fedexp: reading the config", file=sys.stderr, flush=True)

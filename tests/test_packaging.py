@@ -1,12 +1,16 @@
-"""The built wheel, the comments in the YAML files, and the default experiment."""
+"""The built wheel, what its metadata say, the comments in the YAML, the default experiment."""
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 
 import fedexp
 
@@ -35,6 +39,43 @@ def test_a_wheel_carries_its_configs(tmp_path: Path) -> None:
     assert folder == tmp_path / "site" / "fedexp" / "conf"
     shipped = {path.relative_to(folder) for path in folder.rglob("*.yaml")}
     assert shipped == {path.relative_to(ROOT / "conf") for path in (ROOT / "conf").rglob("*.yaml")}
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+ADDRESSED = [
+    *["pyproject.toml", "README.md", "CHANGELOG.md", "CITATION.cff", "SECURITY.md"],
+    *["docs/start/first_table.md", ".github/ISSUE_TEMPLATE/config.yml"],
+]
+"""The files with the address of the repository."""
+
+
+@pytest.mark.parametrize("name", ADDRESSED)
+def test_the_address_of_the_repository_is_the_same_everywhere(name: str) -> None:
+    """To replace it: the command in CONTRIBUTING.md, under "Release"."""
+    text = (ROOT / name).read_text()
+    found = set(re.findall(r"https://github\.com/[\w.-]+/fedexp\b", text))
+    assert found == {PROJECT["urls"]["Source"]}
+
+
+def test_the_pages_of_the_repository_are_its_documentation() -> None:
+    owner, name = PROJECT["urls"]["Source"].rsplit("/", 2)[-2:]
+    assert PROJECT["urls"]["Documentation"] == f"https://{owner}.github.io/{name}/"
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["repository-code"] == PROJECT["urls"]["Source"]
+    assert cited["url"] == PROJECT["urls"]["Documentation"]
+
+
+def test_the_version_is_cited_and_has_its_changes() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert str(cited["version"]) == PROJECT["version"]
+    assert [each["name"] for each in cited["authors"]] == [e["name"] for e in PROJECT["authors"]]
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert f"## [{PROJECT['version']}] - {cited['date-released']}\n" in changes
+    assert changes.index("## [Unreleased]") < changes.index(f"## [{PROJECT['version']}]")
+
+
+def test_the_version_of_the_package_is_the_installed_one() -> None:
+    assert fedexp.__version__ == version("fedexp")
 
 
 def test_every_key_has_a_comment() -> None:
