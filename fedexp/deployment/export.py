@@ -59,8 +59,7 @@ def _exported(predictor: Predictor) -> ExportedProgram:
     try:
         # Export without functions of oneDNN, because some CPUs lack them.
         portable = torch.backends.mkldnn.flags(enabled=False)
-        with warnings.catch_warnings(), torch.no_grad(), portable:
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"), torch.no_grad(), portable:
             return torch.export.export(predictor.network, example, dynamic_shapes=shapes)
     except Exception as error:  # its type depends on the network
         reason = next(filter(None, map(str.strip, str(error).splitlines())), "no reason given")
