@@ -1,52 +1,45 @@
-"""The cost of a round with each engine, compared with a raw PyTorch loop, and its growth.
+"""Measures the speed or the memory of one subject.
 
-    python scripts/bench.py [--images DIR] [--repeats 9] [--only jobs|processes|growth]
-        [--profile CONTENDER]
+    python scripts/bench.py SUBJECT [OPTION ...]
 
-Seconds are medians. A ratio is the seconds divided by those of the raw loop (contiguous images, two
-threads). Evaluation is off. ``processes`` compares two processes with a single process, with one
-thread in each process. ``growth`` measures large populations and cohorts. DIR is a folder of
-CIFAR-10 as images (train/<class>/*, test/<class>/*), by default the environment variable
-FEDEXP_CIFAR10_IMAGES; without DIR only the digits job runs. Writes
-scripts/results/bench_<cpu or cuda>.json.
+``python scripts/bench.py`` lists the subjects; ``python scripts/bench.py SUBJECT --help`` has the
+options of one. Each subject is a module of ``benchmark/subjects``, whose docstring says what is
+measured and how.
 """
 
 import argparse
-import json
-import os
-from pathlib import Path
+import sys
+from importlib import import_module
 
-from benchmark.comparison import compare
-from benchmark.growth import grow
-from benchmark.jobs import CONTENDERS, PROCESSES, select_jobs
-from benchmark.process import CUDA, machine
-from benchmark.profiling import profile
-from rich.console import Console
-
-RESULTS = Path(__file__).parent / "results"
+SUBJECTS = {
+    "rounds": "a round with each engine, compared with a raw PyTorch loop, and its growth",
+    "evaluation": "scoring personal models, compared with a plain loop over them",
+    "peers": "a round in other simulators, compared with fedexp and a raw PyTorch loop",
+    "population": "a million clients: set-up, memory, rounds, a checkpoint and its resume",
+    "report": "fedexp-report, for several numbers of runs",
+    "samplers": "choosing a cohort in a large population",
+    "store": "keeping clients' tensors on disk",
+    "threads": "a run for each engine.threads, alone and beside another program",
+    "trees": "a round of this tree, compared with a round of another tree",
+}
+"""Module of ``benchmark.subjects`` -> what it measures."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", default=os.environ.get("FEDEXP_CIFAR10_IMAGES"))
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--only", choices=["jobs", "processes", "growth"])
-    parser.add_argument("--profile", choices=[each.name for each in CONTENDERS[1:]])
-    arguments = parser.parse_args()
-    console, jobs = Console(), select_jobs(arguments.images)
-    if arguments.profile:
-        profile(jobs, arguments.profile, console)
-        return
-    path = RESULTS / f"bench_{'cuda' if CUDA else 'cpu'}.json"
-    found = json.loads(path.read_text()) if path.exists() else {}
-    found["machine"] = machine()
-    for part, contenders in {"jobs": CONTENDERS, "processes": PROCESSES}.items():
-        if contenders and arguments.only in (None, part):
-            found[part] = compare(jobs, contenders, arguments.repeats, console)
-    if arguments.only in (None, "growth"):
-        found["growth"] = grow(console)
-    console.print(found["machine"])
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in SUBJECTS:
+        listed = "\n".join(f"  {subject:<12}{about}" for subject, about in SUBJECTS.items())
+        sys.exit(
+            f"python scripts/bench.py SUBJECT [OPTION ...], with one of the subjects\n{listed}"
+        )
+    subject = import_module(f"benchmark.subjects.{name}")
+    parser = argparse.ArgumentParser(
+        f"bench.py {name}",
+        description=subject.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    subject.add_options(parser)
+    subject.main(parser.parse_args(sys.argv[2:]))
 
 
 if __name__ == "__main__":

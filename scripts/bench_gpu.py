@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from bench import RESULTS
 from benchmark import random_images
 from benchmark.process import machine
+from benchmark.results import RESULTS
 from benchmark.rounds import Run, fedexp_round, raw_round, seconds_of
 from rich.console import Console
 

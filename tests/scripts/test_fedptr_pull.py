@@ -16,7 +16,7 @@ ONE_BATCH = [*SMALL, "local.batch_size=1000", "optimizer.lr=0.1", "optimizer.mom
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    import fedptr_pull
+    from papers import fedptr_pull
 
     return fedptr_pull
 

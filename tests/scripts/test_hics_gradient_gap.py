@@ -17,7 +17,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SCRIPTS))
-    import hics_gradient_gap
+    from papers import hics_gradient_gap
 
     return hics_gradient_gap
 
@@ -63,7 +63,8 @@ def test_an_envelope_recovers_a_curve(script: ModuleType, quantile: float) -> No
 
 def test_the_papers_command_has_the_settings_of_the_study(script: ModuleType) -> None:
     page = (SCRIPTS.parent / "conf" / "experiment" / "README.md").read_text()
-    commands = re.findall(r"`python scripts/hics_gradient_gap.py NAME ([^`]*)`", page)
+    command = "`PYTHONPATH=scripts python scripts/papers/hics_gradient_gap.py NAME ([^`]*)`"
+    commands = re.findall(command, page)
     (typed,) = (each for each in commands if each in str(script.__doc__))
     config = script.configure([*script.DEFAULTS, *typed.split()])
     study = compose("experiment=hics/fmnist_setting1")

@@ -31,7 +31,7 @@ ROWS = {
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import oort_invitations
+    from papers import oort_invitations
 
     return oort_invitations
 

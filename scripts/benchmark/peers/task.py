@@ -66,7 +66,7 @@ class Task:
 
 
 class Clock:
-    """Times the rounds that ``bench_peers.py`` asks for, through a connection to that program."""
+    """Times the rounds that ``bench.py peers`` asks for, through a connection to that program."""
 
     def __init__(self, package: str) -> None:
         descriptor = int(sys.argv[1])

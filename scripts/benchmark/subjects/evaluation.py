@@ -1,6 +1,6 @@
 """The cost of scoring personal models, compared with a plain loop over them.
 
-    python scripts/bench_evaluation.py [--images DIR] [--models 100] [--repeats 3] [--only JOB]
+    python scripts/bench.py evaluation [--images DIR] [--models 100] [--repeats 3] [--only JOB]
 
 The plain loop loads one model after another, normalises every batch of the whole test split, and
 computes every metric model by model. A ratio is the seconds divided by the plain loop's seconds in
@@ -14,21 +14,20 @@ model with added noise. Writes scripts/results/evaluation.json.
 """
 
 import argparse
-import json
 import math
 import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from benchmark.rounds import prepare
 from rich.console import Console
 from rich.table import Table
 
+from benchmark.results import add_images, read, write
+from benchmark.rounds import prepare
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.angles import mean_pairwise_angle
 from fedexp.measures.exchange import Exchange
@@ -38,7 +37,6 @@ from fedexp.measures.scoring.scoring import Scoring
 from fedexp.runtime.federation import Federation
 from fedexp.state.client_state import ClientState
 
-RESULTS = Path(__file__).parent / "results" / "evaluation.json"
 CLIENTS = ["algorithm=fedavg", "clients.count=100", "clients.per_round=100"]
 HELD = "measure.personal.kinds=[uniform,local,test_split]"
 SHARE = "measure.personal.samples=1000"
@@ -174,13 +172,14 @@ def measure(job: Mapping[str, list[str]], models: int, repeats: int) -> list[dic
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", default=os.environ.get("FEDEXP_CIFAR10_IMAGES"))
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_images(parser)
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", choices=list(JOBS))
-    arguments = parser.parse_args()
+
+
+def main(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     console = Console()
     for job, ways in JOBS.items():
@@ -192,7 +191,7 @@ def main() -> None:
         load = os.getloadavg()[0]
         models = arguments.models if needs_images else 100
         rows = measure(ways, models, arguments.repeats)
-        found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        found = read("evaluation")
         found[job] = {
             "models": models,
             "repeats": arguments.repeats,
@@ -208,8 +207,4 @@ def main() -> None:
             ratio, samples = f"{row['ratio']:.3f}", f"{row['samples']:.0f}"
             table.add_row(ratio, milliseconds, samples, row["way"])
         console.print(table)
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+        write("evaluation", found)

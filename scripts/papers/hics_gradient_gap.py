@@ -1,6 +1,7 @@
 """HiCS-FL's Figure 6: distance of clients' gradients from the global one, against label entropy.
 
-    python scripts/hics_gradient_gap.py NAME [OVERRIDE ...] [--envelope BETA RHO KAPPA ...]
+    PYTHONPATH=scripts python scripts/papers/hics_gradient_gap.py NAME [OVERRIDE ...]
+        [--envelope BETA RHO KAPPA ...]
 
 FedAvg is trained with all clients in every round, each with a Dirichlet concentration of its own
 (``partition=per_client_alpha``). Before each round, ||eta grad F_k(w) - eta grad F(w)||^2 is

@@ -1,6 +1,6 @@
 """The cost of a round in other simulators, compared with fedexp and a raw PyTorch loop.
 
-    python scripts/bench_peers.py [--images DIR] [--rounds 6] [--only NAME ...] [--keep DIR]
+    python scripts/bench.py peers [--images DIR] [--rounds 6] [--only NAME ...] [--keep DIR]
 
 Every peer is installed from PyPI into a throw-away environment on top of this one, so that all use
 the same PyTorch. The row of a peer that does not install or run says why. The job is the same for
@@ -12,7 +12,6 @@ not part of CI, because it needs PyPI and some minutes.
 """
 
 import argparse
-import json
 import os
 import shlex
 import statistics
@@ -30,18 +29,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench import RESULTS
-from benchmark.jobs import JOBS
-from benchmark.peers.task import Task
-from benchmark.process import machine
-from benchmark.rounds import configure, prepare
 from rich.console import Console
 from rich.table import Table
 from torch import nn
 
+from benchmark.jobs import JOBS
+from benchmark.peers.task import Task
+from benchmark.process import machine
+from benchmark.results import SCRIPTS, add_images, write
+from benchmark.rounds import configure, prepare
 from fedexp.runtime.plan import plan
 
-SCRIPTS = Path(__file__).parent
 DIGITS = "digits, MLP, 100 clients"
 CIFAR = "CIFAR-10, conv2cifar, 10 clients of 500"
 PEER_JOBS = {
@@ -203,13 +201,14 @@ def table_of(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", default=os.environ.get("FEDEXP_CIFAR10_IMAGES"))
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_images(parser)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the environments there")
-    arguments = parser.parse_args()
+
+
+def main(arguments: argparse.Namespace) -> None:
     console = Console()
     rows: list[dict[str, Any]] = []
     load_before = os.getloadavg()[0]
@@ -247,18 +246,14 @@ def main() -> None:
     console.print(table_of(rows))
     result = {
         "machine": machine(),
-        "command": shlex.join(["python", "scripts/bench_peers.py", *plain(sys.argv[1:])]),
+        "command": shlex.join(["python", "scripts/bench.py", *plain(sys.argv[1:])]),
         "load_average_before": load_before,
         "date": time.strftime("%Y-%m-%d"),
         "rows": rows,
     }
-    (RESULTS / "peers.json").write_text(json.dumps(result, indent=1) + "\n")
+    write("peers", result)
 
 
 def plain(given: list[str]) -> list[str]:
     """The arguments without this machine's folders."""
     return ["DIR" if Path(each).is_absolute() else each for each in given]
-
-
-if __name__ == "__main__":
-    main()

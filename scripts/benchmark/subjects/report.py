@@ -1,6 +1,6 @@
 """How long ``fedexp-report`` takes, for several numbers of runs.
 
-    python scripts/bench_report.py [--runs 10 50 200]
+    python scripts/bench.py report [--runs 10 50 200]
 
 The command runs the default experiment once. The other runs are copies: four learning rates, five
 partitions, and enough seeds for the number of runs; each copy has random accuracies. The command
@@ -22,7 +22,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-RESULTS = Path(__file__).parent / "results" / "report.json"
+from benchmark.results import write
+
 LEARNING_RATES = [0.005, 0.01, 0.02, 0.05]
 CONCENTRATIONS = [0.05, 0.1, 0.3, 1.0, 10.0]
 
@@ -57,11 +58,12 @@ def seconds(*command: str) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, nargs="+", default=[10, 50, 200])
     parser.add_argument("overrides", nargs="*", help="of the run that is copied")
-    arguments = parser.parse_args()
+
+
+def main(arguments: argparse.Namespace) -> None:
     imports = seconds("-c", "import fedexp.cli.report")
     found = {}
     with tempfile.TemporaryDirectory() as name:
@@ -76,8 +78,4 @@ def main() -> None:
     for runs, took in found.items():
         table.add_row(str(runs), f"{took:.1f}", f"{took / imports:.2f}")
     Console().print(table)
-    RESULTS.write_text(json.dumps({"imports": imports, "seconds": found}, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    write("report", {"imports": imports, "seconds": found})

@@ -1,6 +1,6 @@
 """The cost of a million clients: set-up, memory, rounds, figures, a checkpoint and its resume.
 
-    python scripts/bench_population.py [--clients 1000 1000000] [--json population.json]
+    python scripts/bench.py population [--clients 1000 1000000] [--json population.json]
 
 The data are Synthetic(1, 1), with at most 1,000 samples per client. A logistic model is trained,
 with 100 clients a round and one local epoch. Each method and population runs in its own process.
@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmark.process import in_own_process, machine, peak_mib
-from benchmark.rounds import prepare
 from rich.console import Console
 from rich.table import Table
 
+from benchmark.process import in_own_process, machine, peak_mib
+from benchmark.rounds import prepare
 from fedexp.data.partition_table import write_partition
 from fedexp.drawing.data_figure import pixels
 from fedexp.measures.partition import partition_picture
@@ -138,12 +138,13 @@ def ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1000, 1_000_000])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--json", type=Path, help="also write the numbers here")
-    arguments = parser.parse_args()
+
+
+def main(arguments: argparse.Namespace) -> None:
     jobs = [(method, clients) for method in METHODS for clients in sorted(arguments.clients)]
     rows = [in_own_process(measure, *job, arguments.rounds) for job in jobs]
     table = Table(
@@ -155,7 +156,7 @@ def main() -> None:
     console = Console()
     console.print(table)
     about = {
-        "command": f"python scripts/bench_population.py --rounds {arguments.rounds} --json "
+        "command": f"python scripts/bench.py population --rounds {arguments.rounds} --json "
         "scripts/results/population.json",
         "clients_per_round": COHORT,
         "rounds": arguments.rounds,
@@ -166,7 +167,3 @@ def main() -> None:
     console.print(result["round_cpu_ratio"])
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()

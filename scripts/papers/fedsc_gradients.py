@@ -1,6 +1,6 @@
 """How strong FedSC's two loss terms are compared with the cross-entropy, round by round.
 
-    python scripts/fedsc_gradients.py --rounds 6 OVERRIDES ...
+    PYTHONPATH=scripts python scripts/papers/fedsc_gradients.py --rounds 6 OVERRIDES ...
 
 After each round a row is printed, about the global model's features z of 256 test samples. The row
 has the mean length of z; the mean distance U(r) of z from the prototypes r; and the strength of

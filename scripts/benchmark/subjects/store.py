@@ -1,6 +1,6 @@
 """The cost of keeping clients' tensors on disk: seconds a round and peak memory.
 
-    python scripts/bench_store.py [--clients 1000] [--ram-gib 1 4] [--rounds 2]
+    python scripts/bench.py store [--clients 1000] [--ram-gib 1 4] [--rounds 2]
 
 SCAFFOLD on conv2cifar: every client takes part in every round with two random images; all local
 models are kept, and scored on ten images after the last round. Each value of ``clients.ram_gib`` is
@@ -13,11 +13,12 @@ import time
 from pathlib import Path
 
 import numpy as np
-from benchmark.process import in_own_process, peak_mib
-from benchmark.rounds import prepare
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
+
+from benchmark.process import in_own_process, peak_mib
+from benchmark.rounds import prepare
 
 GIB = 2**30
 SCAFFOLD = ["algorithm=fedavg", "regularizer=control_variates", "optimizer.momentum=0"]
@@ -58,12 +59,13 @@ def measure(overrides: list[str], rounds: int) -> dict[str, float]:
         }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clients", type=int, default=1000)
     parser.add_argument("--ram-gib", type=float, nargs="+", default=[1.0, 4.0])
     parser.add_argument("--rounds", type=int, default=2)
-    arguments = parser.parse_args()
+
+
+def main(arguments: argparse.Namespace) -> None:
     rows = []
     title = f"{arguments.clients} clients, SCAFFOLD, conv2cifar; sizes in GiB"
     with tempfile.TemporaryDirectory() as temporary:
@@ -87,7 +89,3 @@ def main() -> None:
     for bound, row in zip(arguments.ram_gib, rows, strict=True):
         table.add_row(f"{bound:g}", *(f"{value:.2f}" for value in row.values()))
     Console().print(table)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Whom Oort invites with system=phones, and how long a target accuracy takes.
 
-    python scripts/oort_invitations.py before=SWEEP after=SWEEP --to FILE.csv
+    python scripts/papers/oort_invitations.py before=SWEEP after=SWEEP --to FILE.csv
 
 Each SWEEP is the folder of a fedexp sweep with sampler=oort and system=phones, with the name that
 its rows get in the table. A row of the table is a run. It counts the invitations to each class of

@@ -1,6 +1,6 @@
 """Time and memory of choosing a cohort in a large population.
 
-    python scripts/bench_samplers.py [--json scripts/results/samplers.json]
+    python scripts/bench.py samplers [--json scripts/results/samplers.json]
 
 Each sampler runs in its own process, with the settings of its YAML file, on random class counts and
 signals of 100 classes; it chooses 100 clients a round. Seconds are the median of five rounds
@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import scipy
 import torch
-from benchmark.process import in_own_process, machine, peak_mib
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
+from benchmark.process import in_own_process, machine, peak_mib
 from fedexp.cli.command import config_folder
 from fedexp.config.build import build
 from fedexp.core.part import Clients, Model, Setting
@@ -89,10 +89,11 @@ def measure(job: str, clients: int) -> dict[str, str | int | float]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, help="also write the numbers here")
-    arguments = parser.parse_args()
+
+
+def main(arguments: argparse.Namespace) -> None:
     rows = [in_own_process(measure, job, clients) for job, clients in JOBS]
     table = Table("sampler", "clients", "s a round", "CPU s", "peak MiB", "of it imports")
     for row in rows:
@@ -107,7 +108,3 @@ def main() -> None:
     console.print(about)
     if arguments.json:
         arguments.json.write_text(json.dumps({"setting": about, "results": rows}, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()

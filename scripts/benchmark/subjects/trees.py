@@ -1,7 +1,7 @@
 """How much slower a round of this tree is than a round of another tree, for each engine.
 
     git worktree add ../before COMMIT
-    python scripts/bench_trees.py ../before [--repeats 5]
+    python scripts/bench.py trees ../before [--repeats 5]
 
 Each run is a process of the command: 60 rounds of the default experiment, with quick measures only.
 The runs of the two trees alternate. The seconds of a run are the median over its rounds; a round is
@@ -17,9 +17,9 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from bench_threads import QUIET
+from benchmark.results import SCRIPTS
+from benchmark.subjects.threads import QUIET
 
-HERE = Path(__file__).parents[1]
 ENGINES = ("serial", "vectorized")
 TIMES = ("time/select_s", "time/train_s", "time/server_s")
 
@@ -35,12 +35,13 @@ def seconds_of_a_round(tree: Path, engine: str) -> float:
     return median(sum(json.loads(line).get(name, 0.0) for name in TIMES) for line in lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("other", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
-    arguments = parser.parse_args()
-    trees = [HERE, arguments.other.resolve()]
+
+
+def main(arguments: argparse.Namespace) -> None:
+    trees = [SCRIPTS.parent, arguments.other.resolve()]
     for engine in ENGINES:
         seconds: list[list[float]] = [[], []]
         for turn in range(arguments.repeats):
@@ -48,7 +49,3 @@ def main() -> None:
                 seconds[which].append(seconds_of_a_round(trees[which], engine))
         here, other = map(min, seconds)
         print(f"{engine}: {here / other:.3f} ({here:.4f} s, other tree {other:.4f} s)", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Seconds of a run for each ``engine.threads``, alone and while a program uses all cores.
 
-    python scripts/bench_threads.py [--images DIR] [--repeats 3]
+    python scripts/bench.py threads [--images DIR] [--repeats 3]
 
 Each run is a process of the command: six rounds of the default experiment, and with DIR, a folder
 of CIFAR-10 as images, also two rounds of conv2cifar. The settings take turns. Of each setting, the
@@ -24,7 +24,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-RESULTS = Path(__file__).parent / "results" / "threads.json"
+from benchmark.results import add_images, write
+
 QUIET = [
     "measure.personal=null",
     "measure.global.every=100",
@@ -92,11 +93,12 @@ def measure(overrides: list[str], cores: int, repeats: int) -> list[dict[str, An
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--images", type=Path)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_images(parser)
     parser.add_argument("--repeats", type=int, default=3)
-    arguments = parser.parse_args()
+
+
+def main(arguments: argparse.Namespace) -> None:
     jobs = dict(JOBS)
     if arguments.images:
         jobs["CIFAR-10, conv2cifar"] = [*IMAGES, f"data.root={arguments.images}"]
@@ -110,8 +112,4 @@ def main() -> None:
             table.add_row(alone["threads"], used, *ratios)
         console.print(table)
     versions = {"torch": torch.__version__, "cores": cores}
-    RESULTS.write_text(json.dumps({"versions": versions, "jobs": found}, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    write("threads", {"versions": versions, "jobs": found})

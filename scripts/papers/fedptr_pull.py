@@ -1,6 +1,6 @@
 """FedPTR's pull compared with the gradient of the cross-entropy, round by round.
 
-    python scripts/fedptr_pull.py --rounds 10 OVERRIDES ...
+    PYTHONPATH=scripts python scripts/papers/fedptr_pull.py --rounds 10 OVERRIDES ...
 
 FedAvg is trained. Before each round every client with data takes one epoch of SGD steps from the
 global model, with the config's learning rate, momentum and clipping but without augmentation and

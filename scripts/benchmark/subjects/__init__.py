@@ -1,0 +1,1 @@
+"""The subjects of ``scripts/bench.py``: what each measures, its options, and the measurement."""
