@@ -9,6 +9,9 @@ import torch
 from fedexp.compatibility.traits import DRAWS_BY_SIZE
 from fedexp.contract import Aggregator, Contribution, PartUpdate, Tensors, Update
 
+Weighting = Literal["samples", "uniform"]
+"""A client's weight in an average: its number of samples, or 1."""
+
 LARGE_CLIENTS_TWICE = {
     DRAWS_BY_SIZE: "this sampler draws larger clients more often, and they also weigh "
     "more in the average; use aggregator=uniform"
@@ -39,7 +42,7 @@ class Average(Aggregator):
     _sums: Tensors
     _integers: Tensors
 
-    def __init__(self, weighting: Literal["samples", "uniform"]) -> None:
+    def __init__(self, weighting: Weighting) -> None:
         self.weighting = weighting
         if weighting == "samples":
             self.discourages = LARGE_CLIENTS_TWICE

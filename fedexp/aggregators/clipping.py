@@ -2,12 +2,11 @@
 
 import math
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from pydantic import PositiveFloat
 
-from fedexp.aggregators.average import Average
+from fedexp.aggregators.average import Average, Weighting
 from fedexp.compatibility.traits import NOT_THE_MEAN
 from fedexp.core.messages import PartUpdate, Tensors, Update
 
@@ -27,7 +26,7 @@ class NormClipped(Average):
 
     traits = frozenset({NOT_THE_MEAN})
 
-    def __init__(self, weighting: Literal["samples", "uniform"], norm: PositiveFloat) -> None:
+    def __init__(self, weighting: Weighting, norm: PositiveFloat) -> None:
         super().__init__(weighting)
         self.norm = norm
         self._last_norms: list[float] = []

@@ -4,14 +4,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from fedexp.aggregators.average import Average
+from fedexp.aggregators.average import Average, Weighting
 from fedexp.aggregators.gathered import Gathered
 from fedexp.contract import Client, Memory, PartUpdate, Setting, Tensors, TensorStore
 from fedexp.core.randomness import numpy_generator
@@ -138,7 +138,7 @@ class CrossRound(Gathered):
         batches: PositiveInt,
         smoothness: NonNegativeFloat,
         warmup: NonNegativeInt,
-        weighting: Literal["samples", "uniform"],
+        weighting: Weighting,
     ) -> None:
         super().__init__()
         self.memory, self.batches = memory, batches

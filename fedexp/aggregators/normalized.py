@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from pydantic import NonNegativeFloat
 
-from fedexp.aggregators.average import of_aggregator
+from fedexp.aggregators.average import Weighting, of_aggregator
 from fedexp.aggregators.clipping import steps
 from fedexp.aggregators.server_step import ServerStep
 from fedexp.compatibility.traits import KEEPS_MOMENTUM
@@ -64,10 +64,7 @@ class Normalized(ServerStep):
     }
 
     def __init__(
-        self,
-        weighting: Literal["samples", "uniform"],
-        effective: Literal["steps", "norms"],
-        mu: NonNegativeFloat,
+        self, weighting: Weighting, effective: Literal["steps", "norms"], mu: NonNegativeFloat
     ) -> None:
         super().__init__(weighting)
         self.effective, self.mu = effective, mu

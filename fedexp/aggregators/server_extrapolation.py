@@ -1,9 +1,8 @@
 """FedExP: the server takes a longer step when the clients' steps disagree."""
 
-from typing import Literal
-
 from pydantic import PositiveFloat
 
+from fedexp.aggregators.average import Weighting
 from fedexp.aggregators.clipping import norm_of
 from fedexp.aggregators.server_step import ServerStep
 from fedexp.core.messages import PartUpdate, Tensors
@@ -31,7 +30,7 @@ class ServerExtrapolation(ServerStep):
             instead of epsilon, and multiplies epsilon by 0.998^2 in each round.
     """
 
-    def __init__(self, weighting: Literal["samples", "uniform"], epsilon: PositiveFloat) -> None:
+    def __init__(self, weighting: Weighting, epsilon: PositiveFloat) -> None:
         super().__init__(weighting)
         self.epsilon = epsilon
 

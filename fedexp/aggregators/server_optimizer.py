@@ -1,12 +1,12 @@
 """Server optimizers: the server applies momentum or an adaptive optimizer to the average step."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
-from fedexp.aggregators.average import Average
+from fedexp.aggregators.average import Average, Weighting
 from fedexp.compatibility.traits import NOT_THE_MEAN, TAKES_STALE
 from fedexp.contract import Setting, Tensors
 
@@ -27,9 +27,7 @@ class ServerOptimizer(Average):
     traits = frozenset({NOT_THE_MEAN, TAKES_STALE})
     saved: tuple[str, ...] = ("momentum",)
 
-    def __init__(
-        self, weighting: Literal["samples", "uniform"], lr: PositiveFloat, beta1: Decay
-    ) -> None:
+    def __init__(self, weighting: Weighting, lr: PositiveFloat, beta1: Decay) -> None:
         super().__init__(weighting)
         self.lr, self.beta1 = lr, beta1
         self.momentum: Moments = {}
@@ -85,7 +83,7 @@ class Adaptive(ServerOptimizer):
 
     def __init__(
         self,
-        weighting: Literal["samples", "uniform"],
+        weighting: Weighting,
         lr: PositiveFloat,
         beta1: Decay,
         beta2: Decay,
@@ -123,11 +121,7 @@ class Adagrad(Adaptive):
     """FedAdagrad: the second moment is v <- v + delta^2, with the average step delta."""
 
     def __init__(
-        self,
-        weighting: Literal["samples", "uniform"],
-        lr: PositiveFloat,
-        beta1: Decay,
-        tau: PositiveFloat,
+        self, weighting: Weighting, lr: PositiveFloat, beta1: Decay, tau: PositiveFloat
     ) -> None:
         super().__init__(weighting, lr, beta1, beta2=0, tau=tau)
 

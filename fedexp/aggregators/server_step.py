@@ -1,9 +1,8 @@
 """The base of aggregators whose server step is the average step times a step size eta_g."""
 
 import math
-from typing import Literal
 
-from fedexp.aggregators.average import Average, of_aggregator
+from fedexp.aggregators.average import Average, Weighting, of_aggregator
 from fedexp.aggregators.clipping import norm_of, steps
 from fedexp.compatibility.traits import NOT_THE_MEAN
 from fedexp.contract import PartUpdate, Setting, Tensors, Update
@@ -26,7 +25,7 @@ class ServerStep(Average):
 
     traits = frozenset({NOT_THE_MEAN})
 
-    def __init__(self, weighting: Literal["samples", "uniform"]) -> None:
+    def __init__(self, weighting: Weighting) -> None:
         super().__init__(weighting)
         self._step_size = 1.0
 

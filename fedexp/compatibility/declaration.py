@@ -3,11 +3,43 @@
 Components are parts, measures, engines, models, optimizers, data and settings of the config.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import Logger
+from types import MappingProxyType
+from typing import Any
 
 from fedexp.errors import InputError
+
+UnreadWith = Mapping[str, Collection[Any] | Callable[[Any], bool]]
+"""Another key -> the values with which an argument has no effect, or a function that says so.
+
+A name without a dot is another argument of the same target, a name with a dot a key of the config.
+If there are several keys, one of them is enough.
+"""
+
+
+class Declares:
+    """The base of parts, faults and coordinations: what a component says about others.
+
+    Attributes:
+        traits: properties that other components (parts, models, data, settings ...) may need or
+            forbid; see ``fedexp.compatibility.traits``.
+        needs: trait -> the error message if no other component has the trait.
+        forbids: trait -> the error message if another component has the trait.
+        discourages: trait -> the warning if another component has the trait.
+        unread_if: argument -> when nothing reads it; see ``fedexp.compatibility.unread``.
+        unread: key of another component that this one makes useless -> why.
+        reads: keys of other components that this one uses.
+    """
+
+    traits: frozenset[str] = frozenset()
+    needs: Mapping[str, str] = MappingProxyType({})
+    forbids: Mapping[str, str] = MappingProxyType({})
+    discourages: Mapping[str, str] = MappingProxyType({})
+    unread_if: Mapping[str, UnreadWith] = MappingProxyType({})
+    unread: Mapping[str, str] = MappingProxyType({})
+    reads: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

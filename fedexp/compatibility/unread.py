@@ -7,22 +7,16 @@ keys that belong to no target. What follows from several components is in the ``
 line for each typed key that has no effect. Values of presets are not compared.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from logging import Logger
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from fedexp.compatibility.declaration import Declaration
+from fedexp.compatibility.declaration import Declaration, UnreadWith
 from fedexp.config.build import locate
 from fedexp.config.keys import is_below, override_key, selected
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-UnreadWith = Mapping[str, Collection[Any] | Callable[[Any], bool]]
-"""Another key -> the values with which an argument has no effect, or a function that says so.
-
-A name without a dot is another argument of the same target, a name with a dot a key of the config.
-If there are several keys, one of them is enough.
-"""
 
 
 def given(value: object) -> bool:

@@ -1,35 +1,20 @@
 """Sends weights as encoded differences from the weights that the receiver has."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from torch import Generator, Tensor
 
 from fedexp.compression.compressor import Compressor
 from fedexp.core import results
-from fedexp.core.messages import Tensors, count_bytes
+from fedexp.core.messages import Tensors
 from fedexp.core.part import Memory
 from fedexp.core.randomness import torch_generator
 
 _AS_IT_IS = "weight"
 """The key of the tensor of a weight that is sent uncompressed."""
 
-
-@dataclass(frozen=True)
-class Encoded:
-    """Weights on their way from the sender to the receiver.
-
-    Attributes:
-        tensors: name of a weight -> the tensors that are sent for it: the code of its difference,
-            or the weight itself.
-    """
-
-    tensors: dict[str, Tensors]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors."""
-        return count_bytes(*self.tensors.values())
+Encoded = dict[str, Tensors]
+"""Weights on their way: name of a weight -> the code of its difference, or the weight itself."""
 
 
 class Differences:
@@ -75,12 +60,12 @@ class Differences:
                 tensors[name] = self._encode(name, weight - base[name], memory, key)
             else:
                 tensors[name] = {_AS_IT_IS: weight}
-        return Encoded(tensors)
+        return tensors
 
     def decode(self, encoded: Encoded, base: Tensors, *key: int) -> Tensors:
         """The weights that the receiver gets; the arguments are as for ``encode``."""
         weights = {}
-        for name, code in encoded.tensors.items():
+        for name, code in encoded.items():
             if self.compresses(name, base):
                 weights[name] = base[name] + self._decode(name, code, base[name], key)
             else:
@@ -95,7 +80,8 @@ class Differences:
         self, name: str, difference: Tensor, memory: Memory, key: tuple[int, ...]
     ) -> Tensors:
         """Encode a difference plus the part of earlier differences that compression lost."""
-        own = {field: memory[path] for field, path in self._paths(name, memory)}
+        start = f"{name}/"
+        own = {key.removeprefix(start): v for key, v in memory.items() if key.startswith(start)}
         lost = own.pop("lost", None)
         value = difference if lost is None else difference + lost
         code = self._compressor.encode(value, own, self._generator(name, key))
@@ -110,11 +96,6 @@ class Differences:
         decoded = self._compressor.decode(code, like, self._generator(name, key))
         whose = self._purpose, self._compressor, "decode(...)"
         return results.alike(decoded, like, name, *whose)
-
-    def _paths(self, name: str, memory: Memory) -> list[tuple[str, str]]:
-        """The pairs (field, name in the memory) for all memory entries of this weight."""
-        start = f"{name}/"
-        return [(path.removeprefix(start), path) for path in memory if path.startswith(start)]
 
     def _generator(self, name: str, key: tuple[int, ...]) -> Generator:
         return torch_generator(self._seed, self._purpose, *key, self._numbers[name])

@@ -68,7 +68,7 @@ class CompressingServer(Server):
         message = self.broadcast(round)
         if self._held:
             encoded = self._differences.encode(self.weights, self._held, self._memory, round)
-            self._encoded_bytes += encoded.nbytes - self._plain_bytes()
+            self._encoded_bytes += count_bytes(*encoded.values()) - self._plain_bytes()
             self._held = self._differences.decode(encoded, self._held, round)
         else:
             self._held = self.weights

@@ -6,6 +6,7 @@ from dataclasses import replace
 from fedexp.compression.compressor import Compressor
 from fedexp.compression.differences import Differences
 from fedexp.contract import Memory, Message, Update
+from fedexp.core.messages import count_bytes
 
 MEMORY = "compression"
 """The name of a client's memory with the lost differences and the compressor's tensors."""
@@ -35,4 +36,4 @@ class CompressedUpload:
         base, key = message.weights, (message.round, update.client)
         encoded = self._differences.encode(update.weights, base, memory, *key)
         weights = self._differences.decode(encoded, base, *key)
-        return replace(update, weights=weights, weights_nbytes=encoded.nbytes)
+        return replace(update, weights=weights, weights_nbytes=count_bytes(*encoded.values()))

@@ -1,10 +1,9 @@
 """The contract of coordination; the base class is the synchronous round."""
 
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from fedexp.compatibility.unread import UnreadWith
+from fedexp.compatibility.declaration import Declares
 from fedexp.contract import Message, Setting, Update
 from fedexp.engines.base import Engine
 from fedexp.measures.exchange import Exchange
@@ -16,7 +15,7 @@ Select = Callable[[Message, Request], Selected]
 """Chooses the clients that get the message."""
 
 
-class Coordination:
+class Coordination(Declares):
     """Decides when clients get the global model, and which updates a server step takes.
 
     The base class is ``coordination=synchronous``: a cohort gets the model, and the server steps
@@ -24,17 +23,9 @@ class Coordination:
     server step.
 
     Attributes:
-        traits: see ``fedexp.compatibility``.
-        needs: trait -> the error if no other component has it.
-        forbids: trait -> the error if another component has it.
-        unread_if: argument -> when nothing reads it; see ``fedexp.compatibility.unread``.
         system: the simulated devices and the clock, after ``setup``.
     """
 
-    traits: frozenset[str] = frozenset()
-    needs: Mapping[str, str] = MappingProxyType({})
-    forbids: Mapping[str, str] = MappingProxyType({})
-    unread_if: Mapping[str, UnreadWith] = MappingProxyType({})
     system: System
 
     def check(self, clients_per_round: int, system: System) -> None:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -24,7 +23,7 @@ import torch
 from torch import Size, Tensor, nn
 from torch.optim import Optimizer
 
-from fedexp.compatibility.unread import UnreadWith
+from fedexp.compatibility.declaration import Declares
 from fedexp.core.client_protocol import Batch, Client, Functional
 from fedexp.core.description import Description
 from fedexp.core.forward import Forward
@@ -219,11 +218,12 @@ _TAKES_FROM_CLIENTS = ("setup", "report", "upload", "choose", *_SERVER_HALF, *_O
 """
 
 
-class Part:
+class Part(Declares):
     """A component of a method: its constructor gets hyper-parameters, ``setup`` gets the setting.
 
     Annotate the constructor's arguments with pydantic types (``NonNegativeFloat``, ``Literal``...):
-    the config is checked against them before any data is read.
+    the config is checked against them before any data is read. ``Declares`` has the attributes in
+    which a part says what it needs from other components and what it forbids.
 
     Attributes:
         summed: whether the server needs only the sum of the part's reports over the cohort. Then
@@ -236,14 +236,6 @@ class Part:
             the aggregator's result. ``aggregator=private`` refuses a part with other hooks that may
             take something from clients (``hooks_beside_merge``). A subclass that overrides such a
             hook must make this statement again.
-        traits: properties that other components (parts, models, data, settings ...) may need or
-            forbid; see ``fedexp.compatibility.traits``.
-        needs: trait -> the error message if no other component has the trait.
-        forbids: trait -> the error message if another component has the trait.
-        discourages: trait -> the warning if another component has the trait.
-        unread_if: argument -> when nothing reads it; see ``fedexp.compatibility.unread``.
-        unread: key of another component that this part makes useless -> why.
-        reads: keys of other components that the part uses.
         store: name -> tensors of the server half that never change after they are stored; None if
             there are none. Large data of many rounds belong here: all checkpoints share one file
             for each name, whereas every checkpoint has its own ``server_state``. A name must be
@@ -255,13 +247,6 @@ class Part:
     summed: ClassVar[bool] = False
     takes_tokens: ClassVar[bool] = False
     takes_only_merged: ClassVar[bool] = True  # this class's own hooks do nothing
-    traits: frozenset[str] = frozenset()
-    needs: Mapping[str, str] = MappingProxyType({})
-    forbids: Mapping[str, str] = MappingProxyType({})
-    discourages: Mapping[str, str] = MappingProxyType({})
-    unread_if: Mapping[str, UnreadWith] = MappingProxyType({})
-    unread: Mapping[str, str] = MappingProxyType({})
-    reads: frozenset[str] = frozenset()
     store: TensorStore | None = None
     saved: tuple[str, ...] = ()
 

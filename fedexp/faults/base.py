@@ -1,31 +1,18 @@
 """The contract of injected faults."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Sequence
 
-from fedexp.compatibility.unread import UnreadWith
+from fedexp.compatibility.declaration import Declares
 from fedexp.contract import Message, Setting, Update
 from fedexp.data.federated import ClientData
 
 
-class Faults:
+class Faults(Declares):
     """Injected faults. The base class injects none; it is the option ``faults=none``.
 
     Whether a client has a fault in a round depends only on (seed, round, client), so it is the same
     in every process and at every call.
-
-    Attributes:
-        traits: properties that other components may need or forbid; see ``fedexp.compatibility``.
-        needs: for each trait that the data must have, the error if the data lack it; see
-            ``fedexp.compatibility``.
-        forbids: for each forbidden trait, the error if another component has it.
-        unread_if: argument -> when nothing reads it; see ``fedexp.compatibility.unread``.
     """
-
-    traits: frozenset[str] = frozenset()
-    needs: Mapping[str, str] = MappingProxyType({})
-    forbids: Mapping[str, str] = MappingProxyType({})
-    unread_if: Mapping[str, UnreadWith] = MappingProxyType({})
 
     def setup(self, setting: Setting) -> None:
         """Called once, before the first round."""

@@ -79,10 +79,6 @@ class Generative(Loss):
         RUNNING_STATISTICS: "loss=generative: generated features would change the running "
         "statistics of this {other}; use head.feature_norm=l2",
     }
-    first_weight: Tensor
-    first_bias: Tensor
-    last_weight: Tensor
-    last_bias: Tensor
     weights: Tensor
     key: Tensor
 
@@ -103,15 +99,7 @@ class Generative(Loss):
         super().__init__()
         self.first_weights, self.decay = (generated_weight, distillation_weight), decay
         self.noise_dim, self.hidden = noise_dim, hidden
-        self._make_training = partial(
-            GeneratorTraining,
-            steps=steps,
-            batch_size=batch_size,
-            lr=lr,
-            lr_decay=lr_decay,
-            weight_decay=weight_decay,
-            diversity=diversity,
-        )
+        self._training = (steps, batch_size, lr, lr_decay, weight_decay, diversity)
         self._metrics: dict[str, float] = {}
 
     def setup(self, setting: Setting) -> None:
@@ -130,7 +118,7 @@ class Generative(Loss):
             generator = FeatureGenerator(
                 self.noise_dim, self.hidden, setting.num_classes, setting.feature_dim
             )
-        self.training_of_generator = self._make_training(generator)
+        self.training_of_generator = GeneratorTraining(generator, *self._training)
         for name, value in generator.folded().items():
             self.register_buffer(name, torch.zeros_like(value), persistent=False)
         self.register_buffer("weights", torch.zeros(2), persistent=False)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
+from fedexp.compatibility.declaration import UnreadWith
 from fedexp.compatibility.traits import Need
-from fedexp.compatibility.unread import UnreadWith
 from fedexp.core.description import Description
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting

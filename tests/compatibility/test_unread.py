@@ -10,8 +10,8 @@ from federations import compose
 from omegaconf import OmegaConf
 
 from fedexp.cli.command import config_folder
-from fedexp.compatibility.declaration import Declaration
-from fedexp.compatibility.unread import SETTINGS, UnreadWith, unread_keys, warn_of_unread
+from fedexp.compatibility.declaration import Declaration, UnreadWith
+from fedexp.compatibility.unread import SETTINGS, unread_keys, warn_of_unread
 from fedexp.config.build import locate
 from fedexp.config.keys import selected
 
