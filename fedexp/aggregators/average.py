@@ -103,6 +103,12 @@ class Average(Aggregator):
         self._reset()
         return {name: merged[name] for name in current}
 
+    def of(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
+        """The average of these updates."""
+        for update in updates:
+            self.add(update, current)
+        return self.merge(current)
+
     def _reset(self) -> None:
         self.total, self.numbers = 0, []
         self._largest = (-1, 0)

@@ -172,10 +172,7 @@ class CrossRound(Gathered):
         if self._next.round > self.warmup:
             return self._select(cohort, current)
         self._next.selected |= dict.fromkeys(cohort, self._next.round)
-        average = Average(self.weighting)
-        for update in updates:
-            average.add(update, current)
-        return average.merge(current)
+        return Average(self.weighting).of(updates, current)
 
     def commit(self) -> None:
         """Store the cohort's models; delete the models that they replace."""

@@ -58,10 +58,8 @@ class Krum(Robust):
         scores = krum_scores(squared_distances(updates, current), byzantine_clients)
         most = len(updates) - byzantine_clients
         best = scores.sort(stable=True).indices[: min(self.keep or most, most)]
-        average = Average("uniform")
-        for index in sorted(best.tolist()):
-            average.add(updates[index], current)
-        return average.merge(current)
+        kept = [updates[index] for index in sorted(best.tolist())]
+        return Average("uniform").of(kept, current)
 
 
 def krum_scores(squares: Tensor, byzantine_clients: int) -> Tensor:

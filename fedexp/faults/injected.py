@@ -158,7 +158,7 @@ class Injected(Faults):
 
     def drops_out(self, round: int, client: int) -> bool:
         """True with probability ``drop``."""
-        return self._occurs("drop", self.drop, round, client)
+        return self._occurs("drop", round, client)
 
     def data(self, round: int, data: ClientData) -> ClientData:
         """The client's data after its faults: poisoned data, fewer steps, or both."""
@@ -167,7 +167,7 @@ class Injected(Faults):
                 data = self._flip(data)
             if self.attack == "backdoor":
                 data = self._backdoor(data, self.seed)
-        if self._straggles(round, data.client):
+        if self._occurs("straggle", round, data.client):
             data = Straggler(**vars(data), work=self.work)
         return data
 
@@ -176,7 +176,7 @@ class Injected(Faults):
 
         Only the attacks ``sign_flip``, ``scale`` and ``backdoor`` scale the step.
         """
-        if self._is_broken(message.round, update.client):
+        if self._occurs("nan", message.round, update.client):
             extras = {name: _all_nan(report) for name, report in update.extras.items()}
             return replace(update, weights=_all_nan(update.weights), extras=extras)
         signs = {"scale": 1, "backdoor": 1, "sign_flip": -1}
@@ -210,8 +210,8 @@ class Injected(Faults):
         present = {client for client in clients if not self.drops_out(round, client)}
         return {
             "faults/dropped": len(clients) - len(present),
-            "faults/straggled": sum(self._straggles(round, client) for client in present),
-            "faults/nan": sum(self._is_broken(round, client) for client in present),
+            "faults/straggled": sum(self._occurs("straggle", round, client) for client in present),
+            "faults/nan": sum(self._occurs("nan", round, client) for client in present),
             "faults/byzantine": len(present & self.byzantine_clients),
         }
 
@@ -242,15 +242,10 @@ class Injected(Faults):
                 "and send the mean of the steps that they know; use a number, such as 1.5"
             )
 
-    def _straggles(self, round: int, client: int) -> bool:
-        return self._occurs("straggle", self.straggle, round, client)
-
-    def _is_broken(self, round: int, client: int) -> bool:
-        return self._occurs("nan", self.nan, round, client)
-
-    def _occurs(self, fault: str, probability: float, round: int, client: int) -> bool:
+    def _occurs(self, fault: str, round: int, client: int) -> bool:
+        """Whether the client has this fault in the round; its probability is ``self.<fault>``."""
         generator = numpy_generator(self.seed, f"faults/{fault}", round, client)
-        return bool(generator.random() < probability)
+        return bool(generator.random() < getattr(self, fault))
 
 
 def _all_nan(tensors: Tensors) -> Tensors:

@@ -52,10 +52,8 @@ class ClusterModels(Received):
             members: one or more updates, with the weights that ``extract`` selected.
             current: the cluster's current model.
         """
-        mean = Average(self.weighting)
-        for update in members:
-            mean.add(replace(update, weights=model_of(update)), current)
-        return mean.merge(current)
+        models = [replace(update, weights=model_of(update)) for update in members]
+        return Average(self.weighting).of(models, current)
 
 
 def model_of(update: PartUpdate) -> Tensors:

@@ -48,8 +48,8 @@ def test_draws_depend_on_seed_round_and_client_alone() -> None:
     assert sum(drawn) / len(drawn) == pytest.approx(0.3, abs=0.03)  # 4.6 standard errors
     assert drawn != [injected(seed=1, drop=0.3).drops_out(*each) for each in where]
     assert drawn[:100] != drawn[100:200]
-    straggled = [again._straggles(*each) for each in where]
-    assert straggled != [again._is_broken(*each) for each in where]  # each fault independently
+    straggled = [again._occurs("straggle", *each) for each in where]
+    assert straggled != [again._occurs("nan", *each) for each in where]  # each fault independently
 
 
 def test_probabilities_of_zero_and_one() -> None:
@@ -97,8 +97,8 @@ def test_each_client_is_counted_once() -> None:
     present = [client for client in range(1, 40) if not faults.drops_out(7, client)]
     assert counted == {
         "faults/dropped": 39 - len(present),
-        "faults/straggled": sum(faults._straggles(7, client) for client in present),
-        "faults/nan": sum(faults._is_broken(7, client) for client in present),
+        "faults/straggled": sum(faults._occurs("straggle", 7, client) for client in present),
+        "faults/nan": sum(faults._occurs("nan", 7, client) for client in present),
         "faults/byzantine": len(faults.byzantine_clients.intersection(present)),
     }
     assert all(counted.values())
