@@ -22,13 +22,6 @@ class Compressor:
         """Whether nothing is compressed."""
         return type(self).encode is Compressor.encode
 
-    def check(self, key: str) -> None:
-        """Raise InputError if hyper-parameters do not fit together; the error names ``key``.
-
-        This is a hook, because the constructor does not know the key, which is ``compression`` or
-        ``download``.
-        """
-
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
         """The tensors to send in place of ``value``.
 

@@ -26,15 +26,12 @@ class RandK(Compressor):
     """
 
     def __init__(self, share: Share, unbiased: bool, error_feedback: bool) -> None:
-        self.share, self.unbiased, self.error_feedback = share, unbiased, error_feedback
-
-    def check(self, key: str) -> None:
-        """Raise InputError for error feedback with ``unbiased``: the errors would grow."""
-        if self.unbiased and self.error_feedback:
+        if unbiased and error_feedback:
             raise InputError(
-                f"{key}.error_feedback=true: the errors of unbiased values are larger than the "
-                f"tensor and would grow from round to round; should be false, or {key}.unbiased"
+                "error_feedback=true with unbiased=true (randk): the errors of unbiased values are "
+                "larger than the tensor and would grow from round to round; one should be false"
             )
+        self.share, self.unbiased, self.error_feedback = share, unbiased, error_feedback
 
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
         """The ``values`` [k] of the k entries that are sent."""

@@ -1,6 +1,7 @@
 """Cosines between vectors."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -13,7 +14,4 @@ def cosines(rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _units(vectors: Tensor) -> Tensor:
-    vectors = vectors.to(torch.float64)
-    lengths = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-    units: Tensor = vectors / lengths.where(lengths > 0, 1)
-    return units
+    return F.normalize(vectors.double(), dim=1, eps=torch.finfo(torch.float64).tiny)

@@ -1,6 +1,5 @@
 """The server: the global weights and the parts' server halves."""
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
@@ -110,10 +109,12 @@ class Server:
         is_merged = merged is not self.weights
         following = self._corrected(merged, digests, accepts) if is_merged else None
         self.refused = is_merged and following is None
-        self.idle_rounds = self.idle_rounds + 1 if following is None else 0
-        self._reporting = self._reporting_parts(following is not None, count > 0 and not is_merged)
-        if following is not None:
-            self.weights = following
+        if following is None:
+            self.idle_rounds += 1
+            self._reporting = [self.aggregator] if count and not is_merged else []
+        else:
+            self.idle_rounds, self.weights = 0, following
+            self._reporting = list(self.parts.values())
             self.aggregator.commit()
         return count
 
@@ -134,21 +135,12 @@ class Server:
             return None
         for name, part in self.parts.items():
             part.aggregate([update.to(name) for update in digests.updates])
-            sums = digests.sums[name]
+            sums = digests.sums_of(name)
             found = part.correct(self.weights, corrected, sums, len(digests.updates))
             if found is not corrected:
                 whose = name, part, "correct(...)"
                 corrected = results.weights(found, self.weights, *whose)
         return corrected if corrected is merged or accepts(corrected) else None
-
-    def _reporting_parts(self, stepped: bool, declined: bool) -> list[Part]:
-        """The parts with metrics of the last round.
-
-        Args:
-            stepped: whether the server took its step; then all parts have metrics.
-            declined: whether the aggregator refused to merge; then it alone has metrics.
-        """
-        return list(self.parts.values()) if stepped else [self.aggregator] if declined else []
 
     def metrics(self) -> dict[str, float]:
         """The parts' metrics of the last round; empty if it was skipped or its weights refused.
@@ -216,7 +208,7 @@ class Server:
             extracted = part.extract(update.weights, self.weights)
             results.tensors(extracted, name, part, "extract(...)")
             if part.summed:
-                _add(self._digests.sums[name], report)
+                self._digests.add(name, report)
                 report = {}
             extras[name] = report | extracted
         return update.digest(extras)
@@ -227,38 +219,40 @@ class _Digests:
 
     Attributes:
         updates: the updates, without weights and without the reports of ``summed`` parts.
-        sums: socket of a part with ``summed`` -> name of a reported tensor -> its float64 sum over
+        sums: ``SOCKET/NAME`` of a reported tensor of a part with ``summed`` -> its float64 sum over
             the updates.
     """
 
     def __init__(self) -> None:
         self.updates: list[Update] = []
-        self.sums: Extras = defaultdict(dict)
+        self.sums: Tensors = {}
+
+    def add(self, socket: str, report: Tensors) -> None:
+        """Add one client's ``report`` for a part to the sums, in float64.
+
+        In float32 the sum would depend on the order in which the updates arrive. In float64 the
+        order changes only digits that are lost when the sum is rounded to float32.
+        """
+        for name, value in report.items():
+            key = f"{socket}/{name}"
+            if key in self.sums:
+                self.sums[key].add_(value)
+            else:
+                self.sums[key] = value.to(torch.float64, copy=True)
+
+    def sums_of(self, socket: str) -> Tensors:
+        """Name of a reported tensor of the part in this socket -> sum."""
+        start = f"{socket}/"
+        return {n.removeprefix(start): v for n, v in self.sums.items() if n.startswith(start)}
 
     def contribution(self) -> Contribution:
         """This process's sums of reported tensors, and its updates without weights."""
-        flat = {f"{part}/{name}": v for part, sums in self.sums.items() for name, v in sums.items()}
-        return Contribution(flat, self.updates)
+        return Contribution(self.sums, self.updates)
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[Update]]) -> None:
         """Replace this process's sums and updates by the sums and updates of all processes."""
+        self.sums = sums
         self.updates = sorted(chain(*items), key=lambda update: update.client)
-        for flat, value in sums.items():
-            part, _, name = flat.partition("/")
-            self.sums[part][name] = value
-
-
-def _add(sums: Tensors, report: Tensors) -> None:
-    """Add one client's ``report`` for a part to ``sums`` (name -> tensor), in float64.
-
-    In float32 the sum would depend on the order in which the updates arrive. In float64 the order
-    changes only digits that are lost when the sum is rounded to float32.
-    """
-    for name, value in report.items():
-        if name in sums:
-            sums[name].add_(value)
-        else:
-            sums[name] = value.to(torch.float64, copy=True)
 
 
 def _nbytes(state: Any) -> int:

@@ -52,8 +52,6 @@ def build_compressors(config: Config) -> tuple[Compressor, Compressor]:
     """The compressors of uploads and of downloads. Raises InputError."""
     upload: Compressor = build("compression", config.compression, Compressor)
     download: Compressor = build("download", config.download, Compressor)
-    upload.check("compression")
-    download.check("download")
     return upload, download
 
 
