@@ -63,13 +63,10 @@ class StackedOptimizer:
         ]
         if self._grad_clip is not None:
             ordered = _clipped(ordered, self._grad_clip)
-        if unclipped:
-            ordered = [
-                _sum(gradient, dense(unclipped[name], like=trained))
-                if name in unclipped
-                else gradient
-                for name, gradient, trained in zip(self._names, ordered, self._trained, strict=True)
-            ]
+        for place, name in enumerate(self._names):
+            if name in unclipped:
+                added, own = dense(unclipped[name], like=self._trained[place]), ordered[place]
+                ordered[place] = added if own is None else own + added
         self._set_gradients(ordered)
         self._optimizer.step()
 
@@ -161,10 +158,6 @@ def _narrow(optimizer: Optimizer, parameter: nn.Parameter, rows: int) -> nn.Para
             state[name] = value[:rows]
     optimizer.state[kept] = state
     return kept
-
-
-def _sum(gradient: Tensor | None, added: Tensor) -> Tensor:
-    return added if gradient is None else gradient + added
 
 
 def _clipped(gradients: Sequence[Tensor | None], max_norm: float) -> list[Tensor | None]:

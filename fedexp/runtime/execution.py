@@ -103,7 +103,8 @@ def _run(
         last, stopped = _train(federation, config, run, clock)
         writes = ranks.is_first and run.has_folder()
         if writes:
-            _save_chosen(federation, run.folder)
+            for name, message in federation.measures.chosen.items():
+                save_weights(saved_state(federation.load(message)), run.folder, name)
         model = federation.global_model(last)
         summary = _summary(planned, launch, run, data, model, clock)
         if writes:
@@ -134,13 +135,6 @@ def _train(
             save_or_stop = SaveOrStop(federation, config, run, clock, interrupts)
             last = federation.run(config.rounds, done, save_or_stop)
     return last, save_or_stop.stopped
-
-
-def _save_chosen(federation: Federation, folder: Path) -> None:
-    """Write the global models that measures chose (``Measure.chosen``)."""
-    for name, message in federation.measures.chosen.items():
-        model = federation.engine.resources.load_global(message)
-        save_weights(saved_state(model), folder, name)
 
 
 def _summary(
@@ -198,8 +192,7 @@ def _run_as_rank(
 def _rebuild_model(config: Config, message: Message) -> ClientModule:
     """The global model of ``message``, on the CPU."""
     engine = config.engine.model_copy(update={"compile": False})
-    federation = Federation.on_cpu(plan(config.model_copy(update={"engine": engine})))
-    return federation.engine.resources.load_global(message).eval()
+    return Federation.on_cpu(plan(config.model_copy(update={"engine": engine}))).load(message)
 
 
 def draw_partition(config: Config, folder: Path, early: Early | None = None) -> list[Path]:

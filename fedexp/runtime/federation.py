@@ -210,7 +210,11 @@ class Federation:
 
     def global_model(self, round: int) -> ClientModule:
         """Load the current global model (of ``round``) into the resident module, in eval mode."""
-        return self._resources.load_global(self.server.broadcast(round)).eval()
+        return self.load(self.server.broadcast(round))
+
+    def load(self, message: Message) -> ClientModule:
+        """Load the message's global model into the resident module, in eval mode."""
+        return self._resources.load_global(message).eval()
 
 
 def _checked(chosen: Any, sampler: Sampler) -> list[int]:

@@ -95,6 +95,9 @@ def read_identity(folder: Path) -> Identity | None:
 def check(folder: Path, config: Config) -> Identity | None:
     """Raise InputError unless a run of ``config`` may start or resume in ``folder``.
 
+    The commands call this before they write anything into the folder. ``claim`` calls it under the
+    folder's lock, because another process may have begun a run there since.
+
     Returns the identity of the run that is there, if any.
     """
     with readable(folder / FILE_NAME):
@@ -138,7 +141,7 @@ def claim(
     """
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        known = check(folder, config)  # now that no other process can begin a run here
+        known = check(folder, config)
         now = config.model_dump(mode="json") | {"resume": None}
         new_id = wandb_id or secrets.token_hex(4)
         found = Identity(now, new_id, dict(headlines), dict(directions), known=False)

@@ -117,14 +117,11 @@ def personal_accuracies(
         columns["test_split"] = [
             flags.sum().item() / len(flags) if len(flags) else math.nan for flags in own
         ]
+    found = {kind: columns[kind] for kind in KINDS if kind in columns}
     return [
-        {kind: columns[kind][row] for kind in KINDS if _measured(columns, kind, row)}
+        {kind: values[row] for kind, values in found.items() if not math.isnan(values[row])}
         for row in range(len(clients))
     ]
-
-
-def _measured(columns: dict[str, list[float]], kind: str, row: int) -> bool:
-    return kind in columns and not math.isnan(columns[kind][row])
 
 
 def spread(accuracies: Sequence[float]) -> dict[str, float]:

@@ -123,9 +123,10 @@ def score_rows(
         if real is not None:
             members = members * real.unsqueeze(-1)
         counts = members.sum(dim=-2).clamp(min=1).unsqueeze(-1)
-        vectors = {
-            name: (members.mT @ each / counts).cpu() for name, each in _features(z, of_head).items()
-        }
+        features = {"feature": z}
+        if "head_feature" in of_head:
+            features["head_feature"] = of_head["head_feature"]
+        vectors = {n: (members.mT @ each / counts).cpu() for n, each in features.items()}
         if "classifier" in of_head:
             vectors["classifier"] = of_head["classifier"].cpu()
         each_loss = F.cross_entropy(
@@ -163,12 +164,3 @@ def outputs_of_head(head: Head, z: Tensor, score_head: bool) -> dict[str, Tensor
     if score_head:
         found["logits"] = head(z)
     return found
-
-
-def _features(z: Tensor, of_head: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Name -> features [K, n, d] of n samples under K models, to be averaged over each class.
-
-    The means become ``Predictions.class_vectors``.
-    """
-    normalized = {name: of_head[name] for name in ("head_feature",) if name in of_head}
-    return {"feature": z, **normalized}
