@@ -67,10 +67,9 @@ class LocalOptimizer:
     """
 
     def __init__(self, optimizer: Node, schedule: Node, round_decay: float, rounds: int) -> None:
-        self._make = _optimizer_factory(optimizer)
+        self._make, tried = _optimizer_factory(optimizer)
         self._round_decay = round_decay
         self._rates = _learning_rates(self._make, schedule, rounds)
-        tried = _after_a_step(self._make)
         self.is_constant = set(self._rates) == {float(tried.param_groups[0]["lr"])}
         self.has_state = any(len(each) > 0 for each in tried.state.values())
         self.traits = frozenset({ELEMENTWISE} if is_elementwise(self) else ())
@@ -104,27 +103,19 @@ def is_elementwise(make: Callable[[list[nn.Parameter], int], Optimizer]) -> bool
     return all(torch.allclose(row, of_stack) for row, of_stack in zip(rows, stacked, strict=True))
 
 
-def _optimizer_factory(node: Node) -> partial[Optimizer]:
-    """The optimizer's class with its arguments, after a trial step on one parameter."""
+def _optimizer_factory(node: Node) -> tuple[partial[Optimizer], Optimizer]:
+    """The optimizer's class with its arguments, and one that has taken a step on one parameter."""
     make: partial[Optimizer] = build("optimizer", node, Optimizer, ("params",), OPTIMIZER_TYPES)
     if make.func in FUSED and not _KERNELS & node.keys():
         make.keywords["fused"] = True
     parameter = nn.Parameter(torch.zeros(1, 1))
-    parameter.grad = torch.zeros(1, 1)
+    parameter.grad = torch.ones(1, 1)
     try:
-        make([parameter]).step()
+        tried = make([parameter])
+        tried.step()
     except _REFUSALS as error:
         raise InputError(f"optimizer: {_first_line(error)}") from error
-    return make
-
-
-def _after_a_step(make: Callable[..., Optimizer]) -> Optimizer:
-    """An optimizer of ``make`` after a step on one parameter."""
-    parameter = nn.Parameter(torch.zeros(1, 1))
-    parameter.grad = torch.ones(1, 1)
-    optimizer = make([parameter])
-    optimizer.step()
-    return optimizer
+    return make, tried
 
 
 def _learning_rates(

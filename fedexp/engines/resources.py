@@ -77,8 +77,9 @@ class Resources:
         if steps is not None:
             return data.steps(steps) / len(self.local_batches(data, round))
         if isinstance(epochs, list):
+            least, most = epochs
             generator = numpy_generator(data.population.seed, "local_epochs", round, data.client)
-            return int(generator.integers(*epochs, endpoint=True))
+            return int(generator.integers(least, most, endpoint=True))
         return epochs
 
     def split(self, weights: Tensors) -> tuple[Tensors, Tensors]:

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from fedexp.compatibility.traits import SEVERAL_PROCESSES
 from fedexp.config.build import locate_kind
+from fedexp.config.constructed import construct
 from fedexp.core.client import ClientModule
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
@@ -123,10 +124,7 @@ class _KeptOptimizer(Callback):
 def _callback(config: Mapping[str, Any]) -> Callback:
     arguments = dict(config)
     target = locate_kind("engine.callbacks", arguments.pop("_target_", None), Callback)
-    try:
-        callback: Callback = target(**arguments)
-    except Exception as error:
-        raise InputError(f"engine.callbacks: {error}".partition("\n")[0]) from error
+    callback: Callback = construct("engine.callbacks", target, Callback, arguments)
     return callback
 
 
