@@ -164,7 +164,7 @@ def test_dropped_and_broken_clients_have_no_effect() -> None:
     faults, cohort = faulty.engine.resources.faults, faulty.sampler.select(1)
     assert isinstance(faults, Injected)
     present = [client for client in cohort if not faults.drops_out(1, client)]
-    finite = [client for client in present if not faults._is_broken(1, client)]
+    finite = [client for client in present if not faults._occurs("nan", 1, client)]
     assert 0 < len(finite) < len(present) < len(cohort)
 
     plain = federate(*SMALL, "clients.per_round=6")
