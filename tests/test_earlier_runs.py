@@ -20,6 +20,7 @@ import fedexp
 from fedexp.cli import replay, report
 from fedexp.data.digits import SPLIT_SEED, TEST_FRACTION
 from fedexp.data.train_test import by_class
+from fedexp.reporting.runs import read_run
 
 MACHINE = ("2.14.1", "AVX512", "AuthenticAMD")
 """PyTorch's version, the instructions that it used, and the processor's maker."""
@@ -112,3 +113,9 @@ def test_finished_runs_are_reported_and_replayed(
     assert "fedavg" in said
     replay.main([str(earlier / "sweep/0"), "system=phones,hospitals"])
     assert "hospitals" in capsys.readouterr().out
+
+
+def test_groups_that_are_gone_are_no_difference_between_runs(earlier: Path) -> None:
+    """The options of ``evaluation`` and ``tracking`` became keys."""
+    assert not {"evaluation", "tracking"} & {*read_run(earlier / "finished").choices}
+    assert not {"evaluation", "tracking"} & {*read_run(earlier / "sweep/1").choices}

@@ -6,9 +6,11 @@ from generate.yaml_comments import read
 
 
 def group_page(group: str) -> str:
-    """A list of a group's options, and the keys that all of them share."""
+    """A list of a group's options, if it has any, and the keys that all of them share."""
     found = options(group)
-    lines = [f"# `{group}=`", f"{GROUPS[group]}."]
+    lines = [f"# `{_override(group)}`", f"{GROUPS[group]}."]
+    if not found:
+        return "\n\n".join([*lines, _shared_keys(group)]) + "\n"
     if group == "algorithm":
         lines.append("[All methods in one table](/options/gallery.md), to be sorted.")
     rows = ((_link(each), escape(sentence(each.summary))) for each in found)
@@ -23,7 +25,7 @@ def group_page(group: str) -> str:
 def groups_page() -> str:
     """The list of all groups."""
     rows = [
-        (f"[`{group}=`]({group}/index.md)", about, str(len(options(group))))
+        (f"[`{_override(group)}`]({group}/index.md)", about, str(len(options(group)) or ""))
         for group, about in GROUPS.items()
     ]
     names = "\n".join(f"{group} <{group}/index>" for group in [*GROUPS, "experiment"])
@@ -35,6 +37,11 @@ def groups_page() -> str:
         + table(("group", "", "options"), rows)
         + f"\n```{{toctree}}\n:hidden:\n\ngallery\n{names}\n```\n"
     )
+
+
+def _override(group: str) -> str:
+    """The words on the command line that set the group: an option of it, or only its keys."""
+    return f"{group}=" if options(group) else f"{group}.*"
 
 
 def _link(option: Option) -> str:

@@ -38,7 +38,7 @@ GROUPS = {
     "hydra/launcher": "Where the jobs of a sweep run",
     "hydra/sweeper": "Which jobs a sweep has",
 }
-"""Config groups with a page for every option -> what the group is about."""
+"""Config group -> what it is about; a group without options has keys only."""
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,11 @@ from fedexp.cli.installed import OWN
 from fedexp.cli.option_folders import option_folders
 from fedexp.papers.sweep import table_presets
 
-_ONLY = "default"
-
 
 def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str]) -> str:
     """The config groups and their options, one group per line, without the papers' tables.
 
-    Groups whose only option is ``default``, such as ``tracking``, are left out. The options of an
-    installed package are followed by its name and version.
+    The options of an installed package are followed by its name and version.
 
     Args:
         sources: ``hydra.runtime.config_sources``; the folders among them are searched.
@@ -30,8 +27,7 @@ def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str])
             if group.parts[0] not in hidden and name not in listed:
                 listed.add(name)  # if two options have one name, Hydra takes the first
                 options[group.as_posix()].add(path.stem + origin)
-    chosen = {group: sorted(found) for group, found in options.items() if found != {_ONLY}}
-    return "\n".join(f"{group}: {', '.join(chosen[group])}" for group in sorted(chosen))
+    return "\n".join(f"{group}: {', '.join(sorted(options[group]))}" for group in sorted(options))
 
 
 def paper_tables(sources: Sequence[Mapping[str, str]]) -> str:

@@ -20,6 +20,9 @@ ADDED: Mapping[str, Any] = {
 REMOVED = ("evaluation.overlap",)
 """Keys of earlier versions that changed no result."""
 
+REMOVED_GROUPS = ("evaluation", "tracking")
+"""Config groups of earlier versions that had a single option; their keys are still there."""
+
 
 def with_added(config: Mapping[str, Any]) -> dict[str, Any]:
     """A saved config with the keys that were added since it was saved, without the removed ones."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from fedexp.config.added_keys import REMOVED_GROUPS
 from fedexp.config.keys import flatten
 from fedexp.drawing.texts import printable
 from fedexp.errors import InputError
@@ -334,7 +335,7 @@ def _launch(folder: Path, summary: Mapping[str, Any] | None) -> tuple[list[str],
     _check(are_texts, "overrides", "a list of texts")
     options = choices.values() if isinstance(choices, dict) else [choices]
     _check(all(isinstance(each, str | int | float | None) for each in options), "choices", "names")
-    return overrides, choices
+    return overrides, {k: each for k, each in choices.items() if k not in REMOVED_GROUPS}
 
 
 def _yaml(path: Path) -> Any:

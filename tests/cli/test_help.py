@@ -23,12 +23,6 @@ def test_it_is_short(template: str) -> None:
     assert lines <= 92
 
 
-def test_groups_without_a_choice_are_left_out() -> None:
-    names = [line.partition(":")[0] for line in config_groups(SOURCES, ["hydra"]).splitlines()]
-    assert "head" in names
-    assert not {"evaluation", "tracking"} & {*names}
-
-
 def test_the_measures_are_listed() -> None:
     lines = config_groups(SOURCES, ["hydra"]).splitlines()
     (listed,) = (line for line in lines if line.startswith("measure: "))

@@ -59,7 +59,7 @@ SMALL_GROUPS = [
     "sampler",
 ]
 SMALL_GROUPS += ["aggregator", "faults", "compression", "optimizer", "schedule", "engine"]
-SMALL_GROUPS += ["evaluation", "tracking", "partition"]
+SMALL_GROUPS += ["partition"]
 MEASURES = [f"+{each}" for each in options("measure")]
 SETS_AT_HAND = [each for each in options("data") if each.removeprefix("data=") not in NAMES]
 
