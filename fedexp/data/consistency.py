@@ -20,13 +20,12 @@ A reader says where its samples are from with ``Split.origin``.
 import logging
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
 import numpy as np
 from torch import Tensor
 
-from fedexp.data.dataset import Dataset, Origin, Split
+from fedexp.data.dataset import Dataset, Split
 from fedexp.errors import InputError
 
 LOGGER = logging.getLogger(__name__)
@@ -40,36 +39,21 @@ _ALPHABET = 10
 _SHOWN = 5
 
 
-@dataclass(frozen=True)
-class Labelled:
-    """The labels [n] of a split and their origin; ``name`` is the split's name in messages."""
-
-    name: str
-    labels: np.ndarray
-    origin: Origin | None
-
-    def where(self, position: int) -> str:
-        """Words for the place of a sample."""
-        if self.origin is None:
-            return f"sample {position} of the {self.name} split"
-        return self.origin.of(position)
-
-
 def check(dataset: Dataset) -> None:
     """Raise InputError if the data contradict themselves; warn of facts that may be a mistake."""
-    about = dataset.description
-    train, test = _labelled("training", dataset.train), _labelled("test", dataset.test)
+    about, train, test = dataset.description, dataset.train, dataset.test
     refuse(about.classes, train, test)
     _warn_of_case(about.classes, train, test)
     if not about.unseen_classes and not about.per_token:
         _warn_of_absent(about.classes, train, test)
-    _warn_of_copies(dataset, train, test)
+    _warn_of_copies(train, test)
 
 
-def refuse(classes: Sequence[str], train: Labelled, test: Labelled) -> None:
+def refuse(classes: Sequence[str], train: Split, test: Split) -> None:
     """Raise InputError for class names that are the same, and for classes of the test split alone.
 
-    Test labels of C or more are those of unseen classes, which have other names.
+    Test labels of C or more are those of unseen classes, which have other names. The splits' inputs
+    are not used.
     """
     for first, second in _twins(classes, _as_typed):
         raise InputError(
@@ -80,21 +64,21 @@ def refuse(classes: Sequence[str], train: Labelled, test: Labelled) -> None:
     if _drawn_from_one(train, test):
         return
     for number in _only_tested(train, test, len(classes)):
-        place = test.where(int((test.labels == number).argmax()))
+        trained = train.origin and train.origin.place
         raise InputError(
-            f"{place}: the class {classes[number]!r} is not in the training split "
-            f"({_place_of(train)}); correct it, or add samples of it to the training split"
+            f"{_first(number, train, test)}: the class {classes[number]!r} is not in the training "
+            f"split ({trained}); correct it, or add samples of it to the training split"
         )
 
 
-def _drawn_from_one(train: Labelled, test: Labelled) -> bool:
+def _drawn_from_one(train: Split, test: Split) -> bool:
     """Whether the splits are from one place, or a reader does not say."""
     if train.origin is None or test.origin is None:
         return True
     return train.origin.place == test.origin.place
 
 
-def _warn_of_case(classes: Sequence[str], train: Labelled, test: Labelled) -> None:
+def _warn_of_case(classes: Sequence[str], train: Split, test: Split) -> None:
     for first, second in _twins(classes, str.casefold):
         LOGGER.warning(
             "the classes %r and %r differ only in upper and lower case (%s; %s)",
@@ -105,7 +89,7 @@ def _warn_of_case(classes: Sequence[str], train: Labelled, test: Labelled) -> No
         )
 
 
-def _warn_of_absent(classes: Sequence[str], train: Labelled, test: Labelled) -> None:
+def _warn_of_absent(classes: Sequence[str], train: Split, test: Split) -> None:
     """Warn of classes without training samples, in one line; say which ones have test samples."""
     absent = np.setdiff1d(np.arange(len(classes)), train.labels)
     if not len(absent):
@@ -121,13 +105,13 @@ def _warn_of_absent(classes: Sequence[str], train: Labelled, test: Labelled) -> 
     LOGGER.warning("%s", line)
 
 
-def _warn_of_copies(dataset: Dataset, train: Labelled, test: Labelled) -> None:
+def _warn_of_copies(train: Split, test: Split) -> None:
     """Warn of test samples whose inputs are those of a training sample."""
-    found = copies(dataset.train.inputs, dataset.test.inputs)
+    found = copies(train.inputs, test.inputs)
     if not found:
         return
     trained, tested = found[0]
-    other = sum(train.labels[a] != test.labels[b] for a, b in found)
+    other = sum(bool(train.labels[a] != test.labels[b]) for a, b in found)
     of_other = f" ({other} of them have another class)" if other else ""
     LOGGER.warning(
         "%d of %d test samples have the same inputs as a training sample%s; the first are %s and "
@@ -135,8 +119,8 @@ def _warn_of_copies(dataset: Dataset, train: Labelled, test: Labelled) -> None:
         len(found),
         len(test.labels),
         of_other,
-        test.where(tested),
-        train.where(trained),
+        _where("test", test, tested),
+        _where("training", train, trained),
     )
 
 
@@ -159,11 +143,7 @@ def _hashes(inputs: Tensor) -> Iterator[int]:
         yield hash(row.tobytes())
 
 
-def _labelled(name: str, split: Split) -> Labelled:
-    return Labelled(name, split.labels.numpy(), split.origin)
-
-
-def _only_tested(train: Labelled, test: Labelled, classes: int) -> np.ndarray:
+def _only_tested(train: Split, test: Split, classes: int) -> np.ndarray:
     """The labels below ``classes`` that the test split has and the training split lacks."""
     only: np.ndarray = np.setdiff1d(test.labels, train.labels)
     return only[only < classes]
@@ -192,18 +172,21 @@ def _as_typed(name: str) -> str:
     )
 
 
-def _first(number: int, *splits: Labelled) -> str:
+def _first(number: int, train: Split, test: Split) -> str:
     """The place of the first sample of a class."""
-    for split in splits:
+    for name, split in (("training", train), ("test", test)):
         if len(positions := np.flatnonzero(split.labels == number)):
-            return split.where(int(positions[0]))
+            return _where(name, split, int(positions[0]))
     return "no sample"
 
 
-def _place(train: Labelled, test: Labelled) -> str:
+def _where(name: str, split: Split, position: int) -> str:
+    """Words for the place of a sample; ``name`` is the split's."""
+    if split.origin is None:
+        return f"sample {position} of the {name} split"
+    return split.origin.of(position)
+
+
+def _place(train: Split, test: Split) -> str:
     """The beginning of a line about both splits; empty, if each sample has its own place."""
     return "" if train.origin or test.origin else "data: "
-
-
-def _place_of(split: Labelled) -> str:
-    return split.origin.place if split.origin else split.name

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from fedexp.core.description import Description
-from fedexp.data.consistency import Labelled, refuse
+from fedexp.data.consistency import refuse
 from fedexp.data.dataset import Dataset, Deviations, Means, Origin, Source, Split, check_constants
 from fedexp.data.image_decoding import Fit, ImageSize, decoded, opened
 from fedexp.data.image_statistics import normalisation
@@ -75,20 +76,19 @@ class ImageFolder(Source):
 
     def load(self, cache: Path) -> Dataset:
         """Load the dataset; decoded images are cached in ``cache``/images."""
-        description, tree = self.describe(), self._tree
-        users = self._users(tree.paths)
-        if users is not None:
-            of_train, of_test = np.split(users, [tree.num_train])
-            check_users(self.split, list(of_train), list(of_test), str(self.root))
+        about, tree = self.describe(), self._tree
+        splits = self._splits(tree)
+        if self.user_pattern is not None:
+            of_train, of_test = (list(part.users) for part in splits if part.users is not None)
+            check_users(self.split, of_train, of_test, str(self.root))
         fit = Fit("same" if self.image_size is None else "stretch")
-        images = decoded(self.root, tree.paths, description.input_shape, fit, cache)
-        parts = Split(torch.from_numpy(images), torch.from_numpy(tree.labels), users)
+        images = torch.from_numpy(decoded(self.root, tree.paths, about.input_shape, fit, cache))
         train, test = (
-            replace(part, origin=each.origin)
-            for part, each in zip(parts.cut(tree.num_train), self._labelled(tree), strict=True)
+            replace(part, inputs=own)
+            for part, own in zip(splits, images.split(list(map(len, splits))), strict=True)
         )
-        constants = normalisation(images[: tree.num_train], self.mean, self.std)
-        return Dataset(description, train, test, *constants, fit)
+        constants = normalisation(train.inputs.numpy(), self.mean, self.std)
+        return Dataset(about, train, test, *constants, fit)
 
     @cached_property
     def _tree(self) -> ImageTree:
@@ -96,7 +96,7 @@ class ImageFolder(Source):
         tree = find_images(self.root)
         if tree.num_train < len(tree.paths):
             self._has_test = True
-            refuse(tree.classes, *self._labelled(tree))  # before images are decoded
+            refuse(tree.classes, *self._splits(tree))  # before images are decoded
             return tree
         users = self._users(tree.paths) if self.split == "users" else None
         parts = divide(tree.labels, users, self.split, self.test_fraction, self.split_seed)
@@ -104,21 +104,22 @@ class ImageFolder(Source):
         paths = [tree.paths[i] for i in order]
         return ImageTree(tree.classes, paths, tree.labels[order], num_train=len(parts[0]))
 
-    def _labelled(self, tree: ImageTree) -> tuple[Labelled, Labelled]:
-        """The labels of both splits, with the place of each image."""
-        paths, cut = np.array(tree.paths, dtype=object), tree.num_train
-        places = [self.root / name if self._has_test else self.root for name in ("train", "test")]
+    def _splits(self, tree: ImageTree) -> tuple[Split, Split]:
+        """Both splits without their images: the labels, the users and the place of each image."""
+        labels, nothing = torch.from_numpy(tree.labels), torch.empty(len(tree.paths), 0)
+        whole = Split(nothing, labels, self._users(tree.paths))
+        paths, parts = iter(tree.paths), whole.cut(tree.num_train)
+        places = ("train", "test") if self._has_test else ("", "")
         train, test = (
-            Labelled(name, labels, Origin(str(place), _below(self.root, place, own)))
-            for name, labels, place, own in zip(
-                ("training", "test"),
-                np.split(tree.labels, [cut]),
-                places,
-                np.split(paths, [cut]),
-                strict=True,
-            )
+            replace(part, origin=self._origin(place, list(islice(paths, len(part)))))
+            for part, place in zip(parts, places, strict=True)
         )
         return train, test
+
+    def _origin(self, folder: str, paths: list[str]) -> Origin:
+        """The origin of the images at ``paths`` below ``folder``, or below the root if empty."""
+        below = [path.removeprefix(f"{folder}/") for path in paths]
+        return Origin(str(self.root / folder), np.array(below, dtype=object))
 
     @cached_property
     def _image_shape(self) -> tuple[int, int]:
@@ -137,12 +138,6 @@ class ImageFolder(Source):
             if match is None or match[1] is None:
                 raise InputError(f"data.user_pattern={self.user_pattern}: finds no user in {path}")
         return np.array([match[1] for match in matches if match])
-
-
-def _below(root: Path, place: Path, paths: np.ndarray) -> np.ndarray:
-    """Paths relative to ``root`` as paths relative to ``place``, which is ``root`` or below it."""
-    above = "" if place == root else f"{place.name}/"
-    return np.array([path.removeprefix(above) for path in paths], dtype=object)
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
