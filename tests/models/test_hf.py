@@ -202,6 +202,7 @@ def test_weights_that_do_not_fit(saved: tuple[Path, nn.Module]) -> None:
 def test_without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     with pytest.raises(
-        InputError, match=r"^model=hf: needs transformers; pip install 'fedexp\[hf\]'$"
+        InputError,
+        match=r"^model=hf: needs transformers, which is not installed; pip install 'fedexp\[hf\]'$",
     ):
         feature_dim(factory("hf"), (1, 8, 8))

@@ -122,7 +122,7 @@ def test_a_network_that_needs_data_to_be_made(monkeypatch: pytest.MonkeyPatch) -
 
 def test_without_timm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "timm", None)
-    assert message() == "model=timm: needs timm; pip install 'fedexp[timm]'"
+    assert message() == "model=timm: needs timm, which is not installed; pip install 'fedexp[timm]'"
 
 
 def test_fine_tuning_the_last_stage(saved: tuple[Path, dict[str, Tensor]]) -> None:
