@@ -8,7 +8,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from fedexp.cli.quoting import quoted_word, refused, with_home
+from fedexp.cli.quoting import parsed, quoted_word, with_home
 
 TEXTS = [
     *("~/cifar", "größe", "a=b", "my file (1).csv", "日本", "it's #1", 'a"b#', "'b", '"b', "a\\'b"),
@@ -62,9 +62,9 @@ def test_a_text_in_quotes_is_that_text(text: str) -> None:
     ],
 )
 def test_the_same_word_in_quotes(word: str, shown: str) -> None:
-    assert refused(word)
+    assert parsed(word) is None
     assert quoted_word(word, is_sweep=False) == shown
-    assert not refused(in_a_shell(shown))
+    assert parsed(in_a_shell(shown)) is not None
 
 
 @pytest.mark.parametrize(
