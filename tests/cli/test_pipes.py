@@ -47,4 +47,5 @@ with quiet_in_a_pipe():
 def test_every_command_is_quiet() -> None:
     for command, module in COMMANDS.items():
         source = (Path(__file__).parents[2] / (module.replace(".", "/") + ".py")).read_text()
-        assert "@quiet_in_a_pipe()\ndef main(" in source, command
+        quiet = "@quiet_in_a_pipe()", f'@one_line_command("{command}")'
+        assert any(f"{each}\ndef main(" in source for each in quiet), command
