@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -49,13 +50,9 @@ def partition_heatmap(
     open_frame(sizes)
     sizes.tick_params(axis="x", length=0)
     held = np.ma.masked_equal(table.T, 0)
-    image = cells.imshow(
-        held,
-        cmap=colormaps["YlGnBu"].with_extremes(bad=FAINT),
-        norm=PowerNorm(0.5, vmin=0, vmax=max(1, table.max())),
-        aspect="auto",
-        interpolation="nearest",
-    )
+    colors = colormaps["YlGnBu"].with_extremes(bad=FAINT)
+    scale = PowerNorm(0.5, vmin=0, vmax=max(1, table.max()))
+    image = cells.imshow(held, cmap=colors, norm=scale, aspect="auto", interpolation="nearest")
     if table.size <= _ANNOTATED_CELLS:
         _annotate(cells, image, held, "d")
     _label(cells.xaxis, "client", [str(c) for c in (range(shown) if clients is None else clients)])
@@ -186,4 +183,5 @@ def _annotate(cells: Axes, image: AxesImage, values: NDArray[np.generic], form: 
     for row, column in np.argwhere(~np.ma.getmaskarray(values)):
         color = "white" if brightness[row, column] < 0.5 else "black"
         text = format(values[row, column], form)
-        cells.text(column, row, text, color=color, fontsize=7, ha="center", va="center")
+        style: dict[str, Any] = {"color": color, "fontsize": 7, "ha": "center", "va": "center"}
+        cells.text(column, row, text, in_layout=False, **style)  # within its cell: no margin
