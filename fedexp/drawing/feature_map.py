@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, Literal
 
 import numpy as np
@@ -152,13 +153,5 @@ def _draw_counts(
 
 def _styles(num_classes: int) -> list[dict[str, Any]]:
     """Colour and marker of each class."""
-    colors = class_colors(num_classes)
-    return [
-        {
-            "color": colors[number],
-            "marker": _MARKERS[number % len(_MARKERS)],
-            "s": 9,
-            "linewidths": 0,
-        }
-        for number in range(num_classes)
-    ]
+    looks = zip(class_colors(num_classes)[:num_classes], cycle(_MARKERS), strict=False)
+    return [{"color": color, "marker": each, "s": 9, "linewidths": 0} for color, each in looks]

@@ -4,9 +4,8 @@ Margins are given in inches. Matplotlib's layout engines would draw every text o
 margins; that took half of the report's time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -67,13 +66,8 @@ def panels(count: int, width: float = 4.4, height: float = 3.3) -> tuple[Figure,
     found = []
     for place in range(count):
         row, column = divmod(place, columns)
-        axes = add_axes(
-            figure,
-            column * width + left,
-            (rows - 1 - row) * height + bottom,
-            width - left - right,
-            height - top - bottom,
-        )
+        corner = column * width + left, (rows - 1 - row) * height + bottom
+        axes = add_axes(figure, *corner, width - left - right, height - top - bottom)
         axes.ticklabel_format(useOffset=False)
         found.append(axes)
     return figure, found
@@ -106,15 +100,8 @@ def legend_below(figure: Figure, axes: list[Axes]) -> None:
     room = figure.get_figwidth() - 0.3
     columns = min(len(entries), max(1, int(room / (text_width(entries, 9) + 0.75))))
     _grow_below(figure, 0.2 + 0.19 * -(-len(entries) // columns))
-    figure.legend(
-        entries.values(),
-        entries.keys(),
-        loc="lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=9,
-        handlelength=3,
-    )
+    style: dict[str, Any] = {"frameon": False, "fontsize": 9, "handlelength": 3}
+    figure.legend(entries.values(), entries.keys(), loc="lower center", ncols=columns, **style)
 
 
 def bar_below(figure: Figure, image: AxesImage, name: str) -> None:
