@@ -35,35 +35,25 @@ class Curves(Tracker):
             self._history.append(Record(record.round, record.metrics))
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """Draw the curves, unless the run failed or has fewer than two rounds."""
-        shown = {
-            word: self._measured(word, better)[:MOST_LINES] for word, better in _PANELS.items()
-        }
-        shown = {word: names for word, names in shown.items() if names}
-        if summary is None or len(self._history) < 2 or not shown:
+        """Draw the curves, unless the run failed or measured no such headline twice."""
+        found = {word: self._measured(word, better) for word, better in _PANELS.items()}
+        shown = {word: names[:MOST_LINES] for word, names in found.items() if names}
+        if summary is None or not shown:
             return
-        rounds = [record.round for record in self._history]
+        columns = {"round": np.array([record.round for record in self._history])}
+        columns |= {name: self._values(name) for names in shown.values() for name in names}
         figure, all_axes = panels(len(shown))
         with leaving_out("curves", figure):
             for axes, (word, names) in zip(all_axes, shown.items(), strict=True):
                 for number, name in enumerate(names):
-                    values = self._values(name)
-                    known = ~np.isnan(values)
-                    axes.plot(
-                        np.array(rounds)[known],
-                        values[known],
-                        label=name,
-                        **line_style(number) | {"marker": ""},
-                    )
+                    known, style = ~np.isnan(columns[name]), line_style(number) | {"marker": ""}
+                    axes.plot(columns["round"][known], columns[name][known], label=name, **style)
                 whole_numbers(axes.xaxis)
                 name_axes(axes, "round", word)
                 axes.legend(fontsize=8)
             self._path.parent.mkdir(parents=True, exist_ok=True)
             figure.savefig(self._path.with_suffix(".png"), dpi=LAYOUT["dpi"])
-            names = [name for each in shown.values() for name in each]
-            save_numbers(
-                self._path, {"round": np.array(rounds)} | {n: self._values(n) for n in names}
-            )
+            save_numbers(self._path, columns)
 
     def _measured(self, word: str, better: str) -> Sequence[str]:
         """The headlines with this ``word`` and direction that were measured at least twice."""

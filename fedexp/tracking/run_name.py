@@ -1,7 +1,5 @@
 """Makes a run's name for dashboards, from method, data, partition, seed and changed settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from fedexp.tracking.statistics import best_round, headline_statistics, rounds_t
 MEMORY = ("cost/client_memory_bytes", "cost/stored_parameters", "cost/server_memory_bytes")
 """Metrics of memory; for each of them, a summary has the largest value over the rounds."""
 
+_BYTES = ("cost/download_bytes", "cost/upload_bytes")
 _PACKAGES = ("fedexp", "torch", "lightning", "hydra-core", "numpy")
 
 
@@ -55,9 +56,7 @@ def summarize(
     chosen = {} if best is None else {"best_round": best}
     return {
         "metrics": headline_statistics(history, headlines) | rounds_to(targets, history),
-        "total": {
-            name: _total(history, name) for name in ("cost/download_bytes", "cost/upload_bytes")
-        },
+        "total": {name: int(sum(row.get(name, 0) for row in history)) for name in _BYTES},
         "peak": {
             name: max(row[name] for row in history if name in row)
             for name in MEMORY
@@ -97,10 +96,6 @@ def digest(weights: Tensors) -> str:
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     """Write ``folder/summary.json`` completely or not at all; NaN and infinities become null."""
     write_durably(folder / FILE_NAME, as_bytes(summary, indent=2))
-
-
-def _total(history: Iterable[Mapping[str, float]], name: str) -> int:
-    return int(sum(row.get(name, 0) for row in history))
 
 
 def _versions() -> dict[str, str]:

@@ -4,11 +4,10 @@ import logging
 import os
 import secrets
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, ValidationError
@@ -116,13 +115,15 @@ class WandbTracker(Tracker):
         if self._run is not None:
             with suppress(OSError):  # a full disk is reported where results are written
                 identity.save(run.folder)
-        if run.past:
-            self._log_past(run)
+        # Offline, the new W&B record must be complete, because W&B cannot append to an older one:
+        # the record that is synced last replaces the others. Online, W&B ignores known steps.
+        earlier, saved = [Record(0), *run.past] if run.past else [], saved_figures(run.folder)
+        for record in earlier:
+            self._log(record, saved.get(record.round, {}))
 
     def log(self, record: Record) -> None:
         """Log the round as one step of the W&B run."""
-        self._per_class = record.per_class or self._per_class
-        self._log(record.round, lambda: _row(record))
+        self._log(record, {})
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
         """Add the summary and close the W&B run; without a summary, the run is marked as failed."""
@@ -141,23 +142,12 @@ class WandbTracker(Tracker):
                 _LOGGER.info("Offline in W&B; to upload: wandb sync %s", place)
             self._run.finish(exit_code=int(summary is None))
 
-    def _log_past(self, run: RunInfo) -> None:
-        """Log the earlier rounds of a resumed run, with their saved figures.
-
-        Offline, the new W&B record must be complete, because W&B cannot append to an older record:
-        the record that is synced last replaces the others. Online, W&B ignores steps that it
-        already has.
-        """
-        figures = saved_figures(run.folder)
-        for record in [Record(0), *run.past]:
-            row = partial(_row, record, figures.get(record.round, {}))
-            self._per_class = record.per_class or self._per_class
-            self._log(record.round, row)
-
-    def _log(self, round: int, row: Callable[[], dict[str, Any]]) -> None:
+    def _log(self, record: Record, saved: Mapping[str, Path]) -> None:
+        """Log a round; ``saved`` has its figures that were drawn before the run was resumed."""
+        self._per_class = record.per_class or self._per_class
         if self._run is not None:
             with self._guard("logging failed, going on without it"):
-                self._run.log(row(), step=round, commit=True)
+                self._run.log(_row(record, saved), step=record.round, commit=True)
 
     @contextmanager
     def _guard(self, consequence: str) -> Iterator[None]:
@@ -307,7 +297,7 @@ def _stop_service() -> None:
     wandb.teardown()
 
 
-def _row(record: Record, saved: Mapping[str, Path] = MappingProxyType({})) -> dict[str, Any]:
+def _row(record: Record, saved: Mapping[str, Path]) -> dict[str, Any]:
     """The record of a round as a dict of W&B's types.
 
     The accuracies of the classes become a table. W&B stores each table as a file, so this table is
