@@ -5,15 +5,13 @@ from math import fsum, isnan
 
 import torch
 import torch.nn.functional as F
-from pydantic import PositiveInt
 from torch import Tensor
 
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured
+from fedexp.measures.measure import AfterRound, EveryNth, Measured
 from fedexp.measures.scoring.predictions import Predictions
 
 
-class Angles(Measure):
+class Angles(EveryNth):
     """Mean angles between the class vectors of the global model, in degrees.
 
     ``global_angles`` defines the metrics; the measure ``personal`` has the angles of personal
@@ -23,9 +21,6 @@ class Angles(Measure):
     Args:
         every: rounds between measurements; the last round is always measured.
     """
-
-    def __init__(self, every: PositiveInt) -> None:
-        self.every = every
 
     def __call__(self, after: AfterRound) -> Measured:
         """The metrics ``geometry/<kind>_angle*`` of the global model."""

@@ -8,8 +8,7 @@ from pydantic import PositiveInt
 from fedexp.compatibility.traits import Need
 from fedexp.errors import InputError
 from fedexp.faults.trigger import Trigger
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured, Outline
+from fedexp.measures.measure import AfterRound, Measure, Measured, Outline
 
 
 class Backdoor(Measure):
@@ -27,10 +26,7 @@ class Backdoor(Measure):
 
     headlines = MappingProxyType({"backdoor/success": "lower"})
     needs = frozenset(
-        {
-            *(Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES),
-            *(Need.IMAGES, Need.ALL_CLIENTS),
-        }
+        {Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES, Need.IMAGES, Need.ALL_CLIENTS}
     )
     reads = frozenset({"faults.trigger"})
 

@@ -6,8 +6,7 @@ from typing import Any
 from fedexp.core.messages import Message, copied
 from fedexp.core.part import Setting
 from fedexp.engines.resources import Resources
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured
+from fedexp.measures.measure import AfterRound, Measure, Measured
 
 
 class Best(Measure):

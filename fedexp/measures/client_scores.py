@@ -12,9 +12,8 @@ from fedexp.core.part import Setting
 from fedexp.data.federated import ClientData
 from fedexp.engines.resources import Resources
 from fedexp.errors import InputError
-from fedexp.measures.after_round import AfterRound
 from fedexp.measures.angles import local_angles
-from fedexp.measures.measure import Measure, Outline, every_nth
+from fedexp.measures.measure import AfterRound, Measure, Outline, every_nth
 from fedexp.measures.scoring.accuracies import ClientScores, personal_accuracies
 from fedexp.measures.scoring.predictions import Predictions
 from fedexp.measures.scoring.scored_samples import NEED_ALL, ScoredSamples

@@ -9,10 +9,9 @@ from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.reducible import Contribution
 from fedexp.engines.resources import Resources
-from fedexp.measures.after_round import AfterRound
 from fedexp.measures.client_scores import PersonalMeasure
 from fedexp.measures.exchange import Receipt, receipt
-from fedexp.measures.measure import Measured
+from fedexp.measures.measure import AfterRound, Measured
 
 
 @dataclass

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Better, Measure, Measured, Outline
+from fedexp.measures.measure import AfterRound, Better, Measure, Measured, Outline
 from fedexp.system.round_time import RoundTime
 
 Accuracy = Annotated[float, Field(gt=0, le=1)]
@@ -90,13 +89,11 @@ class Clock(Measure):
     def _left_out(self, after: AfterRound) -> dict[str, float]:
         """``clock/late`` and ``clock/surplus``, each only if the settings allow such clients."""
         system, turns = after.resources.system, after.exchange.turns
-        can_occur = {
-            "late": system.deadline is not None,
-            "surplus": system.invited > system.needed,
-        }
+        can_occur = {"late": system.deadline is not None, "surplus": system.invited > system.needed}
         return {
             f"clock/{outcome}": sum(turn.outcome == outcome for turn in turns)
-            for outcome in (name for name, can in can_occur.items() if can)
+            for outcome, can in can_occur.items()
+            if can
         }
 
     def state_dict(self) -> dict[str, Any]:

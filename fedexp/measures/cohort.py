@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedexp.measures.after_round import AfterRound
 from fedexp.measures.client_scores import PersonalMeasure
-from fedexp.measures.measure import Better, Measured, Outline
+from fedexp.measures.measure import AfterRound, Better, Measured, Outline
 
 
 class Cohort(PersonalMeasure):

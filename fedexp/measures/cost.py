@@ -2,8 +2,7 @@
 
 from types import MappingProxyType
 
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured
+from fedexp.measures.measure import AfterRound, Measure, Measured
 
 
 class Cost(Measure):
@@ -23,11 +22,9 @@ class Cost(Measure):
         """The metrics ``cost/*`` and ``time/*`` of the round."""
         exchange = after.exchange
         seconds = {f"time/{step}_s": value for step, value in exchange.seconds.items()}
-        return Measured(
-            {
-                "cost/download_bytes": exchange.download_bytes,
-                "cost/upload_bytes": exchange.upload_bytes,
-                "cost/server_memory_bytes": after.server.state_nbytes,
-                **seconds,
-            }
-        )
+        costs = {
+            "cost/download_bytes": exchange.download_bytes,
+            "cost/upload_bytes": exchange.upload_bytes,
+            "cost/server_memory_bytes": after.server.state_nbytes,
+        }
+        return Measured(costs | seconds)

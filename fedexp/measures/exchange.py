@@ -36,9 +36,8 @@ class Receipt:
 
 def receipt(update: Update) -> Receipt:
     """The receipt of this update: its numbers without its tensors."""
-    metrics = dict(update.metrics)
     counts = update.num_samples, update.steps, update.samples, update.nbytes
-    return Receipt(update.client, *counts, metrics)
+    return Receipt(update.client, *counts, dict(update.metrics))
 
 
 class Exchange:
@@ -49,9 +48,6 @@ class Exchange:
 
     Attributes:
         cohort: the chosen clients in the sampler's order, including clients that dropped out.
-        download_bytes: bytes downloaded by the cohort and by clients that answered the sampler.
-        upload_bytes: bytes of all answers to the sampler, and of all updates that were not late,
-            even if they were refused.
         receipts: the accepted updates, without their tensors.
         seconds: step of the round -> seconds. The steps are ``select``, ``train``, ``probe`` if the
             sampler asked clients, and after the end of the round ``server``, the remaining time.
@@ -62,8 +58,6 @@ class Exchange:
     def __init__(self, message: Message) -> None:
         self.message = message
         self.cohort: Sequence[int] = ()
-        self.download_bytes = 0
-        self.upload_bytes = 0
         self.receipts: list[Receipt] = []
         self.seconds = {"select": 0.0, "train": 0.0}
         self.time: RoundTime | None = None
@@ -100,7 +94,6 @@ class Exchange:
             self.seconds["select"] = elapsed - self.seconds.get("probe", 0.0)
         self.cohort = [*self.cohort, *cohort]
         self._downloads |= self.message.bytes_to_each(self._answered.keys() | set(cohort))
-        self.download_bytes = sum(self._downloads.values())
         return cohort
 
     def count_arrivals(self, updates: Iterable[Update]) -> Iterator[Update]:
@@ -112,7 +105,6 @@ class Exchange:
             outcome: Outcome = "late" if update.is_late else "refused"
             counts = update.samples, update.steps, 0, upload
             self._arrived.append(TurnRecord(update.client, *counts, outcome))
-            self.upload_bytes += upload
             if not update.is_late:
                 yield update
             asked = time.perf_counter()
@@ -133,6 +125,19 @@ class Exchange:
         self._left_out = turns
 
     @property
+    def download_bytes(self) -> int:
+        """Bytes downloaded by the cohort and by clients that answered the sampler."""
+        return sum(self._downloads.values())
+
+    @property
+    def upload_bytes(self) -> int:
+        """Bytes of the answers to the sampler, and of the updates that were not late.
+
+        The bytes of a refused update count, too.
+        """
+        return sum(self._answered.values()) + sum(turn.upload_bytes for turn in self._arrived)
+
+    @property
     def receivers(self) -> Collection[int]:
         """The clients that get the message: the cohort, and clients that answered the sampler."""
         return self._downloads.keys()
@@ -148,8 +153,8 @@ class Exchange:
 
         If updates may arrive in a later round, the starts of turns come before the arrivals. The
         first use makes the list, and it never changes afterwards: use it only when the updates of
-        all processes are in. The records' bytes add up to ``download_bytes`` and, after the end of
-        the round, to ``upload_bytes``.
+        all processes are in. The records' bytes add up to ``download_bytes`` and to
+        ``upload_bytes``.
         """
         accepted = {each.client for each in self.receipts}
         ended = {turn.client: turn for turn in (*self._left_out, *self._arrived)}
@@ -187,10 +192,8 @@ class Exchange:
         self.seconds["train"] += time.perf_counter() - self._reduced_at
         arrived, accepted = zip(*items, strict=True)
         self._arrived, self.receipts = list(chain(*arrived)), list(chain(*accepted))
-        self.upload_bytes = sum(turn.upload_bytes for turn in self._arrived)
 
     def end(self) -> None:
         """End the round; time that no other step has counted is counted as ``server``."""
-        self.upload_bytes += sum(self._answered.values())
         elapsed = time.perf_counter() - self._start
         self.seconds["server"] = elapsed - sum(self.seconds.values())

@@ -10,9 +10,8 @@ from pydantic import PositiveInt
 
 from fedexp.drawing.data_figure import DataFigure
 from fedexp.drawing.style import BAR, legend_above, open_frame, whole_numbers
-from fedexp.measures.after_round import AfterRound
 from fedexp.measures.client_scores import PersonalMeasure
-from fedexp.measures.measure import Measured
+from fedexp.measures.measure import AfterRound, Measured
 from fedexp.measures.scoring.accuracies import spread
 
 
@@ -33,11 +32,7 @@ class Fairness(PersonalMeasure):
     """
 
     headlines = MappingProxyType(
-        {
-            "fairness/gini": "lower",
-            "fairness/variance": "lower",
-            "fairness/worst_decile": "higher",
-        }
+        {"fairness/gini": "lower", "fairness/variance": "lower", "fairness/worst_decile": "higher"}
     )
 
     def __init__(

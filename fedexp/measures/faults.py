@@ -2,8 +2,7 @@
 
 from types import MappingProxyType
 
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured
+from fedexp.measures.measure import AfterRound, Measure, Measured
 
 
 class Faults(Measure):

@@ -1,6 +1,7 @@
 """A picture of the test samples' features z under the global model and personal models."""
 
 import logging
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -9,12 +10,10 @@ from torch import Tensor
 
 from fedexp.compatibility.traits import Need
 from fedexp.core.client import ClientModule
-from fedexp.core.messages import Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.drawing.feature_map import ModelFeatures, feature_map
 from fedexp.errors import InputError
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured, Outline
+from fedexp.measures.measure import AfterRound, Measure, Measured, Outline
 from fedexp.measures.named_classes import class_numbers
 
 LOGGER = logging.getLogger(__name__)
@@ -36,6 +35,8 @@ class Features(Measure):
         projection: the method that projects features to the plane.
     """
 
+    needs = frozenset({Need.CLASS_LABELS, Need.TEST_CLASSES})
+
     def __init__(
         self,
         global_model: bool,
@@ -46,9 +47,7 @@ class Features(Measure):
         self.global_model, self.clients = global_model, clients
         self.classes, self.projection = classes, projection
         if global_model:
-            self.needs = frozenset({Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES})
-        else:
-            self.needs = frozenset({Need.CLASS_LABELS, Need.TEST_CLASSES})
+            self.needs |= {Need.GLOBAL_MODEL}
         if clients:
             self.remembers = "all"
             self.needs |= {Need.SIMULATION}
@@ -71,15 +70,9 @@ class Features(Measure):
         shown = class_numbers(self.classes, after.data.description)
         index = _samples(after, shown)
         if not len(index):
-            LOGGER.warning(
-                "measure.features.classes: no test samples of these classes; nothing to draw"
-            )
+            LOGGER.warning("measure.features.classes: no test samples of these; nothing to draw")
             return Measured()
-        own = (
-            (client, _of_client(after, client, weights, index))
-            for client, weights in after.personal_models(self.clients)
-        )
-        trained = dict(after.ranks.gather_pairs(own))
+        trained = dict(after.ranks.gather_pairs(_of_clients(after, self.clients, index)))
         if self.clients and not trained:
             LOGGER.warning("measure.features.clients: no such client has trained; nothing to draw")
         found = {client: each for client, each in trained.items() if _is_finite(each)}
@@ -114,10 +107,14 @@ def _is_finite(model: ModelFeatures) -> bool:
     return is_finite
 
 
-def _of_client(after: AfterRound, client: int, weights: Tensors, index: Tensor) -> ModelFeatures:
+def _of_clients(
+    after: AfterRound, clients: Sequence[int], index: Tensor
+) -> Iterator[tuple[int, ModelFeatures]]:
+    """Yield (client, features) of each stored personal model of these clients."""
     module = after.resources.module
-    module.load(weights)
-    return _features(f"client {client}", module, after, index)
+    for client, weights in after.personal_models(clients):
+        module.load(weights)
+        yield client, _features(f"client {client}", module, after, index)
 
 
 @torch.inference_mode()

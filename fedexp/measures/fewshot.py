@@ -20,8 +20,7 @@ from fedexp.core.part import Setting
 from fedexp.core.randomness import numpy_generator
 from fedexp.engines.resources import Resources
 from fedexp.errors import InputError
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured, Outline, every_nth
+from fedexp.measures.measure import AfterRound, Measure, Measured, Outline
 
 _CHUNK = 50
 """Number of episodes whose features are gathered at once; limits the memory."""
@@ -81,12 +80,8 @@ class FewShot(Measure):
         device = data.test.labels.device
         self._drawn = torch.from_numpy(support).to(device), torch.from_numpy(query).to(device)
 
-    def due(self, round: int, rounds: int) -> bool:
-        """True every ``every`` rounds and after the last round, if there are unseen classes."""
-        return self._drawn is not None and every_nth(round, rounds, self.every)
-
     def __call__(self, after: AfterRound) -> Measured:
-        """The metrics ``global/fewshot_*``; nothing without a global model."""
+        """The metrics ``global/fewshot_*``; nothing without unseen classes and a global model."""
         has_global = after.resources.personalization.has_global
         if self._drawn is None or not has_global or not after.ranks.is_first:
             return Measured()

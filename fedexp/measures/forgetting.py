@@ -13,8 +13,7 @@ from fedexp.compatibility.traits import Need
 from fedexp.drawing.data_figure import DataFigure
 from fedexp.drawing.style import BAR, open_frame
 from fedexp.drawing.texts import legible
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured
+from fedexp.measures.measure import AfterRound, Measure, Measured
 
 _MOST_BARS = 40
 """Largest number of classes in the picture; the file beside the picture has all classes."""

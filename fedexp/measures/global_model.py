@@ -8,8 +8,7 @@ from pydantic import Field, PositiveInt
 
 from fedexp.compatibility.traits import Need
 from fedexp.errors import InputError
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Better, Measure, Measured, Outline
+from fedexp.measures.measure import AfterRound, Better, Measure, Measured, Outline
 
 Accuracy = Annotated[float, Field(gt=0, le=1)]
 

@@ -14,8 +14,7 @@ from fedexp.core.token_rows import scored_rows
 from fedexp.data.federated import ClientData
 from fedexp.data.samples import Subset
 from fedexp.engines.resources import Resources
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Better, Measure, Measured, Outline, every_nth
+from fedexp.measures.measure import AfterRound, Better, Measure, Measured, Outline
 from fedexp.measures.scoring.accuracies import personal_accuracies, spread, spreads
 from fedexp.measures.scoring.scored_samples import ScoredSamples
 
@@ -41,11 +40,7 @@ class HeldOut(Measure):
     """
 
     directions: Mapping[str, Better] = MappingProxyType(
-        {
-            "held_out/std*": "lower",
-            "held_out/tuned_std*": "lower",
-            "held_out/*": "higher",
-        }
+        {"held_out/std*": "lower", "held_out/tuned_std*": "lower", "held_out/*": "higher"}
     )
 
     def __init__(
@@ -76,10 +71,6 @@ class HeldOut(Measure):
         """Choose the test samples on which models are scored."""
         if self._has_kinds and resources.data.held_out_clients:
             self._samples = ScoredSamples(resources.data, self.kinds, None, self._own_images)
-
-    def due(self, round: int, rounds: int) -> bool:
-        """True after every ``every`` rounds and after the last round."""
-        return every_nth(round, rounds, self.every)
 
     def __call__(self, after: AfterRound) -> Measured:
         """The metrics ``held_out/*``; each process tunes models for a part of the clients."""

@@ -3,15 +3,12 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pydantic import PositiveInt
-
 from fedexp.compatibility.traits import Need
 from fedexp.core.messages import Message, Tensors
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Better, Measure, Measured
+from fedexp.measures.measure import AfterRound, Better, EveryNth, Measured
 
 
-class LastTwo(Measure):
+class LastTwo(EveryNth):
     """``global/accuracy_last_two`` and ``global/loss_last_two`` on the test split.
 
     The scored model is the mean of the global weights before and after the round; its integer
@@ -26,9 +23,6 @@ class LastTwo(Measure):
     headlines: Mapping[str, Better] = MappingProxyType({"global/accuracy_last_two": "higher"})
     directions: Mapping[str, Better] = MappingProxyType({"global/loss_last_two": "lower"})
     needs = frozenset({Need.GLOBAL_MODEL, Need.TEST_CLASSES})
-
-    def __init__(self, every: PositiveInt) -> None:
-        self.every = every
 
     def begin_round(self, message: Message) -> None:
         """Store the global weights before the round."""

@@ -19,14 +19,9 @@ from fedexp.core.randomness import seed_layers, torch_generator
 from fedexp.data.samples import Samples
 from fedexp.drawing.loss_surface_figure import MarkedModel, loss_surface_figure
 from fedexp.errors import InputError
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured, Outline
-from fedexp.measures.parameter_plane import (
-    ParameterPlane,
-    filter_normalized,
-    flatten,
-    plane_through,
-)
+from fedexp.measures import parameter_plane
+from fedexp.measures.measure import AfterRound, Measure, Measured, Outline
+from fedexp.measures.parameter_plane import ParameterPlane, plane_through
 
 LOGGER = logging.getLogger(__name__)
 
@@ -103,14 +98,15 @@ class LossSurface(Measure):
         names = [name for name, _ in module.named_parameters() if name in message.weights]
         start = {name: message.weights[name] for name in names}
         models_of = ({name: each[name] for name in names} for each in (start, *local.values()))
-        if not all(flatten(each).norm().isfinite() for each in models_of):
+        if not all(parameter_plane.flatten(each).norm().isfinite() for each in models_of):
             LOGGER.warning("measure.loss_surface: round %d: its weights are too large", after.round)
             return Measured()
         draw = torch_generator(after.seed, "loss_surface", after.round)
         plane = plane_through(start, list(local.values()), draw)
         models = {"global model": (0.0, 0.0)}
         models |= {f"client {k}": plane.project(weights) for k, weights in local.items()}
-        half = flatten(filter_normalized(start, draw)).norm().item()
+        across = parameter_plane.filter_normalized(start, draw)
+        half = parameter_plane.flatten(across).norm().item()
         x, y = window(list(models.values()), self.points, half)
         losses = self._losses(after, plane, [*_grid(x, y), *models.values()])
         cells, marked = np.split(losses, [len(x) * len(y)])

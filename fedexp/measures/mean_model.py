@@ -4,19 +4,16 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import PositiveInt
-
 from fedexp.aggregators.average import Average
 from fedexp.compatibility.traits import Need
 from fedexp.core.messages import Message, Update
 from fedexp.core.part import Setting
 from fedexp.core.reducible import Contribution
 from fedexp.engines.resources import Resources
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Better, Measure, Measured
+from fedexp.measures.measure import AfterRound, Better, EveryNth, Measured
 
 
-class MeanModel(Measure):
+class MeanModel(EveryNth):
     """``global/accuracy_mean_model`` and ``global/loss_mean_model`` on the test split.
 
     The scored model is the unweighted mean of the weights that the cohort sent. In FedDyn and FedDC
@@ -31,9 +28,6 @@ class MeanModel(Measure):
     headlines: Mapping[str, Better] = MappingProxyType({"global/accuracy_mean_model": "higher"})
     directions: Mapping[str, Better] = MappingProxyType({"global/loss_mean_model": "lower"})
     needs = frozenset({Need.GLOBAL_MODEL, Need.TEST_CLASSES})
-
-    def __init__(self, every: PositiveInt) -> None:
-        self.every = every
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Store the number of rounds."""

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
+from pydantic import PositiveInt
+
 from fedexp.compatibility.declaration import UnreadWith
 from fedexp.compatibility.traits import Need
 from fedexp.core.description import Description
@@ -24,7 +26,7 @@ from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.reducible import Contribution
 from fedexp.engines.resources import Resources
-from fedexp.measures.after_round import AfterRound
+from fedexp.measures.after_round import AfterRound as AfterRound
 from fedexp.measures.measured import Measured as Measured
 
 Better = Literal["higher", "lower"]
@@ -133,6 +135,13 @@ class Measure:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Inverse of ``state_dict``."""
+
+
+class EveryNth(Measure):
+    """A measure whose only argument is ``every``, the rounds between measurements."""
+
+    def __init__(self, every: PositiveInt) -> None:
+        self.every = every
 
 
 def every_nth(round: int, rounds: int, every: int) -> bool:

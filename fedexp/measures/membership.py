@@ -30,8 +30,7 @@ from fedexp.data.split import apportion, class_counts, deal
 from fedexp.engines.resources import Resources
 from fedexp.engines.serial import Serial
 from fedexp.faults.base import Faults
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Better, Measure, Measured
+from fedexp.measures.measure import AfterRound, Better, Measure, Measured
 from fedexp.state.client_store import ClientStore
 
 _ENOUGH_SHADOWS = 64
@@ -62,12 +61,8 @@ class Membership(Measure):
     """
 
     unread_if = MappingProxyType(
-        {
-            "shadows": {"attack": ("loss",)},
-            "epochs": {"attack": ("loss",)},
-        }
+        {"shadows": {"attack": ("loss",)}, "epochs": {"attack": ("loss",)}}
     )
-
     needs = frozenset({Need.GLOBAL_MODEL, Need.CLASS_LABELS, Need.TEST_CLASSES, Need.ALL_CLIENTS})
     directions: Mapping[str, Better] = MappingProxyType({"membership/*": "lower"})
 
@@ -273,15 +268,10 @@ def _population(data: FederatedData, pool: Samples, inside: np.ndarray) -> Feder
     counts = class_counts(pool.labels.cpu().numpy(), indices, data.description.num_classes)
     population.class_counts = torch.from_numpy(counts)
     nothing = torch.empty(0, dtype=torch.int64, device=device)
+    own = zip(population.class_counts.to(device), map(torch.from_numpy, indices), strict=True)
     population.clients = [
-        ClientData(
-            number,
-            population.class_counts[number].to(device),
-            torch.from_numpy(index).to(device),
-            nothing,
-            population,
-        )
-        for number, index in enumerate(indices)
+        ClientData(number, held, index.to(device), nothing, population)
+        for number, (held, index) in enumerate(own)
     ]
     return population
 

@@ -6,8 +6,7 @@ from types import MappingProxyType
 
 from matplotlib.figure import Figure
 
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured
+from fedexp.measures.measure import AfterRound, Measure, Measured
 
 LOGGER = logging.getLogger(__name__)
 _CORRELATION = "_spearman"

@@ -6,8 +6,7 @@ from fedexp.compatibility.traits import Need
 from fedexp.data.federated import FederatedData
 from fedexp.drawing.heatmaps import partition_heatmap
 from fedexp.drawing.shown_clients import ALL_CLIENTS, evenly_spaced
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured
+from fedexp.measures.measure import AfterRound, Measure, Measured
 
 _MOST_SHOWN = 1000
 """Number of clients in the picture of a large population."""

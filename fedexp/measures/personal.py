@@ -5,10 +5,9 @@ from types import MappingProxyType
 
 import torch
 
-from fedexp.measures.after_round import AfterRound
 from fedexp.measures.angles import mean_over_clients
 from fedexp.measures.client_scores import PersonalMeasure
-from fedexp.measures.measure import Better, Measured, Outline
+from fedexp.measures.measure import AfterRound, Better, Measured, Outline
 from fedexp.measures.scoring.accuracies import personal_metrics, standard_errors
 from fedexp.measures.scoring.accuracies import weighted_accuracy as weighted_accuracy
 

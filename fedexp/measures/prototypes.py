@@ -11,8 +11,7 @@ from torch import Tensor
 from fedexp.drawing.data_figure import Arrays
 from fedexp.drawing.heatmaps import similarity_heatmap, similarity_zoom
 from fedexp.engines.resources import Resources
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured, Outline
+from fedexp.measures.measure import AfterRound, Measure, Measured, Outline
 from fedexp.measures.named_classes import superclass_pairs
 
 

@@ -10,8 +10,7 @@ from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.reducible import Contribution
 from fedexp.engines.resources import Resources
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured
+from fedexp.measures.measure import AfterRound, Measure, Measured
 
 
 class StepCosine(Measure):
@@ -61,12 +60,8 @@ class StepCosine(Measure):
         step = _unit(self._step_to(after.message.weights))
         if step is None:
             return Measured()
-        return Measured(
-            {
-                f"geometry/{kind}_step_cosine": (total @ step).item() / self._counts[kind]
-                for kind, total in self._sums.items()
-            }
-        )
+        cosines = {k: (total @ step).item() / self._counts[k] for k, total in self._sums.items()}
+        return Measured({f"geometry/{kind}_step_cosine": each for kind, each in cosines.items()})
 
     def _add(self, kind: str, step: Tensor) -> None:
         unit = _unit(step)

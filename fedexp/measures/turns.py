@@ -2,8 +2,7 @@
 
 from dataclasses import fields
 
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Measure, Measured
+from fedexp.measures.measure import AfterRound, Measure, Measured
 from fedexp.system.turns import TurnRecord
 
 

@@ -3,14 +3,11 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pydantic import PositiveInt
-
 from fedexp.compatibility.traits import Need
-from fedexp.measures.after_round import AfterRound
-from fedexp.measures.measure import Better, Measure, Measured, Outline
+from fedexp.measures.measure import AfterRound, Better, EveryNth, Measured, Outline
 
 
-class Validation(Measure):
+class Validation(EveryNth):
     """``validation/accuracy`` and ``validation/loss`` of the global model.
 
     Both are measured on the samples that all clients together hold out (``data.validation``).
@@ -23,9 +20,6 @@ class Validation(Measure):
     headlines: Mapping[str, Better] = MappingProxyType(
         {"validation/accuracy": "higher", "validation/loss": "lower"}
     )
-
-    def __init__(self, every: PositiveInt) -> None:
-        self.every = every
 
     def check(self, outline: Outline) -> None:
         """Remove the headlines if the run has no global model or no held-out samples."""
