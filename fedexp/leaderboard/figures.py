@@ -1,7 +1,5 @@
 """Pictures of a contest: gains of the methods in each cell, and ranks by search budget."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -37,13 +35,9 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     width = max(6.4, 1.1 * len(cells) + 2.6)  # at least 6.4 inches, for the title
     figure = empty_figure(width, 0.24 * len(methods) + 1.8)
     axes = figure.subplots()
-    image = axes.imshow(
-        np.ma.masked_invalid(table),
-        cmap=colormaps["RdBu"].with_extremes(bad=FAINT),
-        vmin=-_STRONGEST,
-        vmax=_STRONGEST,
-        aspect="auto",
-    )
+    colors = colormaps["RdBu"].with_extremes(bad=FAINT)
+    known, strongest = np.ma.masked_invalid(table), _STRONGEST
+    image = axes.imshow(known, cmap=colors, vmin=-strongest, vmax=strongest, aspect="auto")
     for y, method in enumerate(methods):
         for x, cell in enumerate(cells):
             if (cell, method) in gains:

@@ -1,7 +1,5 @@
 """Writes the results, the page and the pictures of a contest."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page of a contest: tables in Markdown, made from the results."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,14 +7,9 @@ from typing import Any
 import pandas as pd
 
 from fedexp.leaderboard.results import GLOBAL, PERSONAL, chosen
-from fedexp.leaderboard.standings import (
-    by_mean_rank,
-    conclusions,
-    standings,
-    survivors,
-)
+from fedexp.leaderboard.standings import by_mean_rank, conclusions, standings, survivors
+from fedexp.reporting.interval import smallest_gain
 from fedexp.reporting.markdown import markdown
-from fedexp.reporting.power import smallest_gain
 from fedexp.reporting.table import Table
 
 METRICS = (GLOBAL, PERSONAL)
@@ -82,7 +75,7 @@ def _accuracies(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table
         notes.append(f"With + (ahead) or - (behind) {interval} excludes 0.")
         notes += [_SIGNS, _survivors(frame)]
         notes += list(filter(None, [_could_show(frame)]))
-    return Table(_title(metric), ["method", "mean rank", *cells], rows, notes=notes)
+    return Table(metric.capitalize(), ["method", "mean rank", *cells], rows, notes=notes)
 
 
 def _accuracy(row: Mapping[Hashable, Any] | None) -> str:
@@ -120,7 +113,7 @@ def _ranks(frames: dict[int, pd.DataFrame], metric: str) -> Table:
         [str(method), *(f"{rank:.1f}" for rank in own)]
         for method, own in ranks.sort_values(columns[-1]).iterrows()
     ]
-    title = f"{_title(metric)}: mean rank by the number of trials"
+    title = f"{metric.capitalize()}: mean rank by the number of trials"
     return Table(title, ["method", *columns], rows)
 
 
@@ -128,8 +121,8 @@ def _conclusions(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Tabl
     """The table that counts the cells where a method is ahead of, level with or behind FedAvg."""
     counts = conclusions(frame, cells).sort_values(["ahead", "behind"], ascending=[False, True])
     rows = [[str(method), *map(str, own)] for method, own in counts.iterrows()]
-    title = f"{_title(metric)}: number of cells in which the interval against fedavg excludes 0"
-    return Table(title, ["method", *counts.columns], rows)
+    what = "number of cells in which the interval against fedavg excludes 0"
+    return Table(f"{metric.capitalize()}: {what}", ["method", *counts.columns], rows)
 
 
 def _costs(finals: pd.DataFrame, cells: Sequence[str]) -> Table:
@@ -138,11 +131,8 @@ def _costs(finals: pd.DataFrame, cells: Sequence[str]) -> Table:
     means = finals[finals["cell"].isin(cells)].groupby("method")[names].mean()
     ordered = means.sort_values("worst tenth", ascending=False)
     rows = [
-        [
-            str(method),
-            *(f"{value:.{digits}f}" for value, digits in zip(own, (3, 3, 1, 1), strict=True)),
-        ]
-        for method, own in zip(ordered.index, ordered.to_numpy().tolist(), strict=True)
+        [str(method), f"{worst:.3f}", f"{gini:.3f}", f"{megabytes:.1f}", f"{seconds:.1f}"]
+        for method, worst, gini, megabytes, seconds in ordered.itertuples(name=None)
     ]
     notes = ["Means over cells and seeds. Worst tenth and Gini are of the personal accuracies."]
     return Table("Fairness and costs of a run", ["method", *names], rows, notes=notes)
@@ -151,12 +141,7 @@ def _costs(finals: pd.DataFrame, cells: Sequence[str]) -> Table:
 def _settings(results: pd.DataFrame, cells: Sequence[str], budget: int) -> Table:
     """The table of chosen settings; a blank cell means the preset without changes."""
     best = chosen(results, budget).drop_duplicates(["cell", "method"])
-    table = best.pivot(index="method", columns="cell", values="setting").reindex(
-        columns=list(cells)
-    )
-    rows = [[str(method), *own.fillna("not run")] for method, own in table.iterrows()]
+    table = best.pivot(index="method", columns="cell", values="setting")
+    table = table.reindex(columns=list(cells)).fillna("not run")
+    rows = [[str(method), *own] for method, own in table.iterrows()]
     return Table("Chosen settings", ["method", *cells], rows)
-
-
-def _title(metric: str) -> str:
-    return metric.capitalize()

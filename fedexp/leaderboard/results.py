@@ -1,7 +1,5 @@
 """The results of a contest: one row for each run, from the files of its sweeps."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Standings of a contest: means, gains over a baseline with intervals, and ranks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Bar charts of our values and the published values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -25,12 +23,10 @@ def bar_drawings(verdicts: Sequence[Verdict]) -> Iterator[Drawing]:
     ]
     for number, members in enumerate(columns):
         cell = members[0].cell
-        yield Drawing(
-            file_name(f"paper {cell.experiment} {cell.table} {cell.metric}"),
-            f"{cell.experiment}, {cell.table}: ours and the paper's",
-            partial(paper_bars, members),
-            is_extra=number >= _MOST_COLUMNS,
-        )
+        name = file_name(f"paper {cell.experiment} {cell.table} {cell.metric}")
+        title = f"{cell.experiment}, {cell.table}: ours and the paper's"
+        is_extra = number >= _MOST_COLUMNS
+        yield Drawing(name, title, partial(paper_bars, members), is_extra)
 
 
 def paper_bars(verdicts: Sequence[Verdict]) -> Figure:

@@ -1,7 +1,5 @@
 """Published numbers, each with the runs that reproduce it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,17 +11,12 @@ import yaml
 
 from fedexp.config.keys import override_key
 from fedexp.papers.published import Published, merged_rows
+from fedexp.reporting import statistics
 from fedexp.reporting.interval import AtLeast
 from fedexp.reporting.labels import changes_results
-from fedexp.reporting.random_sources import random_sources
 from fedexp.reporting.runs import Run
-from fedexp.reporting.statistics import (
-    ROUNDS_TO,
-    SMOOTHED_ROUNDS_TO,
-    Measures,
-    mean_of_last,
-    run_statistics,
-)
+from fedexp.reporting.setting import random_sources
+from fedexp.reporting.statistics import ROUNDS_TO, Measures, mean_of_last, run_statistics
 
 _ABSENT = object()
 
@@ -172,7 +165,7 @@ def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smo
     metric, statistic, overrides = row.metric, row.statistic, tuple(row.overrides)
     asked = Measures(targets=_targets(metric), metrics=(metric,), smooth=smooth)
     if smooth and metric.startswith(ROUNDS_TO):
-        metric = SMOOTHED_ROUNDS_TO + metric.removeprefix(ROUNDS_TO)
+        metric = statistics.SMOOTHED_ROUNDS_TO + metric.removeprefix(ROUNDS_TO)
     longest = {run.seed: run for run in sorted(runs, key=lambda run: len(run.history))}
     values = {seed: run_statistics(run, asked).get(metric, {}) for seed, run in longest.items()}
     counted = longest.values()

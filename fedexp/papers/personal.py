@@ -1,7 +1,5 @@
 """The metric that each paper calls personal accuracy."""
 
-from __future__ import annotations
-
 from fedexp.reporting.table import Table
 
 _ROWS = [

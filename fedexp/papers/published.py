@@ -1,7 +1,5 @@
 """The numbers that a paper published, as a preset lists them under ``paper:``."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Literal, Self

@@ -1,7 +1,5 @@
 """A report that compares runs with the numbers that their papers published."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,12 +67,9 @@ class PaperReport(Report):
 
 def _row(verdict: Verdict) -> dict[str, Any]:
     cell, gain, recent = verdict.cell, verdict.gain, verdict.recent_gain
+    names = ("experiment", "table", "metric", "statistic", "method")
     return {
-        "experiment": cell.experiment,
-        "table": cell.table,
-        "metric": cell.metric,
-        "statistic": cell.statistic,
-        "method": cell.method,
+        **{name: getattr(cell, name) for name in names},
         "overrides": " ".join(cell.overrides),
         "published": cell.published,
         "published_spread": cell.spread,

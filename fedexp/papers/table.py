@@ -1,24 +1,13 @@
 """Tables of our numbers beside the published numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 
 from fedexp.papers.cells import Cell
 from fedexp.papers.verdicts import NOT_RUN, NOT_TESTED, Verdict
+from fedexp.reporting import table as tables
 from fedexp.reporting.families import stars_of
-from fedexp.reporting.table import (
-    AT_BOUND,
-    NOT_REACHED,
-    STARS,
-    Mark,
-    Table,
-    mean_and_deviation,
-    number,
-    signed,
-    with_interval,
-)
+from fedexp.reporting.table import Mark, Table, mean_and_deviation, number, signed, with_interval
 
 VERDICT, RECENT, COULD_SHOW = "verdict", "gain, last 5", "could show"
 COLUMNS = ["method", "paper", "ours", "n", "gain, paper", "gain, ours", RECENT, VERDICT]
@@ -56,10 +45,8 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
     table, metric, statistic, *extra = cell.column
     title = f"{cell.experiment}, {table}: {metric} ({statistic})"
     title += f", {' '.join(extra)}" if extra else ""
-    gains = [
-        each.gain if each.gain and each.gain.n not in NOT_TESTED else None for each in verdicts
-    ]
-    stars = stars_of(gains)
+    gains = [each.gain for each in verdicts]
+    stars = stars_of([gain if gain and gain.n not in NOT_TESTED else None for gain in gains])
     cells = zip(method_names(verdicts), map(_row, verdicts, stars), strict=True)
     rows = [[name, *own] for name, own in cells]
     empty = [c for c in _IF_FILLED if not any(row[COLUMNS.index(c)] for row in rows)]
@@ -68,18 +55,13 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
     marks: dict[tuple[int, int], Mark] = {
         (n, columns.index(VERDICT)): "alarm"
         for n, verdict in enumerate(verdicts)
-        if verdict.contradicts or verdict.words == NOT_REACHED
+        if verdict.contradicts or verdict.words == tables.NOT_REACHED
     }
-    notes = [*_notes(verdicts), *([STARS] if any(stars) else [])]
+    notes = [*_notes(verdicts), *([tables.STARS] if any(stars) else [])]
     notes += [*(_NOTES[each] for each in _IF_FILLED if each not in empty)]
-    return Table(
-        title,
-        columns,
-        [[row[n] for n in kept] for row in rows],
-        marks,
-        notes,
-        optional=tuple(each for each in _OPTIONAL if each in columns),
-    )
+    shown = [[row[n] for n in kept] for row in rows]
+    optional = tuple(each for each in _OPTIONAL if each in columns)
+    return Table(title, columns, shown, marks, notes, optional=optional)
 
 
 def method_names(verdicts: Sequence[Verdict]) -> list[str]:
@@ -119,11 +101,10 @@ def _row(verdict: Verdict, stars: str) -> list[str]:
     n = f"{len(cell.ours)} of {cell.seeds}" if cell.partial else str(len(cell.ours))
     has_gap = cell.has_value and not cell.at_bound
     could_show = verdict.smallest_gain
+    ours = mean_and_deviation(cell.mean, math.nan, metric, cell.at_bound, len(cell.ours))
     return [
         published,
-        mean_and_deviation(cell.mean, math.nan, metric, cell.at_bound, len(cell.ours))
-        if cell.ours
-        else "",
+        ours if cell.ours else "",
         n if cell.ran else "",
         signed(verdict.published_gain, metric),
         "" if verdict.gain is None else with_interval(verdict.gain, metric, stars),
@@ -137,8 +118,7 @@ def _row(verdict: Verdict, stars: str) -> list[str]:
 def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
     """The differences from the paper's protocol, and the commands for missing cells."""
     differs: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        cell = verdict.cell
+    for cell in (verdict.cell for verdict in verdicts):
         changes = list(cell.differs)
         if cell.ran and cell.rounds < cell.planned:
             changes.append(f"{cell.rounds} of {cell.planned} rounds so far")
@@ -155,7 +135,7 @@ def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
     yield from dict.fromkeys(_what_lacks(each.cell) for each in verdicts if each.cell.lacks)
     yield from dict.fromkeys(each.cell.varies for each in verdicts if each.cell.varies)
     if any(each.cell.at_bound for each in verdicts):
-        yield AT_BOUND
+        yield tables.AT_BOUND
     if any(each.cell.partial for each in verdicts):
         yield "n such as 1 of 3: the other seeds have no value and are in no mean."
     if any(each.cell.repeated for each in verdicts):

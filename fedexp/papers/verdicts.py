@@ -1,15 +1,12 @@
 """Verdicts: what our numbers say about the published numbers, in words."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedexp.papers.cells import Cell, cells
-from fedexp.reporting.interval import Interval, paired_difference
+from fedexp.reporting.interval import Interval, paired_difference, smallest_gain
 from fedexp.reporting.marks import direction
-from fedexp.reporting.power import smallest_gain
 from fedexp.reporting.runs import Run
 from fedexp.reporting.statistics import COSTS_TO, SMOOTHED_ROUNDS_TO, SMOOTHING
 from fedexp.reporting.table import NOT_REACHED

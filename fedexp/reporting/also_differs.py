@@ -3,17 +3,13 @@
 For example, the presets ``algorithm=...`` of two methods may have different gradient clipping.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedexp.config.keys import is_below
 from fedexp.reporting.labels import Label, changes_results, hashable, short_texts, show
+from fedexp.reporting.runs import Run
 from fedexp.reporting.table import Table
-
-if TYPE_CHECKING:
-    from fedexp.reporting.runs import Run
 
 _METHODS = ("algorithm", "head", "loss", "regularizer", "gradient", "personalization", "sampler")
 """Config groups that make up a method; the table compares runs that differ only in these groups."""

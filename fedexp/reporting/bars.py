@@ -1,7 +1,5 @@
 """Bar charts: one bar for each configuration, or one point if bars would look alike."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from matplotlib.figure import Figure
 from fedexp.drawing.panels import LONGEST_TEXT, add_axes, name_axes, text_width
 from fedexp.drawing.style import COLORS, PlainFigure
 from fedexp.drawing.texts import legible
-from fedexp.reporting.pages import pages
+from fedexp.reporting.drawing import pages
 
 _MOST_BARS = 30
 _DROWNS = 0.3

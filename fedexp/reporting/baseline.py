@@ -1,7 +1,5 @@
 """The baseline of each row of a report: another row, with which the row is compared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedexp.config.keys import is_below, override_key

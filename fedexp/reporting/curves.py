@@ -1,13 +1,11 @@
 """Metrics over rounds, with bands over seeds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,12 +15,10 @@ from numpy.typing import NDArray
 
 from fedexp.drawing.panels import few_ticks, legend_below, name_axes, panels, widen
 from fedexp.drawing.style import MOST_LINES, line_style
+from fedexp.reporting.drawing import pages
 from fedexp.reporting.labels import Label, short_texts
-from fedexp.reporting.pages import pages
+from fedexp.reporting.runs import Run
 from fedexp.reporting.statistics import AXES, smooth
-
-if TYPE_CHECKING:
-    from fedexp.reporting.runs import Run
 
 _BYTES = ("cost/download_bytes", "cost/upload_bytes")
 _MARKS = 8
@@ -78,7 +74,10 @@ def curve_figures(
     Returns:
         Functions that draw one figure each.
     """
-    curves = _curves(configurations, metric, smoothed, deviation, against)
+    mean = partial(
+        mean_curve, metric=metric, smoothed=smoothed, deviation=deviation, against=against
+    )
+    curves = _curves(configurations, mean)
     lines = targets if metric == "global/accuracy" else ()
     names = ("round" if against == "round" else AXES[against], metric)
     return [
@@ -98,7 +97,7 @@ def metric_panels(
         Functions that draw one figure each.
     """
     names = dict(zip(configurations, short_texts(list(configurations)), strict=True))
-    every = {metric: _curves(configurations, metric) for metric in metrics}
+    every = {each: _curves(configurations, partial(mean_curve, metric=each)) for each in metrics}
     curves = {metric: lines for metric, lines in every.items() if lines}
     return [
         partial(_draw_metrics, {label: names[label] for label in page}, curves)
@@ -110,17 +109,10 @@ Curves = Mapping[Label, Curve]
 
 
 def _curves(
-    configurations: Mapping[Label, Sequence[Run]],
-    metric: str,
-    smoothed: bool = False,
-    deviation: str | None = None,
-    against: str = "round",
+    configurations: Mapping[Label, Sequence[Run]], mean: Callable[[Sequence[Run]], Curve]
 ) -> Curves:
     """The curve of each configuration that measured the metric in at least two rounds."""
-    found = {
-        label: mean_curve(runs, metric, smoothed, deviation, against)
-        for label, runs in configurations.items()
-    }
+    found = {label: mean(runs) for label, runs in configurations.items()}
     return {label: curve for label, curve in found.items() if len(curve) > 1}
 
 
@@ -171,10 +163,10 @@ def mean_curve(
     Other rounds are left out: a mean over fewer runs would make the curve jump. For
     ``deviation`` and ``against`` see ``curve_figures``.
     """
-    curves = [_curve(run, metric) for run in runs]
+    curves = [_curve(run, metric, smoothed) for run in runs]
     places = [_places(run, against) for run in runs]
     rounds = sorted(set.intersection(*map(set, [*curves, *places])))
-    values = np.array([_values(curve, rounds, smoothed) for curve in curves])
+    values = np.array([[curve[n] for n in rounds] for curve in curves])
     if deviation is not None:
         within = mean_curve(runs, deviation, smoothed)
         width = dict(zip(within.rounds.tolist(), within.mean.tolist(), strict=True))
@@ -197,18 +189,12 @@ def _places(run: Run, against: str) -> dict[int, float]:
     return dict(enumerate(sent, start=1))
 
 
-def _curve(run: Run, metric: str) -> dict[int, float]:
+def _curve(run: Run, metric: str, smoothed: bool = False) -> dict[int, float]:
     """Round -> value of the metric, in the rounds with a finite value."""
     measured = {n: row[metric] for n, row in enumerate(run.history, start=1) if metric in row}
-    return {n: value for n, value in measured.items() if math.isfinite(value)}
-
-
-def _values(curve: Mapping[int, float], rounds: Sequence[int], smoothed: bool) -> list[float]:
-    """The values of a curve in ``rounds``; if ``smoothed``, the whole curve is smoothed first."""
-    if smoothed:
-        values = smooth(np.array(list(curve.values())))
-        curve = dict(zip(curve, values.tolist(), strict=True))
-    return [curve[n] for n in rounds]
+    known = {n: value for n, value in measured.items() if math.isfinite(value)}
+    values = np.array(list(known.values()))
+    return dict(zip(known, smooth(values).tolist(), strict=True)) if smoothed else known
 
 
 def _draw(axes: Axes, curve: Curve, name: str, number: int) -> None:

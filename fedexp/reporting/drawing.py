@@ -1,13 +1,16 @@
-"""A picture of a report before it is drawn."""
+"""A picture of a report before it is drawn, and its pages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:  # reports without pictures do not wait for matplotlib
     from matplotlib.figure import Figure
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,3 +34,9 @@ def file_name(text: str) -> str:
     """Turn the text into a part of a file's name, at most 150 bytes long."""
     name = "".join(each if each.isalnum() or each in "-." else "_" for each in text)
     return name.encode()[:150].decode(errors="ignore")
+
+
+def pages(items: Iterable[T], size: int) -> list[list[T]]:
+    """Cut the items into pages of at most ``size``, in order."""
+    every = list(items)
+    return [every[start : start + size] for start in range(0, len(every), size)]

@@ -5,8 +5,6 @@ correction of Benjamini and Hochberg (1995) bounds the expected share of errors 
 remain. Holm's correction (1979) bounds the probability of even one error. Both bounds are 5 %.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,10 +1,8 @@
 """A metric plotted against the one numeric key that was varied."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,9 +11,7 @@ from matplotlib.figure import Figure
 from fedexp.drawing.panels import legend_below, name_axes, panels
 from fedexp.drawing.style import MOST_LINES, line_style
 from fedexp.reporting.labels import Label, hashable, short_texts
-
-if TYPE_CHECKING:
-    from fedexp.reporting.runs import Run
+from fedexp.reporting.runs import Run
 
 
 def varied_number(configurations: Mapping[Label, Sequence[Run]]) -> str | None:

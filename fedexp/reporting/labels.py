@@ -1,7 +1,5 @@
 """Labels of runs: the config keys that tell runs apart, without redundant keys."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 

@@ -3,8 +3,6 @@
 The best row is bold, and so is each row whose paired difference to the best row may be zero.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """The report's pictures as PNG, and on request as PDF."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial

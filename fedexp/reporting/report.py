@@ -1,55 +1,29 @@
 """A report that compares runs: data frames with all numbers, and tables to read."""
 
-from __future__ import annotations
-
-import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pandas as pd
 
 from fedexp.errors import InputError
+from fedexp.reporting import statistics
 from fedexp.reporting.also_differs import also_differs
 from fedexp.reporting.baseline import Baselines, find_baselines, parse_baseline
 from fedexp.reporting.drawing import Drawing
-from fedexp.reporting.families import stars
-from fedexp.reporting.interval import Interval
 from fedexp.reporting.labels import Label, label_runs, text
 from fedexp.reporting.marks import with_marks
-from fedexp.reporting.random_sources import random_sources
 from fedexp.reporting.runs import Run, read_runs
-from fedexp.reporting.setting import setting_of
-from fedexp.reporting.statistics import (
-    AXES,
-    ROUNDS_TO,
-    SMOOTHED_ROUNDS_TO,
-    STATISTICS,
-    Measures,
-    differences,
-    over_seeds,
-    per_run,
-    statistic_shown,
-    targets_of,
-)
-from fedexp.reporting.table import (
-    AT_BOUND,
-    NOT_REACHED,
-    STARS,
-    Table,
-    number,
-    order_metrics,
-    results_table,
-    with_interval,
-)
+from fedexp.reporting.setting import random_sources, setting_of
+from fedexp.reporting.statistics import ROUNDS_TO, SMOOTHED_ROUNDS_TO, Measures
+from fedexp.reporting.table import Table, difference_table, order_metrics, results_table
 
 _FRAMES = ("values", "results", "differences", "curves")
 _ROUNDS = (ROUNDS_TO, SMOOTHED_ROUNDS_TO)
-_BEST = "best chooses its round by the test data: no star, whatever the interval."
 _ALWAYS = ("global/", "personal/", "train/", "validation/")
 """Prefixes of the metrics that runs measure by default."""
 
@@ -105,10 +79,12 @@ class Report:
                 ``metrics`` was measured in no run; no run has the statistic; or ``statistic`` or
                 ``against`` is unknown.
         """
-        if statistic not in STATISTICS:
-            raise InputError(f"statistic={statistic}: is none of {', '.join(STATISTICS)}")
-        if against not in AXES:
-            raise InputError(f"against={against}: is none of {', '.join(AXES)}")
+        if statistic not in statistics.STATISTICS:
+            raise InputError(
+                f"statistic={statistic}: is none of {', '.join(statistics.STATISTICS)}"
+            )
+        if against not in statistics.AXES:
+            raise InputError(f"against={against}: is none of {', '.join(statistics.AXES)}")
         given = [paths] if isinstance(paths, str | Path) else paths
         runs, problems = read_runs(map(Path, given), cls.check_run)
         if not runs:
@@ -213,7 +189,7 @@ class Report:
     @cached_property
     def values(self) -> pd.DataFrame:
         """A frame with a row for each run, metric and statistic; see ``statistics.per_run``."""
-        return per_run(self.runs, self.labels, self.measures, self.baselines)
+        return statistics.per_run(self.runs, self.labels, self.measures, self.baselines)
 
     @cached_property
     def baselines(self) -> Baselines:
@@ -226,13 +202,13 @@ class Report:
 
         See ``statistics.over_seeds`` and ``marks.with_marks``.
         """
-        results = over_seeds(self.values, self.keys)
+        results = statistics.over_seeds(self.values, self.keys)
         return with_marks(results, self.values, self.keys, self.directions, self.baselines)
 
     @cached_property
     def differences(self) -> pd.DataFrame:
         """A frame of paired differences to the baseline; see ``statistics.differences``."""
-        return differences(self.values, self.keys, self.baselines)
+        return statistics.differences(self.values, self.keys, self.baselines)
 
     @property
     def curves(self) -> pd.DataFrame:
@@ -296,7 +272,7 @@ class Report:
     @property
     def targets(self) -> list[float]:
         """The target accuracies; for each, the report counts the rounds until a run reaches it."""
-        return targets_of(self.runs, self.measures)
+        return statistics.targets_of(self.runs, self.measures)
 
     @property
     def personal_metrics(self) -> Set[str]:
@@ -323,7 +299,9 @@ class Report:
     @cached_property
     def _tables(self) -> list[Table]:
         results = results_table(self.results, self.keys, self.metrics, self.statistic)
-        found = [results] if self.differences.empty else [results, self._difference_table()]
+        found, title = [results], f"Difference to {text(self.baseline)}"
+        if not (frame := self.differences).empty:
+            found.append(difference_table(frame, self.keys, self.metrics, self.statistic, title))
         if unfinished := sum(not run.finished for run in self.runs):
             note = (
                 f"Of {len(self.runs)} runs {unfinished} are not finished; they count as they are."
@@ -334,33 +312,6 @@ class Report:
         found += [] if unvaried is None else [unvaried]
         results.notes.extend(filter(None, [random_sources(self.runs)]))
         return [*found, *self.further_tables(), self._runs_table()]
-
-    def _difference_table(self) -> Table:
-        """The table of paired differences to the baseline, with 95 % intervals."""
-        frame = self.differences
-        metrics = [name for name in self.metrics if name in set(frame["metric"])]
-        rows = []
-        for label, own in frame.groupby(self.keys, sort=False):
-            cells = {
-                row["metric"]: row
-                for row in own.to_dict("records")
-                if row["statistic"] == statistic_shown(row["metric"], self.statistic)
-            }
-            seeds = str(own["seeds"].iloc[0])
-            rows.append([*map(str, label), seeds, *(_difference(cells, m) for m in metrics)])
-        title = f"Difference to {text(self.baseline)}"
-        notes = ["Mean of the differences of runs with the same seed ± half of its 95 % interval."]
-        notes += [STARS] if any(cell.endswith("*") for row in rows for cell in row) else []
-        notes += [_BEST] if self.statistic == "best" else []
-        notes += [AT_BOUND] if frame["at_bound"].any() else []
-        if (frame["seeds"] == 1).any():
-            notes.append("n = 1: one pair of runs, so no interval.")
-        if (frame["pairs"] == 2).any():
-            notes.append("n = 2: two pairs of runs, not tested: no star, whatever the interval.")
-        few = frame[frame["pairs"] < frame["seeds"]]
-        for pairs, seeds in few[["pairs", "seeds"]].drop_duplicates().itertuples(index=False):
-            notes.append(f"{pairs} of {seeds}: pairs with values, too few for a mean.")
-        return Table(title, [*self.keys, "n", *metrics], rows, notes=notes, keys=len(self.keys))
 
     def _runs_table(self) -> Table:
         """A row for each run: its rounds, seconds and folder. The notes have the runs' warnings."""
@@ -387,16 +338,3 @@ def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
             f"{left_out.place}: left out, as {longer.place} has the same config and seed"
         )
     return list(kept.values()), problems
-
-
-def _difference(cells: dict[str, dict[Hashable, Any]], metric: str) -> str:
-    if metric not in cells:
-        return ""
-    row = cells[metric]
-    if row["pairs"] < row["seeds"]:
-        return f"{row['pairs']} of {row['seeds']}"
-    if not math.isfinite(row["difference"]):
-        return NOT_REACHED if row["at_bound"] else number(row["difference"], metric)
-    tested = row["excludes_zero"] and row["pairs"] > 2 and row["statistic"] != "best"
-    found = Interval(row["difference"], row["half_width"], row["pairs"], row["at_bound"])
-    return with_interval(found, metric, stars(tested, row["p_bh"], row["p_holm"]))

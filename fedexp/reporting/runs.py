@@ -4,8 +4,6 @@ The folders may come from strangers. Therefore texts are made printable, links o
 are not followed, and a run with a wrong file is left out.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +29,9 @@ _LARGEST = 2**30
 """Largest number of bytes in a file (1 GiB); a larger file could take all memory."""
 _HIGHEST = 2**63
 """Seeds and rounds are below this number."""
+_WRONG = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+_UNREADABLE = (*_WRONG, OSError, yaml.YAMLError)
+"""Errors of reading a damaged file."""
 
 
 @dataclass(frozen=True)
@@ -168,17 +169,8 @@ def read_run(folder: Path) -> Run:
         overrides, choices = _launch(folder, summary)
     if not history:
         raise InputError(f"{folder}: no round was finished")
-    return Run(
-        folder,
-        config,
-        choices,
-        tuple(overrides),
-        history,
-        summary,
-        printable(str(identity.wandb_id)),
-        headlines,
-        directions,
-    )
+    told = printable(str(identity.wandb_id)), headlines, directions
+    return Run(folder, config, choices, tuple(overrides), history, summary, *told)
 
 
 def run_folders(path: Path) -> tuple[list[Path], list[Path]]:
@@ -219,10 +211,7 @@ def _naming(path: Path) -> Iterator[None]:
         yield
     except RecursionError:
         raise InputError(f"{path.parent}: {path.name} is nested too deeply") from None
-    except (
-        *(ValueError, KeyError, TypeError, AttributeError, OverflowError),
-        *(OSError, yaml.YAMLError),
-    ) as error:
+    except _UNREADABLE as error:
         problem = str(error).partition("\n")[0]
         raise InputError(f"{path.parent}: {path.name} cannot be read: {problem}") from None
 

@@ -1,12 +1,10 @@
 """Pictures that compare methods, drawn from the arrays that runs save with their figures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -18,12 +16,9 @@ from fedexp.drawing.heatmaps import draw_similarity
 from fedexp.drawing.panels import bar_below, legend_below, name_axes, panels
 from fedexp.drawing.style import COLORS, REFERENCE
 from fedexp.drawing.texts import printable
+from fedexp.reporting.drawing import pages
 from fedexp.reporting.labels import Label, short_texts
-from fedexp.reporting.pages import pages
-from fedexp.reporting.runs import is_within
-
-if TYPE_CHECKING:
-    from fedexp.reporting.runs import Run
+from fedexp.reporting.runs import Run, is_within
 
 Numbers = Mapping[str, NDArray[Any]]
 Saved = Mapping[str, tuple[int, Numbers]]
@@ -133,12 +128,8 @@ def entropy_panels(saved: Saved) -> Figure:
         order = np.argsort(arrays["true_nats"], kind="stable")
         bars(cells, arrays["true_nats"][order], -0.42, 0, color=REFERENCE, label="true")
         bars(cells, arrays["estimated_nats"][order], 0, 0.42, color=COLORS[1], label="estimated")
-        name_axes(
-            cells,
-            "clients, by true entropy",
-            "label entropy (nats)",
-            f"{name}, round {round_number}",
-        )
+        title = f"{name}, round {round_number}"
+        name_axes(cells, "clients, by true entropy", "label entropy (nats)", title)
     legend_below(figure, axes)
     return figure
 

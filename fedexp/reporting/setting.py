@@ -1,6 +1,4 @@
-"""The setting of runs in one line: data, partition, clients, rounds and model."""
-
-from __future__ import annotations
+"""The setting of runs in one line, and the random draws that differ between their seeds."""
 
 from collections.abc import Sequence
 
@@ -9,6 +7,8 @@ from fedexp.reporting.runs import Run
 
 _DEGREES = ("partition.beta", "partition.alphas", "partition.classes_per_client")
 """Config keys that say how much the clients' data differ."""
+_FIXED = "partition.draw_seed"
+"""Config key: a seed of the partition alone; null if the run's seed draws the partition."""
 _MOST = 4
 """Largest number of values of a key that are listed; more values are only counted."""
 
@@ -27,6 +27,25 @@ def setting_of(runs: Sequence[Run]) -> str:
     return ", ".join(parts)
 
 
+def random_sources(runs: Sequence[Run]) -> str:
+    """A sentence that names the draws that the seed changes; empty for one seed.
+
+    A partition with a ``draw_seed`` of its own is the same for all seeds. Cohorts are drawn only if
+    a round has fewer clients than the population.
+    """
+    if len({run.seed for run in runs}) < 2:
+        return ""
+    fixed = dict.fromkeys(run.values.get(_FIXED) for run in runs)
+    own = [f"{_FIXED}={value}" for value in fixed if value is not None]
+    varied = ["partition"] if None in fixed else []
+    varied += ["initial weights"]
+    varied += ["cohorts"] if any(map(_draws_cohorts, runs)) else []
+    text = f"The seed changes {', '.join(varied)} and batches"
+    if not own:
+        return f"{text}."
+    return f"{text}; the partition is the same for all seeds with {' or '.join(own)}."
+
+
 def _all(runs: Sequence[Run], key: str) -> str:
     """The values of a key in the runs that have it; empty if no run has the key."""
     return _joined([_of(run, key) for run in runs if run.values.get(key) is not None])
@@ -39,3 +58,7 @@ def _of(run: Run, key: str) -> str:
 def _joined(values: Sequence[str]) -> str:
     different = list(dict.fromkeys(values))
     return "/".join(different) if len(different) <= _MOST else f"{len(different)} values"
+
+
+def _draws_cohorts(run: Run) -> bool:
+    return run.values.get("clients.per_round") != run.values.get("clients.count")

@@ -1,7 +1,5 @@
 """Statistics of one run, over seeds, and of the differences between runs and their baselines."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +11,10 @@ from numpy.typing import NDArray
 
 from fedexp.reporting.baseline import Baselines
 from fedexp.reporting.families import corrected
-from fedexp.reporting.interval import AtLeast, Interval, paired_difference
+from fedexp.reporting.interval import AtLeast, Interval, paired_difference, smallest_gain
 from fedexp.reporting.labels import Label
-from fedexp.reporting.power import smallest_gain
 from fedexp.reporting.runs import Run
-from fedexp.tracking.statistics import (
-    first_round_with,
-    headline_statistics,
-    rounds_to_best_of,
-)
+from fedexp.tracking.statistics import first_round_with, headline_statistics, rounds_to_best_of
 
 STATISTICS = ("final", "best", "mean_last5", "at_best_validation")
 ROUNDS_TO, BYTES_TO, SECONDS_TO = "rounds_to/", "bytes_to/", "seconds_to/"
@@ -161,11 +154,8 @@ def per_run(
         base = baselines.get(label) if baselines else None
         other = None if base is None else known.get((base, run.seed))
         reachable = _measured(other.history, "global/accuracy") if other else []
-        if (
-            other
-            and any(map(math.isfinite, reachable))
-            and _measured(run.history, "global/accuracy")
-        ):
+        own = _measured(run.history, "global/accuracy")
+        if other and own and any(map(math.isfinite, reachable)):
             first = rounds_to_best_of(other.history, run.history)
             found[ROUNDS_TO_BASELINE] = {"final": _rounds(first, run.history)}
         common = {**dict(label), "run": index, "seed": run.seed}

@@ -1,7 +1,5 @@
 """The table at the end of a sweep: the report's short form."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

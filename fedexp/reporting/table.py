@@ -1,7 +1,5 @@
 """Tables of text cells with marks; each format shows the marks in its own way."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,22 +7,18 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from fedexp.reporting import statistics
+from fedexp.reporting.families import stars
 from fedexp.reporting.interval import Interval
 from fedexp.reporting.marks import LEGEND, Rank
-from fedexp.reporting.statistics import (
-    BYTES_TO,
-    COSTS_TO,
-    ROUNDS_TO,
-    SECONDS_TO,
-    SMOOTHED_ROUNDS_TO,
-    statistic_shown,
-)
+from fedexp.reporting.statistics import COSTS_TO, statistic_shown
 
 Mark = Rank | Literal["alarm"]
 STARS = (
     "*: the 95 % interval excludes 0; **: also after the correction of Benjamini and Hochberg for "
     "all comparisons of the column; ***: also after Holm's correction."
 )
+_BEST = "best chooses its round by the test data: no star, whatever the interval."
 NOT_REACHED = "target not reached"
 AT_BOUND = (
     "(1 of 3) after a number: 1 of 3 seeds did not reach the target and counts with its whole run; "
@@ -94,6 +88,37 @@ def results_table(
     return Table("Results", [*keys, "n", *metrics], rows, marks, notes, keys=max(1, len(keys)))
 
 
+def difference_table(
+    frame: pd.DataFrame, keys: Sequence[str], metrics: Sequence[str], statistic: str, title: str
+) -> Table:
+    """The table of paired differences to the baseline, with 95 % intervals.
+
+    Args:
+        frame: the frame of ``statistics.differences``; it has at least one row.
+        keys, metrics, statistic: as for ``results_table``; metrics without a row are left out.
+        title: the heading of the table.
+    """
+    shown = [name for name in metrics if name in set(frame["metric"])]
+    cells = _cells(frame, keys, shown, statistic)
+    rows = [
+        [*map(str, label), str(own["seeds"].iloc[0])]
+        + [_difference(cells.get((label, metric)), metric) for metric in shown]
+        for label, own in frame.groupby(list(keys), sort=False)
+    ]
+    notes = ["Mean of the differences of runs with the same seed ± half of its 95 % interval."]
+    notes += [STARS] if any(cell.endswith("*") for row in rows for cell in row) else []
+    notes += [_BEST] if statistic == "best" else []
+    notes += [AT_BOUND] if frame["at_bound"].any() else []
+    if (frame["seeds"] == 1).any():
+        notes.append("n = 1: one pair of runs, so no interval.")
+    if (frame["pairs"] == 2).any():
+        notes.append("n = 2: two pairs of runs, not tested: no star, whatever the interval.")
+    few = frame[frame["pairs"] < frame["seeds"]]
+    for pairs, seeds in few[["pairs", "seeds"]].drop_duplicates().itertuples(index=False):
+        notes.append(f"{pairs} of {seeds}: pairs with values, too few for a mean.")
+    return Table(title, [*keys, "n", *shown], rows, notes=notes, keys=len(keys))
+
+
 def order_metrics(metrics: Sequence[str]) -> list[str]:
     """Order metrics: accuracies, then others, then costs of targets (``COSTS_TO``).
 
@@ -115,11 +140,11 @@ def number(value: float, metric: str) -> str:
     """
     if not math.isfinite(value):
         return "diverged"
-    if metric.startswith((ROUNDS_TO, SMOOTHED_ROUNDS_TO)):
+    if metric.startswith((statistics.ROUNDS_TO, statistics.SMOOTHED_ROUNDS_TO)):
         return f"{value:.0f}" if float(value).is_integer() else f"{value:.1f}"
-    if metric.startswith(BYTES_TO):
+    if metric.startswith(statistics.BYTES_TO):
         return f"{value / 1e6:.4g} MB"
-    if metric.startswith(SECONDS_TO):
+    if metric.startswith(statistics.SECONDS_TO):
         return f"{value:.4g} s"
     return f"{value:.4f}"
 
@@ -172,6 +197,19 @@ def _text(row: Values | None, metric: str) -> str:
     if row["n"] < row["seeds"]:
         return f"{row['n']} of {row['seeds']}"
     return mean_and_deviation(row["mean"], row["std"], metric, row["at_bound"], row["n"])
+
+
+def _difference(row: Values | None, metric: str) -> str:
+    """A row of ``statistics.differences`` with its interval and stars."""
+    if row is None:
+        return ""
+    if row["pairs"] < row["seeds"]:
+        return f"{row['pairs']} of {row['seeds']}"
+    if not math.isfinite(row["difference"]):
+        return NOT_REACHED if row["at_bound"] else number(row["difference"], metric)
+    tested = row["excludes_zero"] and row["pairs"] > 2 and row["statistic"] != "best"
+    found = Interval(row["difference"], row["half_width"], row["pairs"], row["at_bound"])
+    return with_interval(found, metric, stars(tested, row["p_bh"], row["p_holm"]))
 
 
 def _seeds(cells: Mapping[tuple[tuple[str, ...], str], Values], label: tuple[str, ...]) -> int:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from fedexp.reporting.interval import Interval
-from fedexp.reporting.power import smallest_effect, smallest_gain
+from fedexp.reporting.interval import Interval, smallest_effect, smallest_gain
 
 
 @pytest.mark.parametrize(("effect", "pairs"), [(0.2, 199), (0.5, 34), (0.8, 15)])

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from run_files import write_run
 
-from fedexp.reporting.random_sources import random_sources
 from fedexp.reporting.runs import Run, read_run
+from fedexp.reporting.setting import random_sources
 
 
 def test_the_draws_that_the_seed_changes(tmp_path: Path) -> None:
