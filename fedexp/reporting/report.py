@@ -19,7 +19,7 @@ from fedexp.reporting.labels import Label, label_runs, text
 from fedexp.reporting.marks import with_marks
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.setting import random_sources, setting_of
-from fedexp.reporting.statistics import ROUNDS_TO, SMOOTHED_ROUNDS_TO, Measures
+from fedexp.reporting.statistics import AXES, ROUNDS_TO, SMOOTHED_ROUNDS_TO, STATISTICS, Measures
 from fedexp.reporting.table import Table, difference_table, order_metrics, results_table
 
 _FRAMES = ("values", "results", "differences", "curves")
@@ -79,12 +79,10 @@ class Report:
                 ``metrics`` was measured in no run; no run has the statistic; or ``statistic`` or
                 ``against`` is unknown.
         """
-        if statistic not in statistics.STATISTICS:
-            raise InputError(
-                f"statistic={statistic}: is none of {', '.join(statistics.STATISTICS)}"
-            )
-        if against not in statistics.AXES:
-            raise InputError(f"against={against}: is none of {', '.join(statistics.AXES)}")
+        if statistic not in STATISTICS:
+            raise InputError(f"statistic={statistic}: is none of {', '.join(STATISTICS)}")
+        if against not in AXES:
+            raise InputError(f"against={against}: is none of {', '.join(AXES)}")
         given = [paths] if isinstance(paths, str | Path) else paths
         runs, problems = read_runs(map(Path, given), cls.check_run)
         if not runs:

@@ -100,11 +100,11 @@ def difference_table(
     """
     shown = [name for name in metrics if name in set(frame["metric"])]
     cells = _cells(frame, keys, shown, statistic)
-    rows = [
-        [*map(str, label), str(own["seeds"].iloc[0])]
-        + [_difference(cells.get((label, metric)), metric) for metric in shown]
-        for label, own in frame.groupby(list(keys), sort=False)
-    ]
+    rows = []
+    for key, own in frame.groupby(list(keys), sort=False):
+        label = tuple(map(str, key))
+        gains = [_difference(cells.get((label, metric)), metric) for metric in shown]
+        rows.append([*label, str(own["seeds"].iloc[0]), *gains])
     notes = ["Mean of the differences of runs with the same seed ± half of its 95 % interval."]
     notes += [STARS] if any(cell.endswith("*") for row in rows for cell in row) else []
     notes += [_BEST] if statistic == "best" else []

@@ -28,25 +28,17 @@ def learned_nothing(
         num_classes: C.
         largest_share: the share of the largest class in the test split.
     """
-    pairs = (
-        ("global/loss", "global/accuracy", largest_share),
-        ("train/loss", "personal/accuracy_uniform", 1 / num_classes),
-    )
     last = {name: value for row in history for name, value in row.items()}
-    for loss, accuracy, chance in pairs:
-        if loss in last and accuracy in last:
-            return _line(loss, last[loss], accuracy, last[accuracy], chance, num_classes)
-    return None
-
-
-def _line(
-    loss: str, loss_value: float, accuracy: str, value: float, chance: float, num_classes: int
-) -> str | None:
+    loss, accuracy, chance = "global/loss", "global/accuracy", largest_share
+    if not {loss, accuracy} <= last.keys():
+        loss, accuracy, chance = "train/loss", "personal/accuracy_uniform", 1 / num_classes
+    if not {loss, accuracy} <= last.keys():
+        return None
     guess = math.log(num_classes)
-    if loss_value <= _LOSS_FACTOR * guess or value > chance + _MARGIN:
+    if last[loss] <= _LOSS_FACTOR * guess or last[accuracy] > chance + _MARGIN:
         return None
     return (
-        f"this run learned nothing: {loss} ends at {loss_value:,.4g}, where guessing has "
-        f"{guess:.3g}, and {accuracy} at {value:.3f}, where chance is {chance:.3f}; try a smaller "
-        "optimizer.lr, or local.grad_clip"
+        f"this run learned nothing: {loss} ends at {last[loss]:,.4g}, where guessing has "
+        f"{guess:.3g}, and {accuracy} at {last[accuracy]:.3f}, where chance is {chance:.3f}; "
+        "try a smaller optimizer.lr, or local.grad_clip"
     )
