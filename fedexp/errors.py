@@ -27,7 +27,9 @@ def readable(place: object = None, *others: type[Exception]) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (OSError, *others) as error:
+    except Exception as error:
+        if not isinstance(error, (OSError, *others)):
+            raise
         said = error.strerror if isinstance(error, OSError) else None
         where = place or getattr(error, "filename", None)
         reason = said or " ".join(str(error).split())

@@ -101,7 +101,7 @@ class DrawnData(FederatedData):
         )
         whole = Dataset(self.description, test, test)  # may raise InputError
         self.preparation = whole.preparation
-        positions = torch.arange(len(test), device=device).split([len(each) for each in tests])
+        positions = torch.split(torch.arange(len(test), device=device), list(map(len, tests)))
         self._tests = dict(zip(self._classes, positions, strict=True))
         self.test = Samples(test, (), (), device)
         self.train = Samples(test.take(np.arange(0)), (), (), device)

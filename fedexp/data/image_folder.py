@@ -85,7 +85,7 @@ class ImageFolder(Source):
         images = torch.from_numpy(decoded(self.root, tree.paths, about.input_shape, fit, cache))
         train, test = (
             replace(part, inputs=own)
-            for part, own in zip(splits, images.split(list(map(len, splits))), strict=True)
+            for part, own in zip(splits, torch.split(images, list(map(len, splits))), strict=True)
         )
         constants = normalisation(train.inputs.numpy(), self.mean, self.std)
         return Dataset(about, train, test, *constants, fit)

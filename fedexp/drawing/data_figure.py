@@ -112,8 +112,8 @@ def pixels(figure: Figure) -> NDArray[np.uint8]:
     # ``Figure.savefig`` would draw everything once more, only to compute the margins.
     if figure not in _DRAWN:
         canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        _DRAWN[figure] = np.array(canvas.buffer_rgba())
+        canvas.draw()  # type: ignore[no-untyped-call]
+        _DRAWN[figure] = np.array(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
     return _DRAWN[figure]
 
 

@@ -56,9 +56,8 @@ class IFCA(ClusterModels):
         self.models: list[Tensors] = []
         self._first: Tensors = {}
         self._used = 0
-        if setting.draw_model is not None:
-            drawn = map(setting.draw_model, range(1, self.clusters))
-            self.models = [{n: w for n, w in each.items() if self.clustered(n)} for each in drawn]
+        drawn = map(setting.server.draw_model, range(1, self.clusters))
+        self.models = [{n: w for n, w in each.items() if self.clustered(n)} for each in drawn]
 
     # The server's half.
 

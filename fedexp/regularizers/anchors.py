@@ -1,6 +1,6 @@
 """Tools that several regularizers share: anchors, and arithmetic on named tensors."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -22,7 +22,7 @@ class Anchors(nn.Module):
     values of several clients.
     """
 
-    def __init__(self, shapes: dict[str, torch.Size]) -> None:
+    def __init__(self, shapes: Mapping[str, torch.Size]) -> None:
         super().__init__()
         self._buffer_of = {name: name.replace(".", "/") for name in shapes}
         for name, shape in shapes.items():

@@ -185,10 +185,9 @@ class Trajectory(Regularizer):
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """With ``side=server`` predict the next model. Return the merged weights unchanged."""
         if self.side == "server":
-            assert self.setting.functional is not None
             if not self.memory:
                 self.matching.remember(self.memory, current)
-            model = self.setting.functional(self.round + 1, merged)
+            model = self.setting.server.global_model(self.round + 1, merged)
             draw = partial(noise, self.setting, self.ipc, self.active.device)
             ahead, self._metrics = self._predict(self.memory, merged, model, draw, self.round)
             self.projected = {name: merged[name] for name in self.anchors} | ahead if ahead else {}
