@@ -380,8 +380,9 @@ def _copied(value: Any, device: torch.device) -> Any:
 
 
 def has_server_half(part: Part) -> bool:
-    """Whether the part overrides a hook of the server half."""
-    return any(getattr(type(part), hook) is not getattr(Part, hook) for hook in _SERVER_HALF)
+    """Whether the part overrides a hook of the server half, or keeps a state there."""
+    overrides = (getattr(type(part), hook) is not getattr(Part, hook) for hook in _SERVER_HALF)
+    return bool(part.saved) or any(overrides)
 
 
 def hooks_beside_merge(part: Part) -> list[str]:
