@@ -28,8 +28,8 @@ class RandK(Compressor):
     def __init__(self, share: Share, unbiased: bool, error_feedback: bool) -> None:
         if unbiased and error_feedback:
             raise InputError(
-                "error_feedback=true with unbiased=true (randk): the errors of unbiased values are "
-                "larger than the tensor and would grow from round to round; one should be false"
+                "error_feedback=true: the errors of unbiased values are larger than the tensor "
+                "and would grow from round to round; should be false, or unbiased=false"
             )
         self.share, self.unbiased, self.error_feedback = share, unbiased, error_feedback
 

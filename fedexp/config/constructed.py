@@ -24,6 +24,9 @@ def construct(
 ) -> Any:
     """Call ``target``, and check the attributes of the object that it makes.
 
+    If ``target`` raises an InputError that begins with one of its arguments, as in ``k=3: ...``,
+    the error gets ``key`` in front. So a class that serves several keys need not know its key.
+
     Args:
         key: the component's place in the config, such as "loss", for error messages.
         target: the class or function, or a ``functools.partial`` of one.
@@ -36,7 +39,9 @@ def construct(
     name = target_name(key, target)
     try:
         made = target(**arguments)
-    except InputError:
+    except InputError as error:
+        if str(error).partition("=")[0] in arguments:
+            raise InputError(f"{key}.{error}") from None
         raise
     except Exception as error:
         raise failed(name, target, error) from error
