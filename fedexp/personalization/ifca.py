@@ -53,7 +53,6 @@ class IFCA(ClusterModels):
 
     def setup(self, setting: Setting) -> None:
         """Draw the initial weights of the k models except model 0, which is the global model."""
-        self.models: list[Tensors] = []
         self._first: Tensors = {}
         self._used = 0
         drawn = map(setting.server.draw_model, range(1, self.clusters))
