@@ -230,6 +230,6 @@ def test_qsgd_loses_no_more_than_the_papers_bound(bits: int) -> None:
 
 
 def test_error_feedback_of_unbiased_values_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^error_feedback=true .*: the errors"):
+    with pytest.raises(InputError, match=r"^error_feedback=true: the errors"):
         RandK(share=0.1, unbiased=True, error_feedback=True)
     RandK(share=0.1, unbiased=False, error_feedback=True)
