@@ -21,7 +21,7 @@ from fedexp.errors import InputError
 from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 from fedexp.testing import check_part
-from fedexp.testing.federations import configure, federation_of, resumed
+from fedexp.testing.federations import configure, federation_of, resume
 
 TOP_K = ["compression=topk", "compression.share=0.1"]
 OPTIONS = ["topk", "randk", "signsgd", "qsgd", "powersgd", "fp16", "bf16"]
@@ -126,7 +126,8 @@ def test_a_resumed_run_ends_with_the_same_bits(option: str) -> None:
     with federation_of(config) as first, federation_of(config) as whole:
         first.run_round(1)
         whole.run_round(1)
-        with resumed(config, first) as second:
+        with federation_of(config) as second:
+            resume(second, first)
             for number in (2, 3, 4):
                 left, right = whole.run_round(number).metrics, second.run_round(number).metrics
                 for name in ("cost/upload_bytes", "cost/download_bytes", "global/loss"):
@@ -143,7 +144,8 @@ def test_a_resumed_asynchronous_run_ends_with_the_same_bits() -> None:
         first.run_round(1)
         whole.run_round(1)
         staleness = 0.0
-        with resumed(config, first) as second:
+        with federation_of(config) as second:
+            resume(second, first)
             for number in (2, 3, 4):
                 left, right = whole.run_round(number).metrics, second.run_round(number).metrics
                 assert left["cost/download_bytes"] == right["cost/download_bytes"]

@@ -16,7 +16,7 @@ from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 from fedexp.samplers.request import Request, Selected
 from fedexp.system.devices import Devices
-from fedexp.testing.federations import resumed
+from fedexp.testing.federations import federation_of, resume
 
 BUFFERED = ("coordination=buffered", "system=lognormal")
 PLAIN_SGD = ("optimizer.momentum=0", "optimizer.weight_decay=0")
@@ -116,7 +116,8 @@ def test_a_resumed_run_goes_on_with_the_clients_in_flight(method: list[str]) -> 
     overrides = [*SETTING, *BUFFERED, *PLAIN_SGD, "coordination.buffer=2", *method]
     whole = federate(*overrides)
     whole.run_round(1)
-    with resumed(compose(*overrides), whole) as second:
+    with federation_of(compose(*overrides)) as second:
+        resume(second, whole)
         for round in (2, 3, 4):
             first, again = (each.run_round(round).metrics for each in (whole, second))
             timeless = [

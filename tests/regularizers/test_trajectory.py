@@ -1,4 +1,3 @@
-from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ from fedexp.cli.command import config_folder
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Clients, Functional, Model, ServerTools, Setting
 from fedexp.errors import InputError
+from fedexp.regularizers import look_ahead
 from fedexp.regularizers.synthetic import real_images
 from fedexp.regularizers.trajectory import Trajectory
 from fedexp.runtime.federation import Federation
@@ -66,11 +66,6 @@ def after(server: Trajectory, current: Tensors, merged: Tensors) -> Tensors:
     server.aggregate([])
     assert server.correct(current, merged, {}, 1) is merged
     return server.broadcast(0)
-
-
-def replace_matching(server: Trajectory, match: Any) -> None:
-    """Let this stand in for learning D~."""
-    server.matching = replace(server.matching, match=match)
 
 
 def descended(w: Tensor, images: Tensor, steps: int, lr: float) -> np.ndarray:
@@ -246,7 +241,7 @@ def test_images_and_step_size_are_learnt_further() -> None:
 
 @pytest.mark.parametrize("lag", [1, 3])
 def test_a_model_of_m_rounds_ago_is_needed_and_used(
-    lag: int,
+    monkeypatch: pytest.MonkeyPatch, lag: int
 ) -> None:
     server = part(side="server", lag=lag)
     steps = []
@@ -257,7 +252,7 @@ def test_a_model_of_m_rounds_ago_is_needed_and_used(
         steps.append((start["w"], end["w"]))
         return images, torch.tensor(0.01), torch.zeros(1)
 
-    replace_matching(server, watch)
+    monkeypatch.setattr(look_ahead, "match_trajectory", watch)
     models = [model(number) for number in range(7)]
     for round in range(1, 6):  # w^t is models[t]
         sent = after(server, models[round], models[round + 1])
@@ -318,16 +313,16 @@ def test_a_round_in_which_nothing_moves_is_skipped() -> None:
     assert after(server, model(2), model(3))
 
 
-def test_what_does_not_move_is_not_projected() -> None:
+def test_what_does_not_move_is_not_projected(monkeypatch: pytest.MonkeyPatch) -> None:
     server = part(side="server")
     names = []
-    match = server.matching.match
+    match = look_ahead.match_trajectory
 
     def watch(*given: Any, **options: Any) -> Any:
         names.append(given[1].keys())
         return match(*given, **options)
 
-    replace_matching(server, watch)
+    monkeypatch.setattr(look_ahead, "match_trajectory", watch)
     sent = after(server, model(1, bias=4), model(2, bias=4))
     assert sent["b"].tolist() == [4, 4]
     assert names == [{"w"}]
