@@ -67,7 +67,7 @@ def save_numbers(path: Path, data: Arrays) -> None:
 
         pd.DataFrame(arrays).to_csv(path.with_name(f"{path.name}.csv"), index=False)
     else:
-        np.savez_compressed(path.with_name(f"{path.name}.npz"), allow_pickle=False, **arrays)
+        np.savez_compressed(path.with_name(f"{path.name}.npz"), **arrays)
 
 
 def read_numbers(path: Path) -> dict[str, NDArray[Any]]:

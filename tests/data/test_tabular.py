@@ -287,7 +287,8 @@ def test_a_constant_becomes_zero(tmp_path: Path) -> None:
         (",a,label\n0,1,x\n1,2,y\n", r"a column has no name, .*data\.drop=\['Unnamed: 0'\]"),
         ("a,label\n1,x,7\n2,y,8\n", "rows have more values than the row of names"),
         ("a,label\n1,x\n2,y,8\n", "cannot be read .*Expected 2 fields in line 3, saw 3"),
-        ("a,label\n1,x\n1e999,y\n", "the column a holds an infinite number in row 1 "),
+        # Before pandas 3 such a word is no number at all.
+        ("a,label\n1,x\n1e999,y\n", "the column a holds (an infinite number|.*'1e999') in row 1 "),
         ("a,label\n1e308,x\n-1e308,y\n", "column a: numbers up to 1e.308 are too large to st"),
         ("a,label\n1,0\n2,inf\n", "the column label holds an infinite number in row 1 "),
         (
