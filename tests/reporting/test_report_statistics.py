@@ -211,7 +211,8 @@ def test_differences_with_seeds_below_the_target(tmp_path: Path) -> None:
             overrides = [f"algorithm={name}", f"seed={seed}"]
             write_run(tmp_path / f"{name}{seed}", overrides, accuracies(*values))
     made = Report.read(tmp_path, baseline="algorithm=fedavg", targets=[0.65, 0.9])
-    row = made.differences.set_index(["metric", "algorithm"]).loc["rounds_to/0.65", "fednh"]
+    rows = made.differences.query("metric == 'rounds_to/0.65' and algorithm == 'fednh'")
+    (row,) = rows.to_dict("records")
     assert (row["pairs"], row["seeds"], row["at_bound"]) == (3, 3, 2)
     assert row["difference"] == pytest.approx(-1 / 3)  # 1 - 2, and twice 2 - 2
     table = made.tables()[1]
