@@ -48,7 +48,9 @@ def pictures(results: pd.DataFrame) -> list[tuple[str, str, Figure]]:
 
 def read_csv(path: Path) -> pd.DataFrame:
     """Read the results from a ``leaderboard.csv`` that ``write`` wrote."""
-    return pd.read_csv(path, dtype={"budgets": str}).fillna({"setting": "", "budgets": ""})
+    words = ["setting", "budgets"]
+    table = pd.read_csv(path, dtype=dict.fromkeys(words, str))
+    return table.fillna(dict.fromkeys(words, ""))
 
 
 def _png(figure: Figure) -> bytes:
