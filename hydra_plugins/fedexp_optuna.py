@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedexp.cli.hydra_api import for_launchers, runs_one_by_one
 from fedexp.cli.sweeps import minutes, save_sweep
 from fedexp.errors import InputError
-from fedexp.papers.sweep import CELLS
+from fedexp.reporting.papers.sweep import CELLS
 from fedexp.runtime.limits import how_to_go_on, limited_sweep, reason_to_stop_sweep
 
 _RESULTS = "optimization_results.yaml"  # written by hydra-optuna-sweeper
@@ -112,7 +112,7 @@ class StudySweeper(Sweeper):
 
     def _is_lower_better(self, objective: str) -> bool:
         from fedexp.measures.configured import build_measures  # slow to import
-        from fedexp.measures.measures import headlines
+        from fedexp.measures.panel import headlines
 
         nodes: Any = OmegaConf.to_container(self.config.measure, resolve=True)
         return headlines(build_measures(nodes)).get(objective) == "lower"

@@ -18,8 +18,8 @@ from fedexp.cli.hydra_api import for_launchers, job_config, runs_one_by_one
 from fedexp.cli.sweeps import minutes, save_sweep
 from fedexp.cli.swept_values import swept_values
 from fedexp.errors import InputError
-from fedexp.leaderboard.tuning import Tuning
-from fedexp.papers.sweep import (
+from fedexp.reporting.leaderboard.tuning import Tuning
+from fedexp.reporting.papers.sweep import (
     CELLS,
     TableSweep,
     table_jobs,
@@ -36,10 +36,11 @@ class TableSweeper(Sweeper):
     Args:
         params: key -> values that a preset sweeps, in all combinations.
         parts: for a table whose jobs are not all combinations of ``params``: the table's parts,
-            each with further keys and values; see ``fedexp.papers.sweep``.
+            each with further keys and values; see ``fedexp.reporting.papers.sweep``.
         cells: names or patterns of a table's experiments to run; None for all experiments.
         tune: how each method of a table is tuned before it runs with all seeds, see
-            ``fedexp.leaderboard.tuning``. If None, or if it has no budgets, no method is tuned.
+            ``fedexp.reporting.leaderboard.tuning``. If None, or if it has no budgets, no method is
+            tuned.
         max_batch_size: the largest number of jobs that the launcher gets at a time.
     """
 

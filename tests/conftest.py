@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import PROCESSES
 from omegaconf import OmegaConf
 from PIL import Image
-from skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401  pytest calls these
+from support.command_line import PROCESSES
+from support.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401  pytest calls these
 
 from fedexp.cli.command import config_folder
 from fedexp.distributed import processes

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from command_line import fedexp as typed
 from sklearn.datasets import load_digits
+from support.command_line import fedexp as typed
 
 import fedexp
 from fedexp.cli import replay, report
-from fedexp.data.digits import SPLIT_SEED, TEST_FRACTION
+from fedexp.data.readers.digits import SPLIT_SEED, TEST_FRACTION
 from fedexp.data.train_test import by_class
 from fedexp.reporting.runs import read_run
 

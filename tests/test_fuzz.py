@@ -16,11 +16,11 @@ import pytest
 from hydra.errors import HydraException
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from image_sets import write_fed_isic, write_tiny_imagenet
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from pydantic import BaseModel
-from tables import write_table
-from torchvision_files import WRITE, accept_any_checksum
+from support.image_sets import write_fed_isic, write_tiny_imagenet
+from support.tables import write_table
+from support.torchvision_files import WRITE, accept_any_checksum
 
 import fedexp
 from fedexp.cli.command import config_folder

@@ -3,15 +3,31 @@
 import math
 
 import pytest
-from federations import federate
+from support.federations import federate
 
 WORLDS = {
-    "one client": ["clients.count=1", "clients.per_round=1", "data._target_=toy_sets.Noise"],
-    "one class": ["clients.count=4", "clients.per_round=2", "data._target_=toy_sets.OneClass"],
-    "one sample": ["clients.count=4", "clients.per_round=2", "data._target_=toy_sets.OneSample"],
-    "one of all": ["clients.count=1", "clients.per_round=1", "data._target_=toy_sets.NothingElse"],
+    "one client": [
+        "clients.count=1",
+        "clients.per_round=1",
+        "data._target_=support.toy_sets.Noise",
+    ],
+    "one class": [
+        "clients.count=4",
+        "clients.per_round=2",
+        "data._target_=support.toy_sets.OneClass",
+    ],
+    "one sample": [
+        "clients.count=4",
+        "clients.per_round=2",
+        "data._target_=support.toy_sets.OneSample",
+    ],
+    "one of all": [
+        "clients.count=1",
+        "clients.per_round=1",
+        "data._target_=support.toy_sets.NothingElse",
+    ],
     "one sample each": [
-        *["clients.count=4", "clients.per_round=4", "data._target_=toy_sets.OneEach"],
+        *["clients.count=4", "clients.per_round=4", "data._target_=support.toy_sets.OneEach"],
         *["partition=shards", "partition.classes_per_client=1"],
     ],
 }

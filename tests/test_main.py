@@ -70,7 +70,7 @@ def count(owner, name):
 from fedexp.config import schema
 count(schema, "validate")
 from fedexp.config import composed
-from fedexp.data.digits import Digits
+from fedexp.data.readers.digits import Digits
 from fedexp.runtime import early
 count(composed, "to_dict")
 count(Digits, "describe")

@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
-from federations import federate
+from support.federations import federate
 
 import fedexp
 from fedexp.cli.command import config_folder

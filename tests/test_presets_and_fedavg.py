@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from federations import FEW_STEPS, compose, federate
+from support.federations import FEW_STEPS, compose, federate
 from torch import Tensor
 
 from fedexp.cli.command import config_folder

@@ -51,7 +51,7 @@ def test_the_exit_code_and_the_named_skip(
     (tmp_path / "test_two.py").write_text(ALLOWED)
     others = {name: value for name, value in os.environ.items() if name != "CI"}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "skips", "-p", "no:cacheprovider", *options],
+        [sys.executable, "-m", "pytest", "-p", "support.skips", "-p", "no:cacheprovider", *options],
         cwd=tmp_path,
         env={**others, "PYTHONPATH": str(Path(__file__).parent), **environment},
         capture_output=True,
@@ -59,5 +59,5 @@ def test_the_exit_code_and_the_named_skip(
         check=False,
     )
     assert done.returncode == code, done.stdout
-    assert ("skips that tests/skips.py does not allow" in done.stdout) == named
+    assert ("skips that tests/support/skips.py does not allow" in done.stdout) == named
     assert ("test_one.py:" in done.stdout and "could not import" in done.stdout) == named

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from command_line import fedexp, fedexp_partition
-from wandb_log import records, run_files
+from support.command_line import fedexp, fedexp_partition
+from support.wandb_log import records, run_files
 
 from fedexp import run
 from fedexp.errors import InputError

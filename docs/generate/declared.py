@@ -8,8 +8,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.compose import compose
-from fedexp.compatibility.declaration import Declaration, declared
 from fedexp.config.build import build
+from fedexp.config.compatibility.declaration import Declaration, declared
 from fedexp.core.part import Part
 from fedexp.core.sockets import (
     Aggregator,

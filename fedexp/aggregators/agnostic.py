@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.start_loss import ReportsStartLoss
-from fedexp.compatibility.traits import DRAWS_BY_SIZE
+from fedexp.config.compatibility.traits import DRAWS_BY_SIZE
 from fedexp.contract import PartUpdate, Setting
 
 

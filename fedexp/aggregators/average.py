@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 
-from fedexp.compatibility.traits import DRAWS_BY_SIZE
+from fedexp.config.compatibility.traits import DRAWS_BY_SIZE
 from fedexp.contract import Aggregator, Contribution, PartUpdate, Tensors, Update
 
 Weighting = Literal["samples", "uniform"]

@@ -4,7 +4,7 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 
 from fedexp.aggregators.global_step import GlobalStep, distances
-from fedexp.compatibility.traits import NOT_THE_MEAN, TAKES_STALE
+from fedexp.config.compatibility.traits import NOT_THE_MEAN, TAKES_STALE
 from fedexp.core.messages import Tensors
 
 

@@ -7,7 +7,7 @@ import torch
 from pydantic import PositiveFloat
 
 from fedexp.aggregators.average import Average, Weighting
-from fedexp.compatibility.traits import NOT_THE_MEAN
+from fedexp.config.compatibility.traits import NOT_THE_MEAN
 from fedexp.core.messages import PartUpdate, Tensors, Update
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedexp.aggregators.average import LARGE_CLIENTS_TWICE, Average
 from fedexp.aggregators.gathered import Gathered
-from fedexp.compatibility.traits import TAKES_STALE
+from fedexp.config.compatibility.traits import TAKES_STALE
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 
 Distance = Literal["kl", "l2"]

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import grad
 
 from fedexp.aggregators.average import Average
-from fedexp.compatibility.traits import NOT_THE_MEAN
+from fedexp.config.compatibility.traits import NOT_THE_MEAN
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.errors import InputError
 from fedexp.regularizers.fisher import diagonal_fisher

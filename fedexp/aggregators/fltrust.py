@@ -8,8 +8,8 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from fedexp.aggregators.global_step import GlobalStep
-from fedexp.compatibility.traits import UNTRAINED_CLASSIFIER, Need
-from fedexp.compatibility.unread import given
+from fedexp.config.compatibility.traits import UNTRAINED_CLASSIFIER, Need
+from fedexp.config.compatibility.unread import given
 from fedexp.contract import PartUpdate, Setting, Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.data.batches import nearest_steps

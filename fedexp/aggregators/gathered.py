@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import chain
 
-from fedexp.compatibility.traits import NOT_THE_MEAN
+from fedexp.config.compatibility.traits import NOT_THE_MEAN
 from fedexp.contract import Aggregator, Contribution, PartUpdate, Tensors, Update
 
 

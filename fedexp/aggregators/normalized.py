@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat
 from fedexp.aggregators.average import Weighting, of_aggregator
 from fedexp.aggregators.clipping import steps
 from fedexp.aggregators.server_step import ServerStep
-from fedexp.compatibility.traits import KEEPS_MOMENTUM
+from fedexp.config.compatibility.traits import KEEPS_MOMENTUM
 from fedexp.contract import Client, Memory, PartUpdate, Tensors, Update
 from fedexp.core.unit_distance import optimizer_of, unit_distance
 

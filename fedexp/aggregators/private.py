@@ -11,7 +11,12 @@ from torch import Tensor
 
 from fedexp.aggregators.accountant import Accountant
 from fedexp.aggregators.clipping import clipping_metrics, norm_of, steps
-from fedexp.compatibility.traits import CHOOSES_BY_DEVICE, NOT_THE_MEAN, TAKES_MORE, UNIFORM_COHORTS
+from fedexp.config.compatibility.traits import (
+    CHOOSES_BY_DEVICE,
+    NOT_THE_MEAN,
+    TAKES_MORE,
+    UNIFORM_COHORTS,
+)
 from fedexp.contract import Aggregator, Contribution, Setting, Tensors, Update
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError

@@ -7,7 +7,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from fedexp.aggregators.average import Average, Weighting
-from fedexp.compatibility.traits import NOT_THE_MEAN, TAKES_STALE
+from fedexp.config.compatibility.traits import NOT_THE_MEAN, TAKES_STALE
 from fedexp.contract import Setting, Tensors
 
 Decay = Annotated[float, Field(ge=0, lt=1)]

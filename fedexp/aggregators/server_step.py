@@ -4,7 +4,7 @@ import math
 
 from fedexp.aggregators.average import Average, Weighting, of_aggregator
 from fedexp.aggregators.clipping import norm_of, steps
-from fedexp.compatibility.traits import NOT_THE_MEAN
+from fedexp.config.compatibility.traits import NOT_THE_MEAN
 from fedexp.contract import PartUpdate, Setting, Tensors, Update
 
 

@@ -10,7 +10,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, read_write
 
 from fedexp.cli.resume import check_run_folder, check_sweep_folder
-from fedexp.papers.sweep import announce_single_cell
+from fedexp.reporting.papers.sweep import announce_single_cell
 from fedexp.runtime.sweep_interrupts import block_interrupts, end_interrupted_sweep
 
 _OWN_PLUGINS = {
@@ -65,7 +65,7 @@ class SweepTable(Callback):
         In a contest, where trials may fail, it only names the failed jobs and the command that
         writes the contest's tables.
         """
-        from fedexp.papers.report import PaperReport
+        from fedexp.reporting.papers.report import PaperReport
         from fedexp.reporting.sweep import jobs, report_sweep
 
         log_name, folder = f"{config.hydra.job.name}.log", Path(config.hydra.sweep.dir)

@@ -15,9 +15,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
     from fedexp.cli.compose import composed  # slow to import
     from fedexp.config.schema import validate
-    from fedexp.flower.app import App
-    from fedexp.flower.bundle import write_bundle
-    from fedexp.flower.check import without_simulated_measures
+    from fedexp.deployment.flower.app import App
+    from fedexp.deployment.flower.bundle import write_bundle
+    from fedexp.deployment.flower.check import without_simulated_measures
 
     overrides = list(options.overrides)
     if options.own_data:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from fedexp.cli.installed import OWN
 from fedexp.cli.option_folders import option_folders
-from fedexp.papers.sweep import table_presets
+from fedexp.reporting.papers.sweep import table_presets
 
 
 def config_groups(sources: Sequence[Mapping[str, str]], hidden: Collection[str]) -> str:

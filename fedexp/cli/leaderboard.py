@@ -14,8 +14,8 @@ from fedexp.cli.pipes import one_line_command
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-leaderboard`` command; exit code 1 if nothing could be read."""
     options = _parse(arguments)
-    from fedexp.leaderboard.files import write  # slow to import
-    from fedexp.leaderboard.results import read_results
+    from fedexp.reporting.leaderboard.files import write  # slow to import
+    from fedexp.reporting.leaderboard.results import read_results
 
     results, problems = read_results(options.sweeps)
     for path in write(results, options.to):

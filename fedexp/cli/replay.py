@@ -13,7 +13,7 @@ from fedexp.cli.parsers import add_config_dir, home_path
 from fedexp.cli.pipes import one_line_command
 from fedexp.cli.report import add_comparison, show
 from fedexp.errors import InputError
-from fedexp.papers.report import PaperReport
+from fedexp.reporting.papers.report import PaperReport
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.statistics import Measures
 

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from fedexp.cli.parsers import home_path
 from fedexp.cli.pipes import one_line_command
-from fedexp.papers.report import PaperReport
 from fedexp.reporting.files import DEFAULTS, FORMATS, write
+from fedexp.reporting.papers.report import PaperReport
 from fedexp.reporting.report import Report
 from fedexp.reporting.statistics import AXES, STATISTICS
 from fedexp.reporting.terminal import print_table

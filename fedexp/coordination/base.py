@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fedexp.compatibility.declaration import Declares
+from fedexp.config.compatibility.declaration import Declares
 from fedexp.contract import Message, Setting, Update
 from fedexp.engines.base import Engine
-from fedexp.measures.exchange import Exchange
 from fedexp.samplers.request import Request, Selected
+from fedexp.system.exchange import Exchange
 from fedexp.system.round_time import RoundTime
 from fedexp.system.system import System
 

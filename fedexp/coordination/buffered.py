@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from fedexp.compatibility.traits import (
+from fedexp.config.compatibility.traits import (
     CHOOSES_BY_DEVICE,
     DRAWS_REPEATEDLY,
     EXPECTS_CURRENT,
@@ -20,8 +20,8 @@ from fedexp.coordination.flights import Departure, Flight, Flights
 from fedexp.coordination.staleness import hinge, polynomial, rebased
 from fedexp.engines.base import Engine
 from fedexp.errors import InputError
-from fedexp.measures.exchange import Exchange
 from fedexp.samplers.request import Request
+from fedexp.system.exchange import Exchange
 from fedexp.system.round_time import RoundTime
 from fedexp.system.system import System
 

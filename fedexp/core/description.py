@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 
 
 @dataclass(frozen=True)

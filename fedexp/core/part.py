@@ -23,7 +23,7 @@ import torch
 from torch import Size, Tensor, nn
 from torch.optim import Optimizer
 
-from fedexp.compatibility.declaration import Declares
+from fedexp.config.compatibility.declaration import Declares
 from fedexp.core.client_protocol import Batch, Client, Functional
 from fedexp.core.description import Description
 from fedexp.core.forward import Forward

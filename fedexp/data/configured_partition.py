@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedexp.compatibility.declaration import Declaration, needed
-from fedexp.compatibility.traits import Need
 from fedexp.config.build import Node, build
+from fedexp.config.compatibility.declaration import Declaration, needed
+from fedexp.config.compatibility.traits import Need
 from fedexp.data import partitions, split
 from fedexp.data.cache import cached_partition, fingerprint
 from fedexp.errors import InputError

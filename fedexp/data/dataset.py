@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 from fedexp.core.description import Description
 from fedexp.core.token_rows import IGNORED
 from fedexp.data.image_decoding import SAME_SIZE, Fit
@@ -216,7 +216,7 @@ class Describer(ABC):
     """Describes a dataset without loading it. The YAML sets the constructor's arguments.
 
     Attributes:
-        traits: properties of all datasets of this kind; see ``fedexp.compatibility``.
+        traits: properties of all datasets of this kind; see ``fedexp.config.compatibility``.
     """
 
     traits: ClassVar[frozenset[str]] = frozenset({Need.ALL_CLIENTS})

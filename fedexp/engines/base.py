@@ -36,7 +36,8 @@ class Engine:
 
     Attributes:
         schedule: plans the turns of a round from the clients' devices.
-        needs: trait -> the error if no part, model or setting has it; see ``fedexp.compatibility``.
+        needs: trait -> the error if no part, model or setting has it; see
+            ``fedexp.config.compatibility``.
         forbids: trait -> the error if a part, model or setting has it.
     """
 

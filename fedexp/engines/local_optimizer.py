@@ -16,8 +16,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from fedexp.compatibility.traits import ELEMENTWISE
 from fedexp.config.build import Node, build
+from fedexp.config.compatibility.traits import ELEMENTWISE
 from fedexp.errors import InputError
 
 Momentum = Annotated[float, Field(ge=0, lt=1)]

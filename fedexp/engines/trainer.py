@@ -13,8 +13,8 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch import Generator
 from torch.utils.data import DataLoader
 
-from fedexp.compatibility.traits import SEVERAL_PROCESSES
 from fedexp.config.build import locate_kind
+from fedexp.config.compatibility.traits import SEVERAL_PROCESSES
 from fedexp.config.constructed import construct
 from fedexp.core.client import ClientModule
 from fedexp.core.part import Memory

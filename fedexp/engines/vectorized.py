@@ -12,7 +12,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from fedexp.compatibility.traits import (
+from fedexp.config.compatibility.traits import (
     BATCH_NORM,
     DIFFERENT_NETWORKS,
     ELEMENTWISE,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from fedexp.compatibility.declaration import Declares
+from fedexp.config.compatibility.declaration import Declares
 from fedexp.contract import Message, Setting, Update
 from fedexp.data.federated import ClientData
 

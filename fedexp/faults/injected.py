@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from pydantic import Field, PositiveFloat
 
-from fedexp.compatibility.declaration import UnreadWith
-from fedexp.compatibility.traits import SEVERAL_PROCESSES, TAKES_MORE, Need
+from fedexp.config.compatibility.declaration import UnreadWith
+from fedexp.config.compatibility.traits import SEVERAL_PROCESSES, TAKES_MORE, Need
 from fedexp.contract import Message, Setting, Tensors, Update
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.federated import ClientData

@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 from pydantic import Field, PositiveFloat
 
-from fedexp.compatibility.traits import KEEPS_MOMENTUM, NOT_THE_MEAN
+from fedexp.config.compatibility.traits import KEEPS_MOMENTUM, NOT_THE_MEAN
 from fedexp.contract import Client, GradientAt, LocalGradient, Memory, PartMessage, Setting, Tensors
 from fedexp.core.unit_distance import optimizer_of, unit_distance
 from fedexp.gradients.sharpness_aware import SharpnessAware

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import PositiveFloat
 
-from fedexp.compatibility.traits import BATCH_NORM
+from fedexp.config.compatibility.traits import BATCH_NORM
 from fedexp.contract import GradientAt, LocalGradient, Tensors
 from fedexp.gradients.sharpness_aware import along
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fedexp.compatibility.traits import MIXED_MODEL, OWN_MODEL
+from fedexp.config.compatibility.traits import MIXED_MODEL, OWN_MODEL
 from fedexp.contract import Client, GradientAt, LocalGradient, Memory, PartMessage, Setting, Tensors
 from fedexp.personalization.own_model import as_own, mixture
 

@@ -6,7 +6,7 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.compatibility.traits import OWN_MODEL, PROXIMAL_POINTS
+from fedexp.config.compatibility.traits import OWN_MODEL, PROXIMAL_POINTS
 from fedexp.contract import Client, GradientAt, LocalGradient, Memory, PartMessage, Setting, Tensors
 from fedexp.personalization.own_model import as_own, own_model, rate_of_round
 

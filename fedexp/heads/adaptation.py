@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedexp.compatibility.traits import LEAVES_OUT_CLASSES, TAKES_MORE
+from fedexp.config.compatibility.traits import LEAVES_OUT_CLASSES, TAKES_MORE
 from fedexp.contract import Client, Head, Memory, PartMessage, Setting
 
 Form = Literal["linear", "sqrt", "exp"]

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
-from fedexp.compatibility.traits import ADDS_DRIFT, PRIVATE_BACKBONE
+from fedexp.config.compatibility.traits import ADDS_DRIFT, PRIVATE_BACKBONE
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError

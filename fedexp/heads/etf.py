@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt
 from torch import Generator, Tensor, nn
 
-from fedexp.compatibility.traits import RUNNING_STATISTICS
+from fedexp.config.compatibility.traits import RUNNING_STATISTICS
 from fedexp.errors import InputError
 from fedexp.heads.adaptation import AdaptedHead, Form, Missing, Normalization
 from fedexp.heads.sphere import simplex

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from fedexp.compatibility.traits import UNTRAINED_CLASSIFIER
+from fedexp.config.compatibility.traits import UNTRAINED_CLASSIFIER
 from fedexp.core.messages import PartMessage
 from fedexp.heads.linear import Linear
 

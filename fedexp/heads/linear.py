@@ -3,7 +3,7 @@
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from fedexp.compatibility.traits import LINEAR_HEAD
+from fedexp.config.compatibility.traits import LINEAR_HEAD
 from fedexp.core.sockets import Head
 
 

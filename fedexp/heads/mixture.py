@@ -4,7 +4,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from fedexp.compatibility.traits import DIFFERENT_NETWORKS, MIXTURE
+from fedexp.config.compatibility.traits import DIFFERENT_NETWORKS, MIXTURE
 from fedexp.contract import Client, Head, Memory, PartMessage, Tensors
 
 

@@ -4,7 +4,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from fedexp.compatibility.traits import FIXED_CLASSIFIER, TUNED_CLASSIFIER
+from fedexp.config.compatibility.traits import FIXED_CLASSIFIER, TUNED_CLASSIFIER
 from fedexp.core.sockets import Head
 from fedexp.errors import InputError
 from fedexp.heads.sphere import Scale, cosine_logits, simplex

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveInt
 from torch import Generator, Tensor
 
-from fedexp.compatibility.traits import TAKES_STALE
+from fedexp.config.compatibility.traits import TAKES_STALE
 from fedexp.contract import Client, Head, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.prototypes import class_prototypes, stack_reports
 from fedexp.core.randomness import torch_generator

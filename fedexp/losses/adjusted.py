@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
-from fedexp.compatibility.traits import LEAVES_OUT_CLASSES
+from fedexp.config.compatibility.traits import LEAVES_OUT_CLASSES
 from fedexp.contract import Client, Forward, Loss, Memory, PartMessage, Setting
 
 

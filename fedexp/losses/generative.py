@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.compatibility.traits import RUNNING_STATISTICS, UNTRAINED_CLASSIFIER
+from fedexp.config.compatibility.traits import RUNNING_STATISTICS, UNTRAINED_CLASSIFIER
 from fedexp.contract import Client, Forward, Loss, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.forward import mean_over
 from fedexp.core.randomness import key, seeded, torch_generator, uniform

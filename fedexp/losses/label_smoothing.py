@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from fedexp.compatibility.traits import LEAVES_OUT_CLASSES
+from fedexp.config.compatibility.traits import LEAVES_OUT_CLASSES
 from fedexp.contract import Forward, Loss
 
 

@@ -4,7 +4,7 @@ from typing import cast
 
 from torch import Tensor
 
-from fedexp.compatibility.traits import MIXTURE
+from fedexp.config.compatibility.traits import MIXTURE
 from fedexp.contract import Forward, Loss
 from fedexp.core.frozen_copies import Reference
 from fedexp.heads.mixture import Mixture, losses_of, responsibilities

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.compatibility.traits import CLASS_PROTOTYPES, TAKES_STALE
+from fedexp.config.compatibility.traits import CLASS_PROTOTYPES, TAKES_STALE
 from fedexp.contract import Client, Forward, Memory, PartMessage, Setting, Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.losses.prototype_loss import PrototypeLoss

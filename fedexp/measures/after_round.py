@@ -11,11 +11,11 @@ from fedexp.core.token_rows import scored_rows
 from fedexp.data.federated import FederatedData
 from fedexp.distributed.ranks import Ranks
 from fedexp.engines.resources import Resources
-from fedexp.measures.exchange import Exchange
-from fedexp.measures.measured import Measured
+from fedexp.measures.round_results import Measured
 from fedexp.measures.scoring.accuracies import per_class
 from fedexp.measures.scoring.predictions import Predictions, Select
 from fedexp.measures.scoring.scoring import Scoring
+from fedexp.system.exchange import Exchange
 
 T = TypeVar("T")
 

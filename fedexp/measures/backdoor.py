@@ -5,7 +5,7 @@ from types import MappingProxyType
 import torch
 from pydantic import PositiveInt
 
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 from fedexp.errors import InputError
 from fedexp.faults.trigger import Trigger
 from fedexp.measures.measure import AfterRound, Measure, Measured, Outline

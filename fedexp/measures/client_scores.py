@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field, PositiveInt
 
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 from fedexp.core.part import Setting
 from fedexp.data.federated import ClientData
 from fedexp.engines.resources import Resources

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.reducible import Contribution
 from fedexp.engines.resources import Resources
 from fedexp.measures.client_scores import PersonalMeasure
-from fedexp.measures.exchange import Receipt, receipt
 from fedexp.measures.measure import AfterRound, Measured
+from fedexp.system.exchange import Receipt, receipt
 
 
 @dataclass

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 
-from fedexp.compatibility.declaration import Declaration, needed
-from fedexp.compatibility.traits import Need
 from fedexp.config.build import Node, build
+from fedexp.config.compatibility.declaration import Declaration, needed
+from fedexp.config.compatibility.traits import Need
 from fedexp.config.schema import Config
 from fedexp.core.description import Description
 from fedexp.errors import InputError
 from fedexp.measures.measure import Measure, Outline
-from fedexp.measures.measures import headlines
+from fedexp.measures.panel import headlines
 
 
 def build_measures(nodes: Mapping[str, Node | None]) -> dict[str, Measure]:

@@ -8,7 +8,7 @@ import torch
 from pydantic import NonNegativeInt
 from torch import Tensor
 
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 from fedexp.core.client import ClientModule
 from fedexp.core.randomness import torch_generator
 from fedexp.drawing.feature_map import ModelFeatures, feature_map

@@ -15,7 +15,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 from fedexp.core.part import Setting
 from fedexp.core.randomness import numpy_generator
 from fedexp.engines.resources import Resources

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from pydantic import PositiveInt
 
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 from fedexp.drawing.data_figure import DataFigure
 from fedexp.drawing.style import BAR, open_frame
 from fedexp.drawing.texts import legible

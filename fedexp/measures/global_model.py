@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 from fedexp.errors import InputError
 from fedexp.measures.measure import AfterRound, Better, Measure, Measured, Outline
 

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 from fedexp.core.part import Setting
 from fedexp.core.token_rows import scored_rows
 from fedexp.data.federated import ClientData

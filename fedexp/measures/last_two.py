@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 from fedexp.core.messages import Message, Tensors
 from fedexp.measures.measure import AfterRound, Better, EveryNth, Measured
 

@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 from fedexp.core.client_protocol import Batch
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.randomness import seed_layers, torch_generator

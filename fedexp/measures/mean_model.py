@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fedexp.aggregators.average import Average
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 from fedexp.core.messages import Message, Update
 from fedexp.core.part import Setting
 from fedexp.core.reducible import Contribution

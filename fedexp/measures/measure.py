@@ -19,15 +19,15 @@ from typing import Any, Literal
 
 from pydantic import PositiveInt
 
-from fedexp.compatibility.declaration import UnreadWith
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.declaration import UnreadWith
+from fedexp.config.compatibility.traits import Need
 from fedexp.core.description import Description
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Setting
 from fedexp.core.reducible import Contribution
 from fedexp.engines.resources import Resources
 from fedexp.measures.after_round import AfterRound as AfterRound
-from fedexp.measures.measured import Measured as Measured
+from fedexp.measures.round_results import Measured as Measured
 
 Better = Literal["higher", "lower"]
 """Whether higher or lower values of a metric are better."""
@@ -71,8 +71,8 @@ class Measure:
         directions: name or pattern (``cost/*``) of other metrics -> whether higher or lower values
             are better. For a metric without a direction, a table marks no best value.
         needs: properties that the data and the method must have, checked before data is read.
-        unread_if: argument -> when nothing reads it; see ``fedexp.compatibility.unread``.
-        reads: keys of other components that the measure uses; see ``fedexp.compatibility``.
+        unread_if: argument -> when nothing reads it; see ``fedexp.config.compatibility.unread``.
+        reads: keys of other components that the measure uses; see ``fedexp.config.compatibility``.
         every: rounds between measurements, if ``due`` is not overridden.
         remembers: the clients whose personal models the measure needs; None: no clients.
         idle: why the run has nothing for this measure, such as "without data.validation"; set by

@@ -20,7 +20,7 @@ from pydantic import Field, PositiveInt
 from scipy.stats import norm
 from torch import Tensor
 
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 from fedexp.core.client import ClientModule
 from fedexp.core.randomness import key, numpy_generator
 from fedexp.core.sockets import Regularizer

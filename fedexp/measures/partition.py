@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from fedexp.compatibility.traits import Need
+from fedexp.config.compatibility.traits import Need
 from fedexp.data.federated import FederatedData
 from fedexp.drawing.heatmaps import partition_heatmap
 from fedexp.drawing.shown_clients import ALL_CLIENTS, evenly_spaced

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from math import fsum
 from types import MappingProxyType
 
-from fedexp.measures.exchange import Receipt
 from fedexp.measures.measure import AfterRound, Measure, Measured
+from fedexp.system.exchange import Receipt
 
 _FROM_TRAINING = ("loss", "cross_entropy")
 """Metrics of clients that get the prefix ``train/``, and also a standard deviation."""

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from fedexp.compatibility.unread import declares_unread
+from fedexp.config.compatibility.unread import declares_unread
 from fedexp.core.forward import full_precision
 from fedexp.models.layers import Projection, project
 

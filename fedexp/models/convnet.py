@@ -3,7 +3,7 @@
 from pydantic import PositiveInt
 from torch import nn
 
-from fedexp.compatibility.unread import declares_unread
+from fedexp.config.compatibility.unread import declares_unread
 from fedexp.models.layers import Projection, flat_width, image_channels, project
 from fedexp.models.levels import LevelReLU, LevelSequential
 

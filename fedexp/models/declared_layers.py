@@ -7,8 +7,8 @@ from torch.nn import RNNBase
 from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision.ops import StochasticDepth
 
-from fedexp.compatibility.declaration import Declaration
-from fedexp.compatibility.traits import BATCH_NORM, FIXED_HEAD, RECURRENT, STOCHASTIC_DEPTH
+from fedexp.config.compatibility.declaration import Declaration
+from fedexp.config.compatibility.traits import BATCH_NORM, FIXED_HEAD, RECURRENT, STOCHASTIC_DEPTH
 from fedexp.core.fixed_weights import fixed_layers
 
 

@@ -9,7 +9,7 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
-from fedexp.compatibility.unread import declares_unread
+from fedexp.config.compatibility.unread import declares_unread
 from fedexp.config.optional import optional
 from fedexp.errors import InputError
 from fedexp.models.layers import Projection, image_channels, project, similar

@@ -7,8 +7,8 @@ import torch
 from pydantic import BaseModel, PositiveFloat
 from torch import Tensor, nn
 
-from fedexp.compatibility.traits import DIFFERENT_NETWORKS, PRIVATE_BACKBONE
 from fedexp.config.build import STRICT, Node, build
+from fedexp.config.compatibility.traits import DIFFERENT_NETWORKS, PRIVATE_BACKBONE
 from fedexp.errors import InputError
 from fedexp.models.shape import feature_dim
 

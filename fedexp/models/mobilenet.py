@@ -8,7 +8,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from torchvision.models.mobilenetv2 import MobileNetV2
 from torchvision.ops.misc import Conv2dNormActivation
 
-from fedexp.compatibility.unread import declares_unread
+from fedexp.config.compatibility.unread import declares_unread
 from fedexp.models.layers import (
     Norm,
     Projection,

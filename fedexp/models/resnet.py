@@ -6,7 +6,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
-from fedexp.compatibility.unread import declares_unread
+from fedexp.config.compatibility.unread import declares_unread
 from fedexp.models.layers import (
     Norm,
     Projection,

@@ -4,7 +4,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torchvision import models
 
-from fedexp.compatibility.unread import declares_unread
+from fedexp.config.compatibility.unread import declares_unread
 from fedexp.errors import InputError
 from fedexp.models.layers import Projection, image_channels, project, similar, without_inplace
 from fedexp.models.weights import load_weights

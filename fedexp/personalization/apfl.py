@@ -6,7 +6,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from fedexp.compatibility.traits import MIXED_MODEL
+from fedexp.config.compatibility.traits import MIXED_MODEL
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.personalization.own_model import OwnModel, mixture, own_model, rate_of_round
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Literal
 
 from fedexp.aggregators.average import Average
-from fedexp.compatibility.traits import NOT_THE_MEAN
+from fedexp.config.compatibility.traits import NOT_THE_MEAN
 from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.personalization.received import Received
 from fedexp.regularizers.anchors import prefixed, with_prefix

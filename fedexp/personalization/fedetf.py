@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import NonNegativeInt
 
-from fedexp.compatibility.traits import FIXED_CLASSIFIER, TUNED_CLASSIFIER
+from fedexp.config.compatibility.traits import FIXED_CLASSIFIER, TUNED_CLASSIFIER
 from fedexp.config.schema import Epochs
 from fedexp.core.sockets import Personalization, Phase
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from fedexp.compatibility.traits import FIXED_HEAD
+from fedexp.config.compatibility.traits import FIXED_HEAD
 from fedexp.core.sockets import Personalization
 
 GlobalModel = Literal["none", "initial_head"]

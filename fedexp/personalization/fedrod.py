@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedexp.compatibility.traits import LINEAR_HEAD
+from fedexp.config.compatibility.traits import LINEAR_HEAD
 from fedexp.contract import Client, Forward, Loss, Memory, Network, Personalization, Phase
 from fedexp.core.messages import PartMessage
 from fedexp.errors import InputError

@@ -1,6 +1,6 @@
 """LG-FedAvg: a private body for each client, and a shared head."""
 
-from fedexp.compatibility.traits import FIXED_HEAD, PRIVATE_BACKBONE
+from fedexp.config.compatibility.traits import FIXED_HEAD, PRIVATE_BACKBONE
 from fedexp.core.sockets import Personalization
 
 

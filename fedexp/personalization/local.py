@@ -1,6 +1,6 @@
 """Local training: no weights are exchanged."""
 
-from fedexp.compatibility.traits import PRIVATE_BACKBONE
+from fedexp.config.compatibility.traits import PRIVATE_BACKBONE
 from fedexp.core.sockets import Personalization
 
 

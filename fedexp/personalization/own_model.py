@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from fedexp.compatibility.traits import BATCH_NORM, OWN_MODEL
+from fedexp.config.compatibility.traits import BATCH_NORM, OWN_MODEL
 from fedexp.contract import Client, Loss, Network, Personalization, Tensors
 from fedexp.core.unit_distance import optimizer_of
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedexp.compatibility.traits import PROXIMAL_POINTS
+from fedexp.config.compatibility.traits import PROXIMAL_POINTS
 from fedexp.contract import Client, Memory, PartMessage, Phase, Tensors
 from fedexp.personalization.own_model import OwnModel, own_model
 

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedexp.compatibility.traits import CLASS_PROTOTYPES, PRIVATE_BACKBONE
+from fedexp.config.compatibility.traits import CLASS_PROTOTYPES, PRIVATE_BACKBONE
 from fedexp.contract import Client, Loss, Memory, Network, PartMessage, Personalization, Setting
 
 

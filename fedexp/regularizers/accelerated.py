@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat
 
-from fedexp.compatibility.traits import NOT_THE_MEAN
+from fedexp.config.compatibility.traits import NOT_THE_MEAN
 from fedexp.contract import PartMessage, Setting, Tensors
 from fedexp.regularizers.anchors import combine
 from fedexp.regularizers.proximal import Proximal

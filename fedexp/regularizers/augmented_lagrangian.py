@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from pydantic import PositiveFloat
 
-from fedexp.compatibility.traits import DRAWS_REPEATEDLY, NOT_THE_MEAN
+from fedexp.config.compatibility.traits import DRAWS_REPEATEDLY, NOT_THE_MEAN
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.regularizers.anchors import combine, prefixed, with_prefix
 from fedexp.regularizers.dynamic import Dynamic

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedexp.compatibility.traits import KEEPS_MOMENTUM, TAKES_STALE
+from fedexp.config.compatibility.traits import KEEPS_MOMENTUM, TAKES_STALE
 from fedexp.contract import Client, Memory, PartMessage, Regularizer, Setting, Tensors
 from fedexp.core.unit_distance import optimizer_of, unit_distance
 from fedexp.regularizers.anchors import Anchors, Scaling, combine, prefixed, total, with_prefix

@@ -6,7 +6,7 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.compatibility.traits import ADDS_DRIFT, DRAWS_REPEATEDLY, NOT_THE_MEAN
+from fedexp.config.compatibility.traits import ADDS_DRIFT, DRAWS_REPEATEDLY, NOT_THE_MEAN
 from fedexp.contract import Client, Memory, PartMessage, Regularizer, Setting, Tensors
 from fedexp.regularizers.anchors import Anchors, Scaling, combine, prefixed, total, with_prefix
 

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from fedexp.compatibility.traits import LEAVES_OUT_CLASSES, SECOND_DERIVATIVES, UNTRAINED_CLASSIFIER
+from fedexp.config.compatibility.traits import (
+    LEAVES_OUT_CLASSES,
+    SECOND_DERIVATIVES,
+    UNTRAINED_CLASSIFIER,
+)
 from fedexp.contract import Client, Memory, PartMessage, Setting
 from fedexp.core.description import Description
 from fedexp.core.randomness import torch_generator

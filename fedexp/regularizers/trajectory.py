@@ -11,7 +11,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.compatibility.traits import SECOND_DERIVATIVES, TAKES_STALE, UNTRAINED_CLASSIFIER
+from fedexp.config.compatibility.traits import SECOND_DERIVATIVES, TAKES_STALE, UNTRAINED_CLASSIFIER
 from fedexp.contract import Client, Functional, Memory, Regularizer, Setting
 from fedexp.core.description import Description
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors

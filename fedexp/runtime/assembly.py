@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from lightning.fabric import Fabric
 
-from fedexp.compatibility.traits import SIMULATED_TIME
 from fedexp.compression.download import CompressingServer
 from fedexp.compression.upload import CompressedUpload
+from fedexp.config.compatibility.traits import SIMULATED_TIME
 from fedexp.config.schema import Config
 from fedexp.core import results
 from fedexp.core.client import ClientModule
@@ -32,7 +32,7 @@ from fedexp.engines.allocator import keep_freed_memory
 from fedexp.engines.base import Engine
 from fedexp.engines.layout import check_compiler, prefers_channels_last
 from fedexp.engines.resources import Resources
-from fedexp.measures.measures import remembers
+from fedexp.measures.panel import remembers
 from fedexp.models.shape import training_flops
 from fedexp.runtime.last_batches import check_single_samples, last_batch_of
 from fedexp.runtime.plan import Plan

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fedexp.compatibility.unread import warn_of_unread
+from fedexp.config.compatibility.unread import warn_of_unread
 from fedexp.config.launch import Launch
 from fedexp.config.schema import Config
 from fedexp.core.client import ClientModule
@@ -25,7 +25,7 @@ from fedexp.distributed.fabric import make_fabric
 from fedexp.distributed.processes import spawn
 from fedexp.distributed.ranks import ranks_of
 from fedexp.engines.threads import restored_threads, set_threads
-from fedexp.measures.measures import headlines
+from fedexp.measures.panel import headlines
 from fedexp.measures.partition import partition_picture
 from fedexp.runtime.early import Early
 from fedexp.runtime.federation import Federation

@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning.fabric import Fabric
 
-from fedexp.compatibility.traits import DRAWS_REPEATEDLY
+from fedexp.config.compatibility.traits import DRAWS_REPEATEDLY
 from fedexp.core import results
 from fedexp.core.client import ClientModule
 from fedexp.core.error_notes import noted
@@ -19,8 +19,8 @@ from fedexp.data.load import load_data
 from fedexp.distributed.placement import Placement
 from fedexp.distributed.ranks import ranks_of
 from fedexp.faults.quarantine import Quarantine
-from fedexp.measures.measured import Measured
-from fedexp.measures.measures import Measures
+from fedexp.measures.panel import Measures
+from fedexp.measures.round_results import Measured
 from fedexp.runtime.assembly import assemble, make_engine, make_server
 from fedexp.runtime.plan import Plan
 from fedexp.runtime.population import SIMULATED, Population

@@ -16,7 +16,7 @@ from fedexp.config.schema import Config
 from fedexp.distributed.ranks import Ranks
 from fedexp.errors import InputError
 from fedexp.measures.measure import Measure
-from fedexp.measures.measures import directions, headlines
+from fedexp.measures.panel import directions, headlines
 from fedexp.state.atomic import write_atomically, write_durably
 from fedexp.state.checkpoint import Checkpoint
 from fedexp.state.checkpoints import Checkpoints

@@ -11,9 +11,11 @@ from typing import Any
 
 from torch import nn
 
-from fedexp.compatibility.declaration import Declaration, check, declared, needed
-from fedexp.compatibility.settings import declared_data_settings, declared_settings
-from fedexp.compatibility.traits import (
+from fedexp.compression.compressor import Compressor
+from fedexp.config.build import build
+from fedexp.config.compatibility.declaration import Declaration, check, declared, needed
+from fedexp.config.compatibility.settings import declared_data_settings, declared_settings
+from fedexp.config.compatibility.traits import (
     EXPECTS_CURRENT,
     OTHER_START,
     SEVERAL_PROCESSES,
@@ -22,9 +24,7 @@ from fedexp.compatibility.traits import (
     TAKES_STALE,
     Need,
 )
-from fedexp.compatibility.unread import unread_keys
-from fedexp.compression.compressor import Compressor
-from fedexp.config.build import build
+from fedexp.config.compatibility.unread import unread_keys
 from fedexp.config.constructed import construct
 from fedexp.config.schema import Config
 from fedexp.coordination.base import Coordination
@@ -78,7 +78,8 @@ class Plan:
         engine: makes the engine from its resources.
         partition: divides the samples among the clients.
         measures: name -> measure.
-        unread: key that has no effect in this run -> why; see ``fedexp.compatibility.unread``.
+        unread: key that has no effect in this run -> why; see
+            ``fedexp.config.compatibility.unread``.
     """
 
     config: Config

@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedexp.compatibility.declaration import declared
-from fedexp.compatibility.traits import CHOOSES_BY_DEVICE, SIMULATED_TIME
+from fedexp.config.compatibility.declaration import declared
+from fedexp.config.compatibility.traits import CHOOSES_BY_DEVICE, SIMULATED_TIME
 from fedexp.config.schema import validate
 from fedexp.errors import InputError
 from fedexp.measures.clock import Times

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from fedexp.compatibility.declaration import Declaration
-from fedexp.compatibility.traits import DRAWS_REPEATEDLY
 from fedexp.compression.compressor import Compressor
+from fedexp.config.compatibility.declaration import Declaration
+from fedexp.config.compatibility.traits import DRAWS_REPEATEDLY
 from fedexp.config.schema import Config
 from fedexp.core.part import Part
 from fedexp.core.sockets import Personalization

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedexp.compatibility.traits import OTHER_START
+from fedexp.config.compatibility.traits import OTHER_START
 from fedexp.contract import Client, Memory, Part, PartUpdate, Setting, Tensors
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator

@@ -8,7 +8,7 @@ from pydantic import NonNegativeInt
 from scipy.cluster.hierarchy import fcluster
 from torch import Tensor
 
-from fedexp.compatibility.traits import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
+from fedexp.config.compatibility.traits import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
 from fedexp.samplers.base import COMPARES_STEPS
 from fedexp.samplers.clusters import LinkageOn, ward_tree
 from fedexp.samplers.heterogeneity import angles_between

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedexp.compatibility.traits import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
+from fedexp.config.compatibility.traits import DRAWS_BY_SIZE, DRAWS_REPEATEDLY
 from fedexp.samplers.base import Sampler
 from fedexp.samplers.clustered import draw, fill_in_order
 

@@ -17,7 +17,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.compatibility.traits import DRAWS_BY_SIZE, SHORTENS_STEPS, TAKES_STALE
+from fedexp.config.compatibility.traits import DRAWS_BY_SIZE, SHORTENS_STEPS, TAKES_STALE
 from fedexp.contract import Client, Forward, Memory, PartUpdate, Setting, Tensors
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator

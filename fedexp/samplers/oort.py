@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from fedexp.compatibility.traits import DRAWS_BY_SIZE, SIMULATED_TIME
+from fedexp.config.compatibility.traits import DRAWS_BY_SIZE, SIMULATED_TIME
 from fedexp.contract import Client, Forward, Memory, PartUpdate, Setting, Tensors
 from fedexp.rounding import rounded_down
 from fedexp.samplers.base import Sampler

@@ -5,7 +5,7 @@ from math import isnan
 
 from pydantic import PositiveInt
 
-from fedexp.compatibility.traits import DRAWS_BY_SIZE
+from fedexp.config.compatibility.traits import DRAWS_BY_SIZE
 from fedexp.contract import Client, Setting, Tensors
 from fedexp.core.training_loss import training_loss
 from fedexp.errors import InputError

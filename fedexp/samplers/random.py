@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from fedexp.compatibility.traits import DRAWS_BY_SIZE, TAKES_STALE, UNIFORM_COHORTS
+from fedexp.config.compatibility.traits import DRAWS_BY_SIZE, TAKES_STALE, UNIFORM_COHORTS
 from fedexp.samplers.base import Sampler
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedexp.compatibility.traits import CHOOSES_BY_DEVICE, DRAWS_REPEATEDLY, SIMULATED_TIME
+from fedexp.config.compatibility.traits import CHOOSES_BY_DEVICE, DRAWS_REPEATEDLY, SIMULATED_TIME
 from fedexp.config.schema import System as SystemConfig
 from fedexp.errors import InputError
 from fedexp.system.availability import Availability

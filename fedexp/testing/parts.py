@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from fedexp.compatibility.traits import CHOOSES_BY_DEVICE
+from fedexp.config.compatibility.traits import CHOOSES_BY_DEVICE
 from fedexp.config.schema import Config
 from fedexp.coordination.base import Coordination
 from fedexp.core.messages import Message, Tensors, Update

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import federate
 from scipy.integrate import quad
+from support.federations import federate
 
 from fedexp.aggregators.accountant import Accountant
 from fedexp.errors import InputError

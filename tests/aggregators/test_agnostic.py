@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 from torch import Tensor
 
 from fedexp.aggregators.agnostic import Agnostic, on_simplex

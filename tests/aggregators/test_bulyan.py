@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 from fedexp.aggregators.bulyan import Bulyan, selected
 from fedexp.aggregators.coordinatewise import mean_around_median

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import compose, federate
+from support.federations import compose, federate
 
 from fedexp.aggregators.cross_round import CrossRound, Totals, best_combination
 from fedexp.core.messages import PartUpdate, Tensors, Update

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 from fedexp.aggregators.disco import Disco, disco_weights, discrepancy
 from fedexp.core.messages import Tensors, Update

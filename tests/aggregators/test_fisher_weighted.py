@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import begin_client, federate
-from natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
+from support.federations import begin_client, federate
+from support.natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
 from torch import Tensor, nn
 
 from fedexp.aggregators.fisher_weighted import FisherWeighted
@@ -16,7 +16,7 @@ from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
 
 SMALL = ["clients.count=4", "clients.per_round=4", "data.subset=120", "local.epochs=1"]
-LOGISTIC = ["model._target_=federations.flatten", "~model.hidden", "~model.feature_dim"]
+LOGISTIC = ["model._target_=support.federations.flatten", "~model.hidden", "~model.feature_dim"]
 LOGISTIC += ["~model.rectify", "~model.batch_norm"]
 
 

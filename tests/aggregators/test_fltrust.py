@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
+from support.federations import federate
 from torch import nn
 
 from fedexp.aggregators.fltrust import FLTrust, compared
@@ -89,7 +89,11 @@ def rule_of(federation: Federation) -> FLTrust:
 )
 def test_the_server_trains_as_a_client_does(length: list[str], steps: int) -> None:
     """SGD with momentum and clipping on a linear model, by a plain loop."""
-    options = ["model=custom", "model._target_=federations.flatten", "optimizer.momentum=0.5"]
+    options = [
+        "model=custom",
+        "model._target_=support.federations.flatten",
+        "optimizer.momentum=0.5",
+    ]
     options += ["local.grad_clip=0.3", "schedule=exponential", "local.batch_size=16"]
     federation = federate(*SMALL, *FLTRUST, *options, *length)
     rule, start = rule_of(federation), federation.server.weights

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import federate
-from plain_loop import LR, SETTING, PlainLoop, assert_same, weights_after
+from support.federations import federate
+from support.plain_loop import LR, SETTING, PlainLoop, assert_same, weights_after
 from torch import Tensor
 
 from fedexp.aggregators.normalized import Normalized

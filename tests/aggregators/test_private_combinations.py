@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import FEW_STEPS, MATCHING, compose, federate
-from partner_options import PARTNERS
+from support.federations import FEW_STEPS, MATCHING, compose, federate
+from support.partner_options import PARTNERS
 from torch import Tensor
 
 from fedexp.cli.command import config_folder

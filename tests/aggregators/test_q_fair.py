@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
+from support.federations import federate
 
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.q_fair import QFair

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 from fedexp.runtime.federation import Federation
 

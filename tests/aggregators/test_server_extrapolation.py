@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 import fedexp
 from fedexp.aggregators.average import Average

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 from fedexp.aggregators.coordinatewise import Median, TrimmedMean
 from fedexp.aggregators.krum import Krum

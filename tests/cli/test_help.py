@@ -6,7 +6,7 @@ import pytest
 
 from fedexp.cli.command import config_folder
 from fedexp.cli.help import config_groups, paper_tables
-from fedexp.papers.sweep import table_presets
+from fedexp.reporting.papers.sweep import table_presets
 
 SOURCES = [{"path": config_folder(), "schema": "file"}]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import optuna
 import pytest
-from command_line import fedexp
-from federations import compose
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from omegaconf import OmegaConf
+from support.command_line import fedexp
+from support.federations import compose
 
 from fedexp.errors import InputError
 from fedexp.runtime.limits import stop_sweep

@@ -5,7 +5,7 @@ from traceback import walk_tb
 from typing import Any
 
 import pytest
-from command_line import fedexp
+from support.command_line import fedexp
 
 from fedexp.cli import own_frames
 from fedexp.cli.own_frames import shorten
@@ -14,7 +14,7 @@ QUICK = ["data.subset=100", "rounds=1", "measure.personal=null", "tracking.wandb
 
 
 def test_the_users_calls_are_shown_and_no_others(tmp_path: Path) -> None:
-    done = fedexp("loss._target_=contract_breakers.Failing", *QUICK, folder=tmp_path)
+    done = fedexp("loss._target_=support.contract_breakers.Failing", *QUICK, folder=tmp_path)
     assert done.returncode == 1
     files = [line for line in done.stderr.splitlines() if line.lstrip().startswith("File ")]
     assert [line.rpartition("in ")[2] for line in files] == ["forward", "_beyond_the_end"]

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from run_files import accuracies, write_run
+from support.run_files import accuracies, write_run
 
 import fedexp
 from fedexp.cli.report import main
@@ -135,7 +135,7 @@ def test_from_python(tmp_path: Path) -> None:
 
 def test_reading_imports_neither_torch_nor_wandb() -> None:
     code = (
-        "import sys, json, fedexp.papers.report;"
+        "import sys, json, fedexp.reporting.papers.report;"
         "print(json.dumps(sorted({'torch', 'matplotlib', 'wandb'} & set(sys.modules))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

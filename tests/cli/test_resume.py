@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from command_line import fedexp, fedexp_partition
 from omegaconf import OmegaConf
+from support.command_line import fedexp, fedexp_partition
 
 from fedexp.cli.resume import with_saved_overrides
 from fedexp.cli.sweeps import save_sweep

@@ -5,10 +5,10 @@ import random
 from pathlib import Path
 
 import pytest
-from command_line import fedexp
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from support.command_line import fedexp
 
 from fedexp.cli import hydra_api
 from fedexp.cli.command import config_folder

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from compressed_federations import BATCHNORM, SMALL, equal
-from federations import federate
+from support.compressed_federations import BATCHNORM, SMALL, equal
+from support.federations import federate
 
 from fedexp.aggregators.average import Average
 from fedexp.compression.compressor import Compressor

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from federations import compose
+from support.federations import compose
 
 from fedexp.cli.command import config_folder
 from fedexp.config.schema import Config

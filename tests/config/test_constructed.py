@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from contract_breakers import Failing
+from support.contract_breakers import Failing
 
 from fedexp.config.build import build
 from fedexp.core.sockets import Loss
@@ -66,9 +66,9 @@ def test_an_attribute_or_hook_of_the_wrong_type_is_one_line(
 ) -> None:
     monkeypatch.setattr(Failing, attribute, value)
     with pytest.raises(
-        InputError, match=rf"^loss\._target_=contract_breakers\.Failing: .*{problem}"
+        InputError, match=rf"^loss\._target_=support\.contract_breakers\.Failing: .*{problem}"
     ):
-        build("loss", {"_target_": "contract_breakers.Failing"}, Loss)
+        build("loss", {"_target_": "support.contract_breakers.Failing"}, Loss)
 
 
 @pytest.mark.parametrize(("attribute", "value"), [("traits", {"x"}), ("reference_models", ["a"])])
@@ -76,4 +76,6 @@ def test_another_collection_of_the_same_items_is_accepted(
     attribute: str, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Failing, attribute, value)
-    assert isinstance(build("loss", {"_target_": "contract_breakers.Failing"}, Loss), Failing)
+    assert isinstance(
+        build("loss", {"_target_": "support.contract_breakers.Failing"}, Loss), Failing
+    )

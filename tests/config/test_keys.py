@@ -1,7 +1,7 @@
 """Differences of configs."""
 
 import pytest
-from federations import compose
+from support.federations import compose
 
 from fedexp.config.keys import differences
 

@@ -2,8 +2,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from federations import compose
 from pydantic import Field, NonNegativeFloat, PositiveInt
+from support.federations import compose
 
 from fedexp.config.build import build
 from fedexp.errors import InputError
@@ -219,7 +219,9 @@ def test_no_group_runs_a_command(group: str, target: str) -> None:
 def test_a_wrong_config_fails_in_one_line_before_data(
     override: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedexp.data.digits.Digits.load", lambda *_: pytest.fail("data was loaded"))
+    monkeypatch.setattr(
+        "fedexp.data.readers.digits.Digits.load", lambda *_: pytest.fail("data was loaded")
+    )
     with pytest.raises(InputError) as caught:
         plan(compose(*override.split()))
     assert str(caught.value).startswith(message)

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federations import compose, federate
-from plain_loop import EPOCHS, LR, SETTING, PlainLoop
+from support.federations import compose, federate
+from support.plain_loop import EPOCHS, LR, SETTING, PlainLoop
 
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.randomness import numpy_generator

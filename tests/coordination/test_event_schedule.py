@@ -12,9 +12,9 @@ from fedexp.coordination.buffered import Buffered
 from fedexp.core.messages import Message, Update
 from fedexp.core.part import Model
 from fedexp.errors import InputError
-from fedexp.measures.exchange import Exchange
 from fedexp.samplers.request import Request, Selected
 from fedexp.system.devices import Devices
+from fedexp.system.exchange import Exchange
 
 
 class World:

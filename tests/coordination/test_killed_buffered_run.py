@@ -4,7 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from killed_runs import ended, outcome
+from support.killed_runs import ended, outcome
 
 SMALL = (
     *("algorithm=scaffold", "rounds=6", "clients.count=6", "clients.per_round=4", "resume=auto"),

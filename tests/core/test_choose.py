@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from federations import begin_client, federate
+from support.federations import begin_client, federate
 
 from fedexp.core.messages import Message
 from fedexp.testing import check_part
 
-OPTION = "personalization._target_=choosing_parts.OddClientsStartFromZero"
+OPTION = "personalization._target_=support.choosing_parts.OddClientsStartFromZero"
 SMALL = [OPTION, "clients.count=4", "clients.per_round=4", "data.subset=120", "local.epochs=1"]
 NAME = "head.linear.weight"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import begin_client, federate
 from lightning import Trainer
+from support.federations import begin_client, federate
 from torch.utils.data import DataLoader
 
 from fedexp.core.client import ClientModule

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from federations import federate
+from support.federations import federate
 
 from fedexp.core.error_notes import noted
 from fedexp.runtime.federation import Federation

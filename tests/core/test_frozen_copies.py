@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import begin_client, federate
+from support.federations import begin_client, federate
 from test_client import fit_with_trainer
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap

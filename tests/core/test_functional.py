@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 from torch import Tensor, nn
 
 from fedexp.core.client import ClientModule

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from federations import compose, federate
+from support.federations import compose, federate
 
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Setting

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from addressed_parts import OwnModels
-from federations import federate
+from support.addressed_parts import OwnModels
+from support.federations import federate
 
 from fedexp.core.messages import Message, PartMessage, copied
 from fedexp.errors import InputError
 from fedexp.testing import check_part
 
-OPTION = "personalization._target_=addressed_parts.OwnModels"
+OPTION = "personalization._target_=support.addressed_parts.OwnModels"
 SMALL = [OPTION, "clients.count=4", "clients.per_round=4", "data.subset=120", "local.epochs=1"]
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 from torch import Tensor
 
 from fedexp.core.part import Part
 from fedexp.core.results import WrongResultError, clients, described, named, numbers
 from fedexp.core.sockets import Loss
-from fedexp.measures.measured import Measured
+from fedexp.measures.round_results import Measured
 from fedexp.runtime.federation import Federation
 
 SMALL = ("clients.count=4", "clients.per_round=2", "data.subset=120", "local.epochs=1")

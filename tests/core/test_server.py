@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from federations import take_step
+from support.federations import take_step
 
 from fedexp.aggregators.average import Average
 from fedexp.core.messages import PartUpdate, Tensors, Update

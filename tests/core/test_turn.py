@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 from fedexp.core.messages import Message
 from fedexp.core.turn import Turn

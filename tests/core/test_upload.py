@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 SMALL = ["clients.count=4", "clients.per_round=2", "data.subset=120", "local.epochs=1"]
 
@@ -11,7 +11,7 @@ SMALL = ["clients.count=4", "clients.per_round=2", "data.subset=120", "local.epo
 def test_the_upload_replaces_what_is_sent_but_not_what_is_kept(engine: str) -> None:
     words = [*SMALL, f"engine={engine}"]
     plain = federate(*words)
-    doubled = federate(*words, "regularizer._target_=upload_parts.Doubled")
+    doubled = federate(*words, "regularizer._target_=support.upload_parts.Doubled")
     for federation in (plain, doubled):
         federation.run_round(1)
     for client in plain.sampler.select(1):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from partition_checks import TEN_BY_100, Indices, assert_complete, equal
+from support.partition_checks import TEN_BY_100, Indices, assert_complete, equal
 
 from fedexp.config.build import Node, locate
 from fedexp.config.schema import common_keys

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federations import compose
 from PIL import Image
+from support.federations import compose
 
 from fedexp.core.description import Description
 from fedexp.data.consistency import check, copies

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import compose, federate
+from support.federations import compose, federate
 
 from fedexp.core.description import Description
 from fedexp.data.dataset import Split
 from fedexp.data.drawn import DrawnClients, DrawnData, DrawnSource
 from fedexp.data.federated import ClientData
 from fedexp.data.partition_table import write_partition
-from fedexp.data.synthetic import Synthetic
+from fedexp.data.readers.synthetic import Synthetic
 from fedexp.errors import InputError
 from fedexp.measures.partition import partition_picture
 from fedexp.runtime.plan import plan

@@ -6,7 +6,7 @@ from statistics import mean
 import numpy as np
 import pytest
 import torch
-from federations import compose, federate
+from support.federations import compose, federate
 from torch import Tensor
 
 from fedexp.core.description import Description
@@ -19,7 +19,7 @@ from fedexp.runtime.plan import plan
 
 KINDS: list[Kind] = ["rotation", "colour", "blur"]
 FIRST, SECOND = np.array([0, 2]), np.array([1, 3])
-BODY = ["model=custom", "model._target_=shifted_bodies.small_cnn"]
+BODY = ["model=custom", "model._target_=support.shifted_bodies.small_cnn"]
 
 
 def images(*shape: int) -> Tensor:

@@ -9,19 +9,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from federations import compose
-from hugging_face_sets import offline
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from natural_users import sequences, write_json
 from PIL import Image
+from support.federations import compose
+from support.hugging_face_sets import offline
+from support.natural_users import sequences, write_json
 from torch import Tensor
 
 from fedexp.config.build import build
 from fedexp.config.schema import Config
 from fedexp.data.dataset import Source
-from fedexp.data.leaf import ALPHABET
 from fedexp.data.load import load_data
+from fedexp.data.readers.leaf import ALPHABET
 
 USERS, SAMPLES = 6, 20
 CLIENTS = 3

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from federations import compose
+from support.federations import compose
 
 from fedexp.data.federated import FederatedData
 from fedexp.data.load import load_data

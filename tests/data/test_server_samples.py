@@ -1,7 +1,7 @@
 """The server's own samples."""
 
 import torch
-from federations import federate
+from support.federations import federate
 
 from fedexp.data.server_samples import draw_samples
 

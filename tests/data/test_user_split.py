@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federations import compose
-from natural_users import PLAY_OPTIONS, write_femnist, write_play, write_shakespeare
+from support.federations import compose
+from support.natural_users import PLAY_OPTIONS, write_femnist, write_play, write_shakespeare
 
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Split

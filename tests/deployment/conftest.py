@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from trained_runs import Trained, digits, images, table, text
+from support.trained_runs import Trained, digits, images, table, text
 
 KINDS = ("digits", "table", "images", "text")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from trained_runs import Trained, digits
+from support.trained_runs import Trained, digits
 
 import fedexp
 from fedexp.deployment.export import export

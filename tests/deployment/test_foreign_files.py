@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from trained_runs import Trained
+from support.trained_runs import Trained
 
 import fedexp
 from fedexp.cli import export

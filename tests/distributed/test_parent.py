@@ -9,7 +9,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-from command_line import PROCESSES
+from support.command_line import PROCESSES
 
 from fedexp.distributed.parent import follow_parent, parent_has_ended
 from fedexp.distributed.processes import spawn

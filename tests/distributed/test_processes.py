@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import compose
+from support.federations import compose
 from torch.distributed import distributed_c10d as c10d
 
 import fedexp

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from federations import compose
 from lightning.fabric import Fabric
 from lightning.fabric.strategies.ddp import DDPStrategy
+from support.federations import compose
 
 from fedexp.distributed.fabric import RENDEZVOUS, make_fabric
 from fedexp.distributed.processes import _variables

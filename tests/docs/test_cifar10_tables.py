@@ -3,7 +3,7 @@
 import pandas as pd
 from generate.results import RESULTS
 
-from fedexp.leaderboard.files import read_csv
+from fedexp.reporting.leaderboard.files import read_csv
 
 NAMES = {
     ("fedavg", "random", "cross_entropy"): "FedAvg",

@@ -7,9 +7,9 @@ import pandas as pd
 import yaml
 from generate.results import RESULTS, ROOT
 
-from fedexp.leaderboard.files import read_csv
-from fedexp.leaderboard.results import GLOBAL, PERSONAL, chosen
-from fedexp.leaderboard.standings import (
+from fedexp.reporting.leaderboard.files import read_csv
+from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, chosen
+from fedexp.reporting.leaderboard.standings import (
     BASELINE,
     by_mean_rank,
     conclusions,

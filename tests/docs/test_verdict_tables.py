@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from generate.results import RESULTS, ROOT
 
-from fedexp.papers.verdicts import AHEAD, INSIDE, NOT_SHOWN, OUTSIDE
 from fedexp.reporting.interval import Interval, smallest_gain
+from fedexp.reporting.papers.verdicts import AHEAD, INSIDE, NOT_SHOWN, OUTSIDE
 
 _GAIN = re.compile(r"([+-][\d.]+) ± ([\d.]+)")
 _SEEDS = {"three seeds": 3, "five of six seeds": 5}

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import begin_client, federate
+from support.federations import begin_client, federate
 from torch import Tensor
 
 from fedexp.runtime.federation import Federation

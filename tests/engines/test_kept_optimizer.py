@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
+from support.federations import federate
 from torch import nn
 
 from fedexp.core.messages import Message, Tensors

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from federations import compose, federate
+from support.federations import compose, federate
 from torch import nn
 
 from fedexp.engines.layout import prefers_channels_last

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import begin_client, compose, federate
+from support.federations import begin_client, compose, federate
 from torch import Tensor
 
 import fedexp

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from federations import compose, federate
+from support.federations import compose, federate
 from torch import nn
 
 from fedexp.engines.local_optimizer import LocalOptimizer, is_elementwise

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Memory

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import compose, federate, take_step
 from lightning.fabric import Fabric
+from support.federations import compose, federate, take_step
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 

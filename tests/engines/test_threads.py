@@ -10,7 +10,7 @@ from typing import Any
 import joblib
 import pytest
 import torch
-from federations import compose
+from support.federations import compose
 
 import fedexp
 from fedexp.distributed.ranks import Ranks

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
-from natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
+from support.federations import federate
+from support.natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
 from test_vectorized import assert_alike
 from torch.func import functional_call
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from federations import federate
-from natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
+from support.federations import federate
+from support.natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
 from test_vectorized import assert_alike
 from torch import nn
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import federate
 from lightning import Callback
+from support.federations import federate
 from torch import nn
 
 from fedexp.errors import InputError

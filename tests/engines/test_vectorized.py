@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from federations import compose, federate
+from support.federations import compose, federate
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 

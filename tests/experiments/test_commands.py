@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
-from federations import compose
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from support.federations import compose
 
 import fedexp
 from fedexp.cli.command import config_folder
-from fedexp.papers.sweep import TableSweep, table_presets
+from fedexp.reporting.papers.sweep import TableSweep, table_presets
 
 CONF = Path(config_folder())
 README = (CONF / "experiment" / "README.md").read_text()

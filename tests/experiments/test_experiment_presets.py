@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from federations import compose
+from support.federations import compose
 
 from fedexp.cli.command import config_folder
 from fedexp.config.build import argument_names, locate
 from fedexp.config.schema import Config, common_keys
-from fedexp.papers.published import checked_rows
+from fedexp.reporting.papers.published import checked_rows
 
 CONF = Path(config_folder())
 EXPERIMENTS = sorted(

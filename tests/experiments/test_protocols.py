@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import yaml
-from federations import compose
+from support.federations import compose
 
 from fedexp.cli.command import config_folder
 from fedexp.config.schema import Config
-from fedexp.papers.published import checked_rows
+from fedexp.reporting.papers.published import checked_rows
 
 Values = dict[str, Any]
 Block = dict[str, dict[str, Values]]

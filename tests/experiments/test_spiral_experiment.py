@@ -1,7 +1,7 @@
 """FedNH's spiral against the counts and losses that its released notebook prints."""
 
 import pytest
-from federations import federate
+from support.federations import federate
 
 # Of 100 test points for each class; training losses in epochs 0, 100 and 200.
 NOTEBOOK = {

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from odd_data import Outcomes
+from support.odd_data import Outcomes
 
 
 @pytest.fixture(scope="module")

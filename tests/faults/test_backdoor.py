@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import FEW_STEPS, federate
+from support.federations import FEW_STEPS, federate
 
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.randomness import torch_generator

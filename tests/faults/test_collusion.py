@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import federate
 from scipy.stats import norm
+from support.federations import federate
 from torch import Tensor
 
 from fedexp.core.messages import Message, Tensors, Update

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from short_runs import Outcome, outcome, refusal, run
+from support.short_runs import Outcome, outcome, refusal, run
 
 OVERRIDES = ["algorithm=fedcda", "aggregator.warmup=1", "aggregator.memory=2"]
 COUNTS: Counter[str] = Counter()

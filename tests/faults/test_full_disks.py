@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from short_runs import outcome, refusal, run
+from support.short_runs import outcome, refusal, run
 
 OVERRIDES = ["algorithm=fedcda", "aggregator.warmup=1", "aggregator.memory=2"]
 

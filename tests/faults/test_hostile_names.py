@@ -11,20 +11,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import wandb_log
-from federations import compose
 from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
-from run_files import write_run
+from support import wandb_log
+from support.federations import compose
+from support.run_files import write_run
 
 from fedexp.cli.report import main
 from fedexp.drawing.data_figure import DataFigure, pixels
 from fedexp.drawing.feature_map import ModelFeatures, feature_map
 from fedexp.drawing.heatmaps import partition_heatmap, similarity_heatmap, similarity_zoom
 from fedexp.drawing.texts import legible, printable
-from fedexp.papers.report import PaperReport
 from fedexp.reporting.csv import csv as csv_of
+from fedexp.reporting.papers.report import PaperReport
 from fedexp.reporting.sweep import report_sweep
 from fedexp.runtime.execution import draw_partition
 from fedexp.tracking.figure_files import FigureFiles

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import begin_client, federate, take_step
+from support.federations import begin_client, federate, take_step
 
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Clients, Model, Setting

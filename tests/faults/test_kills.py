@@ -14,8 +14,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
-from command_line import PROCESSES
-from short_runs import SHORT, Outcome, outcome
+from support.command_line import PROCESSES
+from support.short_runs import SHORT, Outcome, outcome
 
 from fedexp.state.folder_lock import is_busy
 

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from short_runs import SHORT, outcome, run
+from support.short_runs import SHORT, outcome, run
 
 import fedexp
 from fedexp.errors import InputError

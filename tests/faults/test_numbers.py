@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from hugging_face_sets import dataset, offline
-from image_sets import write_all_of_cifar100, write_fed_isic, write_tiny_imagenet
-from natural_users import write_femnist, write_play, write_shakespeare
 from PIL import Image
-from tables import write_table
-from torchvision_files import WRITE, accept_any_checksum
+from support.hugging_face_sets import dataset, offline
+from support.image_sets import write_all_of_cifar100, write_fed_isic, write_tiny_imagenet
+from support.natural_users import write_femnist, write_play, write_shakespeare
+from support.tables import write_table
+from support.torchvision_files import WRITE, accept_any_checksum
 
 from fedexp.cli.command import config_folder
 from fedexp.config.build import build

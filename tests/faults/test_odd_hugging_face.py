@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hugging_face_sets import offline
-from odd_data import Outcomes, train_one_round
 from PIL import Image
+from support.hugging_face_sets import offline
+from support.odd_data import Outcomes, train_one_round
 
 COUNT = 8
 LABELS = [number % 2 for number in range(COUNT)]

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from odd_data import Outcomes, train_one_round
 from PIL import Image
+from support.odd_data import Outcomes, train_one_round
 
 Write = Callable[[Path], object]
 

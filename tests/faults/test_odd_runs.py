@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_files import CONFIG, HEADLINES, accuracies, write_run
+from support.run_files import CONFIG, HEADLINES, accuracies, write_run
 
 from fedexp.cli.report import main
 from fedexp.drawing.data_figure import LARGEST, read_numbers

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from odd_data import Outcomes, train_one_round
+from support.odd_data import Outcomes, train_one_round
 
 HEADER = "a,b,kind,label"
 ROWS = [f"{1.5 * i:g},{10 - i},{'xyz'[i % 3]},{('no', 'yes')[i % 2]}" for i in range(8)]

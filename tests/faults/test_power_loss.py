@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from command_line import PROCESSES
-from forgetful_disk import ForgetfulDisk, Image, restore
-from short_runs import Outcome, outcome, run
+from support.command_line import PROCESSES
+from support.forgetful_disk import ForgetfulDisk, Image, restore
+from support.short_runs import Outcome, outcome, run
 
 from fedexp.state.run_folder import has_checkpoint
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 from fedexp.core.messages import Tensors, Update
 from fedexp.errors import InputError

@@ -1,7 +1,7 @@
 """Accuracy of robust aggregators when a fifth of the clients is Byzantine."""
 
 import pytest
-from federations import federate
+from support.federations import federate
 
 ATTACKED = ["faults=byzantine", "faults.attack=sign_flip", "faults.factor=5"]
 ROBUST = {

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from federations import federate
-from plain_loop import LR, SETTING, PlainLoop, assert_same, weights_after
+from support.federations import federate
+from support.plain_loop import LR, SETTING, PlainLoop, assert_same, weights_after
 
 from fedexp.core.client_protocol import Batch
 from fedexp.core.messages import Tensors

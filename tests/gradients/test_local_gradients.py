@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
+from support.federations import federate
 from torch import Tensor
 
 from fedexp.core.messages import Message, PartMessage, Tensors
@@ -129,7 +129,7 @@ def test_training_equals_a_plain_loop(engine: str, option: str, step: Any) -> No
 
 
 def test_running_statistics_follow_the_first_pass_alone() -> None:
-    body = "model._target_=local_gradient_bodies.with_batchnorm"
+    body = "model._target_=support.local_gradient_bodies.with_batchnorm"
     words = [
         *SMALL,
         body,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import compose, federate
+from support.federations import compose, federate
 from torch import Tensor, nn
 
 from fedexp.core.messages import Tensors

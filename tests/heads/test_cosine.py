@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 from fedexp.heads.cosine import Cosine
 from fedexp.heads.sphere import Scale

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate, take_step
+from support.federations import federate, take_step
 from torch import Tensor
 
 from fedexp.core.messages import PartMessage

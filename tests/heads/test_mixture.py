@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 from torch import Tensor, nn
 
 from fedexp.core.messages import Tensors

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
+from support.federations import federate
 from torch import Tensor, nn
 
 from fedexp.core.messages import Tensors

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import compose
+from support.federations import compose
 from torch import Tensor
 from torch.func import functional_call, vmap
 
@@ -119,7 +119,9 @@ def test_a_constant_scale_is_no_parameter(make: Any) -> None:
 def test_a_wrong_option_is_one_line_before_data(
     overrides: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedexp.data.digits.Digits.load", lambda *_: pytest.fail("data was loaded"))
+    monkeypatch.setattr(
+        "fedexp.data.readers.digits.Digits.load", lambda *_: pytest.fail("data was loaded")
+    )
     with pytest.raises(InputError) as caught:
         plan(compose(*overrides.split()))
     assert str(caught.value).startswith(message)

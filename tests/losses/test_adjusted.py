@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
+from support.federations import federate
 from torch import Tensor
 
 from fedexp.core.forward import Forward

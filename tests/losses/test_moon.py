@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import begin_client, federate, take_step
+from support.federations import begin_client, federate, take_step
 from torch import Tensor
 
 from fedexp.core.forward import Forward, Outputs

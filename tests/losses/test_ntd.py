@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import begin_client, federate
+from support.federations import begin_client, federate
 from torch import Tensor
 
 from fedexp.core.forward import Forward, Outputs

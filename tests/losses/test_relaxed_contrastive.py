@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import begin_client, federate
+from support.federations import begin_client, federate
 from torch import Tensor, nn
 
 from fedexp.core.forward import Forward

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import begin_client, federate, take_step
+from support.federations import begin_client, federate, take_step
 from torch import Tensor
 from torch.func import grad, vmap
 

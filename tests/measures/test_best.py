@@ -7,7 +7,7 @@ import torch
 from fedexp.core.messages import Message
 from fedexp.distributed.ranks import Ranks
 from fedexp.measures.best import Best
-from fedexp.measures.measured import Measured
+from fedexp.measures.round_results import Measured
 
 
 def model(round: int) -> Message:

@@ -3,7 +3,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 from torch import Tensor
 
 from fedexp.measures.angles import (

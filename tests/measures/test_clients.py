@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 import fedexp
 from fedexp.core.messages import Update

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from federations import federate
+from support.federations import federate
 
 from fedexp.data.batches import LocalBatches
 from fedexp.engines.serial import Serial

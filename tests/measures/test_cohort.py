@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from federations import federate
+from support.federations import federate
 
 SMALL = ["clients.count=6", "clients.per_round=2", "local.epochs=1", "data.subset=240"]
 SMALL += ["rounds=3", "partition.beta=0.3", "measure.personal.every=1", "model.hidden=[8]"]

@@ -1,9 +1,9 @@
 """Every metric that has a better direction declares it, by name or by pattern."""
 
 import pytest
-from federations import compose
+from support.federations import compose
 
-from fedexp.measures.measures import directions, headlines
+from fedexp.measures.panel import directions, headlines
 from fedexp.reporting.marks import direction
 from fedexp.runtime.plan import plan
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from federations import federate
+from support.federations import federate
 
 from fedexp.drawing.data_figure import DataFigure
 from fedexp.measures.fairness import gini

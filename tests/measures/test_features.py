@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from federations import federate
 from matplotlib.figure import Figure
-from views import after_round
+from support.federations import federate
+from support.views import after_round
 
 from fedexp.runtime.federation import Federation
 

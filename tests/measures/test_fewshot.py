@@ -4,14 +4,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federations import compose, federate
-from image_sets import write_all_of_cifar100
-from torchvision_files import accept_any_checksum
-from views import after_round
+from support.federations import compose, federate
+from support.image_sets import write_all_of_cifar100
+from support.torchvision_files import accept_any_checksum
+from support.views import after_round
 
 import fedexp
 from fedexp.core.messages import Message
-from fedexp.data.fc100 import FC100
+from fedexp.data.readers.fc100 import FC100
 from fedexp.errors import InputError
 from fedexp.measures.fewshot import (
     FewShot,

@@ -12,7 +12,7 @@ import pytest
 import fedexp
 from fedexp.drawing.data_figure import DataFigure, read_numbers
 from fedexp.measures.forgetting import Forgetting
-from fedexp.measures.measured import Measured
+from fedexp.measures.round_results import Measured
 
 ROUNDS = [
     {"cat": 0.5, "dog": 0.8},

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federations import compose, federate
-from natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
+from support.federations import compose, federate
+from support.natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
 
 import fedexp
 from fedexp.core.token_rows import IGNORED

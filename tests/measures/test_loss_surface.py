@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
-from views import after_round
+from support.federations import federate
+from support.views import after_round
 
 import fedexp
 from fedexp.core.messages import Tensors, Update
 from fedexp.drawing.data_figure import DataFigure
 from fedexp.measures.loss_surface import window
-from fedexp.measures.measured import Measured
+from fedexp.measures.round_results import Measured
 from fedexp.runtime.federation import Federation
 
 SMALL = [

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
-from views import after_round
+from support.federations import federate
+from support.views import after_round
 
 from fedexp.core.client import ClientModule
 from fedexp.core.client_protocol import Client

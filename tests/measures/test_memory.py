@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 from fedexp.state.client_state import ClientState
 

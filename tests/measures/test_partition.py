@@ -1,5 +1,5 @@
 import pytest
-from federations import compose, federate
+from support.federations import compose, federate
 
 from fedexp.errors import InputError
 from fedexp.runtime.federation import Federation

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 
 def test_accuracies_of_a_round_by_a_loop_over_clients() -> None:

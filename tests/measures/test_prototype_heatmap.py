@@ -2,9 +2,9 @@ import math
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
+from support.views import after_round
 from torch import Tensor
-from views import after_round
 
 from fedexp.measures.prototypes import (
     ClassSimilarity,

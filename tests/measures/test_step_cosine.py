@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Model

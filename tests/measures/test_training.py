@@ -1,9 +1,9 @@
 import pytest
-from federations import federate
+from support.federations import federate
 
 from fedexp.core.messages import Update
-from fedexp.measures.exchange import receipt
 from fedexp.measures.training import mean_metrics
+from fedexp.system.exchange import receipt
 
 
 def test_cross_entropy_is_a_plain_mean_over_clients_and_its_deviation() -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import compose, federate
+from support.federations import compose, federate
 
 from fedexp.errors import InputError
 from fedexp.measures.scoring.scoring import Scoring

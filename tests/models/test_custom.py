@@ -3,14 +3,14 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import begin_client, compose, federate
-from own_networks import Small
+from support.federations import begin_client, compose, federate
+from support.own_networks import Small
 
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
 
 SMALL = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=100"]
-OWN = ["model=custom", "model._target_=own_networks.Small"]
+OWN = ["model=custom", "model._target_=support.own_networks.Small"]
 
 
 def test_a_network_from_outside_gives_features() -> None:
@@ -59,8 +59,8 @@ def test_a_network_from_outside_gives_logits() -> None:
     [
         (["model=custom"], r"^model\._target_: must be given"),
         (
-            ["model=custom", "model._target_=own_networks.Smal"],
-            r"^model\._target_=own_networks\.Smal: ",
+            ["model=custom", "model._target_=support.own_networks.Smal"],
+            r"^model\._target_=support\.own_networks\.Smal: ",
         ),
         ([*OWN], r"^model\.width: is missing$"),
         ([*OWN, "+model.widht=3"], r"^model\.widht: unknown key; there are bias, width$"),
@@ -69,16 +69,16 @@ def test_a_network_from_outside_gives_logits() -> None:
             r"^head=identity: the model gives 3 outputs for 10",
         ),
         (
-            ["model=custom", "model._target_=own_networks.Pair", "+model.width=3"],
+            ["model=custom", "model._target_=support.own_networks.Pair", "+model.width=3"],
             r"^model: Pair does not fit inputs of 1x8x8 \(it returns a tuple, not a tensor",
         ),
         (
-            ["model=custom", "model._target_=own_networks.not_a_network"],
-            r"^model\._target_=own_networks\.not_a_network: should be a subclass of "
+            ["model=custom", "model._target_=support.own_networks.not_a_network"],
+            r"^model\._target_=support\.own_networks\.not_a_network: should be a subclass of "
             r"torch\.nn\.Module, or a function that is annotated to return torch\.nn\.Module$",
         ),
         (
-            ["model=custom", "model._target_=own_networks.wrongly_annotated"],
+            ["model=custom", "model._target_=support.own_networks.wrongly_annotated"],
             r"^model\._target_: returns a list, no nn\.Module$",
         ),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from federations import compose, federate
+from support.federations import compose, federate
 from test_backbones import factory
 from torch import Tensor, nn
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 from test_backbones import backbone
 from torch import nn
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import begin_client, compose, federate
-from resumed_runs import check_resumes_to_the_bit
+from support.federations import begin_client, compose, federate
+from support.resumed_runs import check_resumes_to_the_bit
 from torch import nn
 
 from fedexp.errors import InputError

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from federations import compose, federate
-from resumed_runs import check_resumes_to_the_bit
+from support.federations import compose, federate
+from support.resumed_runs import check_resumes_to_the_bit
 from torch import nn
 
 from fedexp.core.prototypes import class_prototypes

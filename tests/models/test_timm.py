@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from federations import compose, federate
+from support.federations import compose, federate
 from test_backbones import COLOUR, backbone, factory
 from torch import Tensor
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from federations import compose, federate
-from resumed_runs import check_resumes_to_the_bit
+from support.federations import compose, federate
+from support.resumed_runs import check_resumes_to_the_bit
 from torch import nn
 from torch.optim import Optimizer
 
@@ -189,7 +189,7 @@ def test_batchnorm_of_a_layer_that_trains_is_sent() -> None:
 
 
 def test_a_network_may_freeze_layers_itself() -> None:
-    federation = federate(*SMALL, "model=custom", "model._target_=own_networks.Normalised")
+    federation = federate(*SMALL, "model=custom", "model._target_=support.own_networks.Normalised")
     names = federation.server.weights.keys()
     assert not any("conv1" in name or "bn1" in name for name in names)
     assert "backbone.block.1.running_mean" in names

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 from test_backbones import COLOUR, backbone, factory
 from torch import Tensor, nn
 from torchvision import models

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from partner_options import ROBUST_COHORTS
-from small_federations import PERSONAL, personalized
+from support.partner_options import ROBUST_COHORTS
+from support.small_federations import PERSONAL, personalized
 
 from fedexp.cli.command import config_folder
 from fedexp.errors import InputError

@@ -4,8 +4,16 @@ from typing import Any
 
 import pytest
 import torch
-from federations import take_step
-from small_federations import BATCHNORM, PERSONAL, alike, copy, equal, personal, personalized
+from support.federations import take_step
+from support.small_federations import (
+    BATCHNORM,
+    PERSONAL,
+    alike,
+    copy,
+    equal,
+    personal,
+    personalized,
+)
 
 from fedexp.core.sockets import Phase
 from fedexp.errors import InputError

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import federate, take_step
-from small_federations import (
+from support.federations import federate, take_step
+from support.small_federations import (
     DROPOUT,
     ONE_STEP,
     RATE,

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import begin_client, compose, federate
-from small_federations import ONE_STEP, RATE, copy, gradient, moved, personalized, train
+from support.federations import begin_client, compose, federate
+from support.small_federations import ONE_STEP, RATE, copy, gradient, moved, personalized, train
 
 from fedexp.core.messages import Tensors
 from fedexp.core.randomness import torch_generator

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import federate
-from small_federations import (
+from support.federations import federate
+from support.small_federations import (
     BATCHNORM,
     ONE_STEP,
     RATE,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_federations import BATCHNORM, copy, moved, personalized, train
+from support.small_federations import BATCHNORM, copy, moved, personalized, train
 from torch import nn
 
 from fedexp.core.messages import Tensors

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import begin_client, federate
+from support.federations import begin_client, federate
 
 from fedexp.errors import InputError
 from fedexp.heads.projected_etf import ProjectedETF

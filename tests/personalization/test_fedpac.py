@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import take_step
-from small_federations import BATCHNORM, ONE_STEP, RATE, copy, moved, personalized, train
+from support.federations import take_step
+from support.small_federations import BATCHNORM, ONE_STEP, RATE, copy, moved, personalized, train
 from torch import Tensor, nn
 
 from fedexp.core.messages import Message, Tensors

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import take_step
-from small_federations import BATCHNORM, copy, moved, personalized
+from support.federations import take_step
+from support.small_federations import BATCHNORM, copy, moved, personalized
 
 from fedexp.core.sockets import Phase
 from fedexp.errors import InputError

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
-from small_federations import ONE_STEP, RATE, SMALL, copy, moved, personalized, train
+from support.federations import federate
+from support.small_federations import ONE_STEP, RATE, SMALL, copy, moved, personalized, train
 from torch import nn
 
 from fedexp.core.forward import Forward

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
-from small_federations import (
+from support.federations import federate
+from support.small_federations import (
     BATCHNORM,
     ONE_STEP,
     RATE,

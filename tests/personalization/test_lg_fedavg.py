@@ -1,5 +1,5 @@
 import pytest
-from small_federations import moved, personalized
+from support.small_federations import moved, personalized
 
 from fedexp.errors import InputError
 from fedexp.testing import check_part

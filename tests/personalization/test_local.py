@@ -1,5 +1,5 @@
-from federations import take_step
-from small_federations import copy, equal, personalized
+from support.federations import take_step
+from support.small_federations import copy, equal, personalized
 
 from fedexp.core.messages import Tensors
 from fedexp.runtime.federation import Federation

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from small_federations import personalized, train
+from support.small_federations import personalized, train
 
 from fedexp.measures.scoring.scoring import Scoring
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from federations import federate
-from second_model import gradients_of_steps, of_model
-from small_federations import BATCHNORM, SMALL, copy, moved
+from support.federations import federate
+from support.second_model import gradients_of_steps, of_model
+from support.small_federations import BATCHNORM, SMALL, copy, moved
 
 from fedexp.core.messages import Message, Tensors
 from fedexp.errors import InputError

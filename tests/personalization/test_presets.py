@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from federations import federate
+from support.federations import federate
 
 from fedexp.cli.command import config_folder
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from small_federations import BATCHNORM, SMALL, moved, personalized
+from support.small_federations import BATCHNORM, SMALL, moved, personalized
 from torch import nn
 
 from fedexp.core.sockets import Network

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import take_step
-from small_federations import copy, moved, personal, personalized
+from support.federations import take_step
+from support.small_federations import copy, moved, personal, personalized
 from torch import nn
 
 from fedexp.core.messages import PartMessage

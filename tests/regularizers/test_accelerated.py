@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from federations import federate
-from plain_loop import SETTING
-from quadratic import LR, STEPS, Parabolas
+from support.federations import federate
+from support.plain_loop import SETTING
+from support.quadratic import LR, STEPS, Parabolas
 
 from fedexp.regularizers.accelerated import Accelerated
 from fedexp.testing import check_part

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import federate
-from plain_loop import SETTING
-from quadratic import CLIENTS, LR, NAME, STEPS, Parabolas
+from support.federations import federate
+from support.plain_loop import SETTING
+from support.quadratic import CLIENTS, LR, NAME, STEPS, Parabolas
 
 from fedexp.testing import check_part
 

@@ -4,8 +4,8 @@ import logging
 import numpy as np
 import pytest
 import torch
-from federations import federate
-from quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
+from support.federations import federate
+from support.quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
 
 from fedexp.regularizers.control_variates import ControlVariates
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import federate
+from support.federations import federate
 
 from fedexp.core.messages import Message, PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting
@@ -94,9 +94,9 @@ def test_the_order_of_updates_does_not_matter() -> None:
 
 BODIES = {
     "mlp": [],
-    "batchnorm": ["model._target_=curvature_bodies.with_batchnorm"],
-    "branching": ["model._target_=curvature_bodies.branching"],
-    "recurrent": ["model._target_=curvature_bodies.recurrent"],
+    "batchnorm": ["model._target_=support.curvature_bodies.with_batchnorm"],
+    "branching": ["model._target_=support.curvature_bodies.branching"],
+    "recurrent": ["model._target_=support.curvature_bodies.recurrent"],
 }
 NO_MLP = ["~model.hidden", "~model.feature_dim", "~model.rectify", "~model.batch_norm"]
 

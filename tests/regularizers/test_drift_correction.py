@@ -3,8 +3,8 @@ import io
 import numpy as np
 import pytest
 import torch
-from federations import federate
-from quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
+from support.federations import federate
+from support.quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
 
 from fedexp.regularizers.drift_correction import DriftCorrection
 

@@ -3,10 +3,10 @@ import io
 import numpy as np
 import pytest
 import torch
-from federations import federate
-from plain_loop import LR as PLAIN_LR
-from plain_loop import PlainLoop, assert_same, weights_after
-from quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
+from support.federations import federate
+from support.plain_loop import LR as PLAIN_LR
+from support.plain_loop import PlainLoop, assert_same, weights_after
+from support.quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
 from torch import nn
 
 from fedexp.regularizers.dynamic import Dynamic

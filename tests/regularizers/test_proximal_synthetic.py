@@ -3,7 +3,7 @@ import io
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import begin_client, federate
+from support.federations import begin_client, federate
 from torch import Tensor
 
 from fedexp.core.randomness import torch_generator

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import federate, take_step
 from omegaconf import OmegaConf
+from support.federations import federate, take_step
 from torch import Size, Tensor
 from torch.func import functional_call, grad, vmap
 

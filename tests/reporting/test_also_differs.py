@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from run_files import write_run
+from support.run_files import write_run
 
 from fedexp.reporting.files import FORMATS, write
 from fedexp.reporting.report import Report

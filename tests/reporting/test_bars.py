@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from run_files import write_run
+from support.run_files import write_run
 
 from fedexp.reporting.bars import bar_figures
 from fedexp.reporting.pictures import pictures

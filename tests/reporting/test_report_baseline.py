@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from run_files import accuracies, write_run
+from support.run_files import accuracies, write_run
 
 from fedexp.errors import InputError
 from fedexp.reporting.baseline import find_baselines

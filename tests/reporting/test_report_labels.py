@@ -2,7 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_files import write_run
+from support.run_files import write_run
 
 from fedexp.reporting.files import FORMATS, write
 from fedexp.reporting.labels import label_runs, short_texts, show, text

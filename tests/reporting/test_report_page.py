@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from run_files import accuracies, write_run
+from support.run_files import accuracies, write_run
 
 from fedexp.errors import InputError
 from fedexp.reporting.files import write

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from run_files import accuracies, write_run
+from support.run_files import accuracies, write_run
 
 from fedexp.reporting.bars import bar_figures
 from fedexp.reporting.curves import curve_figures, mean_curve

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_files import accuracies, write_run
+from support.run_files import accuracies, write_run
 
 from fedexp.errors import InputError
-from fedexp.papers.report import PaperReport
 from fedexp.reporting.interval import AtLeast, Interval, paired_difference
+from fedexp.reporting.papers.report import PaperReport
 from fedexp.reporting.report import Report
 from fedexp.reporting.statistics import (
     cost_to,

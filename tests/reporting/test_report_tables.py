@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from rich.console import Console
-from run_files import HEADLINES, accuracies, write_run
+from support.run_files import HEADLINES, accuracies, write_run
 
 from fedexp.measures.cost import Cost
 from fedexp.reporting.files import FORMATS, write

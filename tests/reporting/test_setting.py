@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from run_files import write_run
+from support.run_files import write_run
 
 from fedexp.reporting.runs import Run, read_run
 from fedexp.reporting.setting import random_sources

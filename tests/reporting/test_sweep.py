@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf
-from run_files import accuracies, write_run
+from support.run_files import accuracies, write_run
 
 from fedexp.cli.callbacks import SweepTable
 

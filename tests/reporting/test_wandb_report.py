@@ -3,7 +3,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from run_files import write_run
+from support.run_files import write_run
 
 from fedexp.cli.report import main
 from fedexp.reporting.report import Report

@@ -8,21 +8,27 @@ from pathlib import Path
 
 import pytest
 import torch
-from federations import FEW_STEPS, MATCHING, compose, federate
-from hugging_face_sets import offline, write_saved
-from image_sets import IMAGE_SETS
-from natural_users import PLAY_OPTIONS, SMALL_LSTM, write_femnist, write_play, write_shakespeare
-from partner_options import NEED_BATCH_NORM, PARTNERS
-from tables import tabular_options, write_table
-from torchvision_files import NAMES, WRITE, Name, accept_any_checksum
-from wandb_log import history, run_files
+from support.federations import FEW_STEPS, MATCHING, compose, federate
+from support.hugging_face_sets import offline, write_saved
+from support.image_sets import IMAGE_SETS
+from support.natural_users import (
+    PLAY_OPTIONS,
+    SMALL_LSTM,
+    write_femnist,
+    write_play,
+    write_shakespeare,
+)
+from support.partner_options import NEED_BATCH_NORM, PARTNERS
+from support.tables import tabular_options, write_table
+from support.torchvision_files import NAMES, WRITE, Name, accept_any_checksum
+from support.wandb_log import history, run_files
 
 import fedexp
 from fedexp.cli.command import config_folder
 from fedexp.config.launch import Launch
 from fedexp.distributed.wire import decode, encode
 from fedexp.errors import InputError
-from fedexp.papers.published import checked_rows
+from fedexp.reporting.papers.published import checked_rows
 from fedexp.runtime.execution import _run_as_rank
 from fedexp.runtime.plan import plan
 from fedexp.state.files import load_tensors

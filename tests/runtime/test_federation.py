@@ -6,14 +6,14 @@ w - lr * sum_k (n_k / n) gradient_k(w): the whole population's gradient step whe
 
 import numpy as np
 import pytest
-from federations import federate
+from support.federations import federate
 
 from fedexp.runtime.federation import Federation
 from fedexp.tracking.tracker import Record, Tracker
 
 LR = 0.5
 PLAIN = [
-    "model._target_=federations.flatten",
+    "model._target_=support.federations.flatten",
     "~model.hidden",
     "~model.feature_dim",
     "~model.rectify",

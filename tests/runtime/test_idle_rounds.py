@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from command_line import fedexp as command
-from federations import federate
+from support.command_line import fedexp as command
+from support.federations import federate
 
 import fedexp
 from fedexp.errors import InputError

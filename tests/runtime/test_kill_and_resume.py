@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import PROCESSES
+from support.command_line import PROCESSES
 
 import fedexp
 

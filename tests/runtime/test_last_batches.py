@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 from fedexp.errors import InputError
 from fedexp.runtime.federation import Federation

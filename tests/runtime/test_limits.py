@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from federations import compose, federate
+from support.federations import compose, federate
 
 import fedexp
 from fedexp.errors import InputError

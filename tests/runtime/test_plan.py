@@ -1,7 +1,7 @@
 """Components that cannot share a run with several processes are refused before they start."""
 
 import pytest
-from federations import compose
+from support.federations import compose
 
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
@@ -13,13 +13,13 @@ TWO = ("engine.devices=2", "engine.device=cpu")
     ("override", "component", "missing"),
     [
         (
-            "aggregator._target_=contract_breakers.InOneProcess",
-            "aggregator (contract_breakers.InOneProcess)",
+            "aggregator._target_=support.contract_breakers.InOneProcess",
+            "aggregator (support.contract_breakers.InOneProcess)",
             "no contribution and no set_reduced",
         ),
         (
-            "+measure.own._target_=measure_breakers.OneSided",
-            "measure.own (measure_breakers.OneSided)",
+            "+measure.own._target_=support.measure_breakers.OneSided",
+            "measure.own (support.measure_breakers.OneSided)",
             "no set_reduced",
         ),
     ],

@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from federations import compose
+from support.federations import compose
 
 import fedexp
 from fedexp.runtime.plan import plan

@@ -4,10 +4,10 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
-from federations import federate
 from scipy.cluster.hierarchy import ClusterNode, linkage, to_tree
 from scipy.spatial.distance import squareform
 from scipy.stats import chisquare
+from support.federations import federate
 
 from fedexp.core.messages import PartUpdate
 from fedexp.core.part import Clients, Model, Setting

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.samplers.clustered_by_size import ClusteredBySize, distributions_by_size

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import federate
 from scipy.stats import entropy
+from support.federations import federate
 from torch import Tensor
 
 from fedexp.core.description import Description

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import compose, federate
+from support.federations import compose, federate
 
 from fedexp.core.messages import PartUpdate
 from fedexp.core.randomness import numpy_generator

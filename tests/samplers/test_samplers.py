@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from federations import compose, federate
+from support.federations import compose, federate
 
 from fedexp.cli.command import config_folder
 from fedexp.core.part import Clients, Model, Setting

@@ -4,7 +4,7 @@ from types import ModuleType
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import compose, federate
+from support.federations import compose, federate
 
 from fedexp.regularizers.trajectory import Trajectory
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import compose, federate
+from support.federations import compose, federate
 
 TINY = ["clients.count=4", "data.subset=80", "rounds=2", "local.epochs=1"]
 SCRIPTS = Path(__file__).parents[2] / "scripts"

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pandas as pd
 import pytest
-from federations import federate
+from support.federations import federate
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "scripts" / "results"

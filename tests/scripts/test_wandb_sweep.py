@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from federations import compose
+from support.federations import compose
 from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
 from fedexp.measures.validation import Validation

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import FEW_STEPS, MATCHING, federate
-from partner_options import ROBUST_COHORTS
+from support.federations import FEW_STEPS, MATCHING, federate
+from support.partner_options import ROBUST_COHORTS
 from torch import Tensor, nn
 
 from fedexp.cli.command import config_folder

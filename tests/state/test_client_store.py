@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import compose, federate
-from partner_options import PARTNERS
+from support.federations import compose, federate
+from support.partner_options import PARTNERS
 
 import fedexp
 from fedexp.cli.command import config_folder

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import PROCESSES
+from support.command_line import PROCESSES
 
 from fedexp.errors import InputError
 from fedexp.state.folder_lock import LOCK, check_free, is_busy, locked, remove_unused

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from federations import compose
+from support.federations import compose
 
 from fedexp.cli.resume import check_run, choose_sweep_folder
 from fedexp.config.schema import Config

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federations import compose
+from support.federations import compose
 
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from limited import limited
+from support.limited import limited
 
 from fedexp.samplers.oort import Oort
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from federations import compose, federate
-from limited import SLOWER, SMALL, limited
+from support.federations import compose, federate
+from support.limited import SLOWER, SMALL, limited
 
 from fedexp.errors import InputError
 from fedexp.runtime.federation import Federation

@@ -1,7 +1,7 @@
 """The clock of a round by hand, for three clients."""
 
 import pytest
-from three_devices import THREE
+from support.three_devices import THREE
 
 from fedexp.errors import InputError
 from fedexp.system.round_time import round_time

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from killed_runs import ended, outcome
+from support.killed_runs import ended, outcome
 
 SMALL = (
     *("algorithm=fedavg", "rounds=5", "clients.count=6", "clients.per_round=3", "data.subset=200"),

@@ -37,4 +37,4 @@ def test_a_measure_that_breaks_a_rule_is_noticed(measure: str, rule: str) -> Non
 
 def test_a_wrong_result_is_one_line() -> None:
     with pytest.raises(InputError, match=r"^measure\.own \(.*NoResult\): .*returned None"):
-        check_measure("+measure.own._target_=measure_breakers.NoResult")
+        check_measure("+measure.own._target_=support.measure_breakers.NoResult")

@@ -41,8 +41,11 @@ def test_a_broken_rule_is_noticed(part: str, rule: str) -> None:
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("aggregator._target_=contract_breakers.InOneProcess", r"merge\(\.\.\.\) left out head"),
-        ("loss._target_=contract_breakers.WrongWhenStacked", "returned an int as samples"),
+        (
+            "aggregator._target_=support.contract_breakers.InOneProcess",
+            r"merge\(\.\.\.\) left out head",
+        ),
+        ("loss._target_=support.contract_breakers.WrongWhenStacked", "returned an int as samples"),
     ],
 )
 def test_a_wrong_result_is_one_line(override: str, line: str) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from federations import compose
 from pydantic import PositiveInt
+from support.federations import compose
 
 from fedexp.config.launch import Launch
 from fedexp.errors import InputError
@@ -241,7 +241,9 @@ def test_an_error_at_the_start_stops_the_run_and_finishes_the_others(tmp_path: P
 def test_a_wrong_entry_is_one_line_before_data(
     overrides: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedexp.data.digits.Digits.load", lambda *_: pytest.fail("data was loaded"))
+    monkeypatch.setattr(
+        "fedexp.data.readers.digits.Digits.load", lambda *_: pytest.fail("data was loaded")
+    )
     with pytest.raises(InputError) as caught:
         plan(compose(*overrides))
     assert str(caught.value).startswith(message)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 import wandb
-import wandb_log
-from federations import compose
 from matplotlib.figure import Figure
+from support import wandb_log
+from support.federations import compose
 
 from fedexp.config.schema import Wandb
 from fedexp.errors import InputError

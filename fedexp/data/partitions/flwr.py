@@ -16,7 +16,7 @@ from pydantic import AfterValidator
 from fedexp.config.build import Node, build, locate
 from fedexp.config.optional import optional
 from fedexp.core.randomness import key, numpy_generator
-from fedexp.data.hugging_face_files import quiet
+from fedexp.data.readers.hugging_face_files import quiet
 from fedexp.errors import InputError
 
 LOGGER = getLogger(__name__)

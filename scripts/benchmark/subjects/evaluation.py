@@ -30,12 +30,12 @@ from benchmark.results import add_images, read, write
 from benchmark.rounds import prepare
 from fedexp.measures.after_round import AfterRound
 from fedexp.measures.angles import mean_pairwise_angle
-from fedexp.measures.exchange import Exchange
 from fedexp.measures.personal import Personal
 from fedexp.measures.scoring.predictions import score
 from fedexp.measures.scoring.scoring import Scoring
 from fedexp.runtime.federation import Federation
 from fedexp.state.client_state import ClientState
+from fedexp.system.exchange import Exchange
 
 CLIENTS = ["algorithm=fedavg", "clients.count=100", "clients.per_round=100"]
 HELD = "measure.personal.kinds=[uniform,local,test_split]"

@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from partition_checks import TEN_BY_100, assert_complete, clients_and_seed, label_arrays, quick
+from support.partition_checks import (
+    TEN_BY_100,
+    assert_complete,
+    clients_and_seed,
+    label_arrays,
+    quick,
+)
 
 from fedexp.data.partitions import dirichlet
 from fedexp.data.split import class_counts

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from federations import compose
-from partition_checks import assert_complete
+from support.federations import compose
+from support.partition_checks import assert_complete
 
 from fedexp.data.configured_partition import partition_indices
 from fedexp.data.federated import FederatedData

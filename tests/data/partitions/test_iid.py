@@ -1,6 +1,6 @@
 import numpy as np
 from hypothesis import given
-from partition_checks import assert_complete, clients_and_seed, label_arrays, quick
+from support.partition_checks import assert_complete, clients_and_seed, label_arrays, quick
 
 from fedexp.data.partitions import iid
 

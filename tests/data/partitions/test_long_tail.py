@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from partition_checks import TEN_BY_100
+from support.partition_checks import TEN_BY_100
 
 from fedexp.data.partitions import long_tail
 

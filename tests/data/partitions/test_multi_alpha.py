@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from partition_checks import TEN_BY_100, assert_complete, label_arrays, quick
+from support.partition_checks import TEN_BY_100, assert_complete, label_arrays, quick
 
 from fedexp.data.partitions import multi_alpha
 from fedexp.data.split import class_counts

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from partition_checks import assert_complete, quick
+from support.partition_checks import assert_complete, quick
 
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.partitions import natural

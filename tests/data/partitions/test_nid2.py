@@ -1,7 +1,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from partition_checks import TEN_BY_100, assert_complete, quick
+from support.partition_checks import TEN_BY_100, assert_complete, quick
 
 from fedexp.data.partitions import nid2
 from fedexp.data.split import class_counts

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from partition_checks import TEN_BY_100, Partition, assert_complete, equal
+from support.partition_checks import TEN_BY_100, Partition, assert_complete, equal
 
 from fedexp.data.partitions import (
     dirichlet,
@@ -16,8 +16,8 @@ from fedexp.data.partitions import (
     per_client_alpha,
     shards,
 )
+from fedexp.data.partitions.released import dirichlet_fednh, dirichlet_recut
 from fedexp.errors import InputError
-from fedexp.papers.partitions import dirichlet_fednh, dirichlet_recut
 
 EVERY: dict[str, Partition] = {
     "iid": lambda labels, **others: iid(len(labels), **others),

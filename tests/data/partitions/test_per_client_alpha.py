@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from partition_checks import assert_complete
 from scipy.stats import entropy
+from support.partition_checks import assert_complete
 
 from fedexp.data.partitions import per_client_alpha
 from fedexp.errors import InputError

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from partition_checks import TEN_BY_100, assert_complete, quick
+from support.partition_checks import TEN_BY_100, assert_complete, quick
 
 from fedexp.data.partitions import shards
 from fedexp.data.split import class_counts

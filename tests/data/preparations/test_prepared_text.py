@@ -1,7 +1,7 @@
 import pytest
 
-from fedexp.data.characters import Alphabet
 from fedexp.data.preparations.text import Characters
+from fedexp.data.readers.characters import Alphabet
 from fedexp.errors import InputError
 
 LETTERS = "ba c"

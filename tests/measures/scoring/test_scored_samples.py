@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from federations import federate
+from support.federations import federate
 
 from fedexp.errors import InputError
 from fedexp.measures.scoring.scored_samples import ScoredSamples

@@ -1,0 +1,1 @@
+"""The readers of datasets, which ``conf/data`` names."""

@@ -1,0 +1,88 @@
+"""Pictures of a contest: gains of the methods in each cell, and ranks by search budget."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
+from fedexp.drawing.panels import add_axes, name_axes
+from fedexp.drawing.style import FAINT, PlainFigure, empty_figure, line_style
+from fedexp.reporting.interval import Interval
+from fedexp.reporting.leaderboard.standings import by_mean_rank
+
+_STRONGEST = 0.2
+"""Gain with the strongest colour; larger gains have the same colour."""
+
+
+def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
+    """Draw the gain of every method over the baseline in every cell.
+
+    The signs in a cell are those of ``standings``; one seed has no interval.
+
+    Args:
+        frame: the standings.
+        cells: the cells, which are the columns from left to right.
+        metric: the name of the accuracy, for the title.
+    """
+    compared = frame[frame["gain"].notna()]
+    order = compared.assign(gain=compared["gain"].map(_mean)).groupby("method")["gain"].mean()
+    methods = list(order.sort_values(ascending=False).index)
+    rows = compared.to_dict("records")
+    gains = {(row["cell"], row["method"]): (row["gain"], row["signs"]) for row in rows}
+    table = np.array([[_mean(gains.get((c, m), (None,))[0]) for c in cells] for m in methods])
+    width = max(6.4, 1.1 * len(cells) + 2.6)  # at least 6.4 inches, for the title
+    figure = empty_figure(width, 0.24 * len(methods) + 1.8)
+    axes = figure.subplots()
+    colors = colormaps["RdBu"].with_extremes(bad=FAINT)
+    known, strongest = np.ma.masked_invalid(table), _STRONGEST
+    image = axes.imshow(known, cmap=colors, vmin=-strongest, vmax=strongest, aspect="auto")
+    for y, method in enumerate(methods):
+        for x, cell in enumerate(cells):
+            if (cell, method) in gains:
+                gain, signs = gains[cell, method]
+                text = f"{gain.mean:+.3f} {signs}".rstrip()
+                color = "white" if abs(gain.mean) > 0.7 * _STRONGEST else "black"
+                axes.text(x, y, text, ha="center", va="center", fontsize=7, color=color)
+    axes.set_xticks(range(len(cells)), [_words(cell) for cell in cells], fontsize=8)
+    axes.set_yticks(range(len(methods)), methods, fontsize=8)
+    axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
+    figure.colorbar(image, ax=axes, label="gain over FedAvg", extend="both", aspect=40)
+    several = any(gain.n > 1 for gain in compared["gain"])
+    legend = "+ or - after the number: ahead or behind; ++ after Benjamini-Hochberg, +++ after Holm"
+    figure.suptitle(f"{metric}: {legend if several else 'nothing is tested without several seeds'}")
+    return figure
+
+
+def ranks_by_budget(frames: Mapping[int, pd.DataFrame], most: int = 10) -> Figure:
+    """Draw the mean rank of the best methods against the number of trials.
+
+    Args:
+        frames: search budget -> standings.
+        most: number of methods in colour: the methods with the best rank in their best budget.
+            Other methods are grey.
+    """
+    ranks = pd.DataFrame({budget: by_mean_rank(frame) for budget, frame in frames.items()})
+    best = list(ranks.min(axis=1).sort_values(kind="stable").index[:most])
+    figure = PlainFigure(figsize=(6.4, 4.6))
+    axes = add_axes(figure, 0.9, 0.6, 3.6, 3.6)
+    places = range(len(ranks.columns))
+    for method in ranks.index.difference(best):
+        axes.plot(places, ranks.loc[method], color="#cccccc", linewidth=0.8)
+    for number, method in enumerate(best):
+        axes.plot(places, ranks.loc[method], label=method, **line_style(number))
+    axes.invert_yaxis()
+    axes.set_xticks(list(places), [str(budget) for budget in ranks.columns])
+    name_axes(axes, "trials to choose from", "mean rank (1 is best)")
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.02, 1), fontsize=8)
+    return figure
+
+
+def _mean(gain: Interval | None) -> float:
+    return float("nan") if gain is None else gain.mean
+
+
+def _words(cell: str) -> str:
+    """Break a cell's name into lines: ``digits_long_tail`` becomes ``long`` and ``tail``."""
+    return cell.partition("_")[2].replace("_", "\n")

@@ -1,0 +1,59 @@
+"""Writes the results, the page and the pictures of a contest."""
+
+from io import BytesIO
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedexp.reporting.csv import csv
+from fedexp.reporting.files import write_contents
+from fedexp.reporting.leaderboard.figures import gains_map, ranks_by_budget
+from fedexp.reporting.leaderboard.page import METRICS, budgets_of, cells_of, page
+from fedexp.reporting.leaderboard.results import chosen
+from fedexp.reporting.leaderboard.standings import standings
+
+RESULTS, PAGE = "leaderboard.csv", "leaderboard.md"
+
+
+def write(results: pd.DataFrame, folder: Path) -> list[Path]:
+    """Write ``leaderboard.csv``, ``leaderboard.md`` and the pictures; return their paths.
+
+    Raises InputError if the folder cannot be written.
+    """
+    drawn = pictures(results)
+    names = [f"![{title}]({name}.png)" for name, title, _ in drawn]
+    text = "\n\n".join(["# Leaderboard", page(results), *names])
+    contents = {RESULTS: csv(results), PAGE: f"{text}\n".encode()}
+    contents |= {f"{name}.png": _png(figure) for name, _, figure in drawn}
+    write_contents(contents, folder)
+    return [folder / name for name in contents]
+
+
+def pictures(results: pd.DataFrame) -> list[tuple[str, str, Figure]]:
+    """(Name, title, figure) of each picture; without a gain there is no picture of gains."""
+    cells, found = cells_of(results), []
+    for metric in METRICS:
+        frames = {b: standings(chosen(results, b), metric) for b in budgets_of(results)}
+        name = metric.replace(" ", "_")
+        best = frames[max(frames)]
+        if best["gain"].notna().any():
+            gains = gains_map(best, cells, metric)
+            found.append((f"gains_{name}", f"Gains over FedAvg, {metric}", gains))
+        if len(frames) > 1 and not best.empty:
+            ranks = ranks_by_budget(frames)
+            found.append((f"ranks_{name}", f"Mean rank by the number of trials, {metric}", ranks))
+    return found
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """Read the results from a ``leaderboard.csv`` that ``write`` wrote."""
+    words = ["setting", "budgets"]
+    table = pd.read_csv(path, dtype=dict.fromkeys(words, str))
+    return table.fillna(dict.fromkeys(words, ""))
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    return buffer.getvalue()

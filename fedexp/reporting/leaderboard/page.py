@@ -1,0 +1,147 @@
+"""The page of a contest: tables in Markdown, made from the results."""
+
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from fedexp.reporting.interval import smallest_gain
+from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, chosen
+from fedexp.reporting.leaderboard.standings import by_mean_rank, conclusions, standings, survivors
+from fedexp.reporting.markdown import markdown
+from fedexp.reporting.table import Table
+
+METRICS = (GLOBAL, PERSONAL)
+_SIGNS = (
+    "++ or --: also after the correction of Benjamini and Hochberg for all comparisons of this "
+    "table; +++ or ---: also after Holm's correction."
+)
+
+
+def cells_of(results: pd.DataFrame) -> list[str]:
+    """The cells (experiments) with final runs."""
+    return sorted(results.loc[results["trial"] == 0, "cell"].unique())
+
+
+def budgets_of(results: pd.DataFrame) -> list[int]:
+    """The search budgets of the contest, ascending; [1] if it has no trials."""
+    budgets = {int(each) for row in results["budgets"].unique() for each in str(row).split()}
+    return sorted(budgets) or [1]
+
+
+def tables(results: pd.DataFrame) -> Iterator[Table]:
+    """The tables of the page; without trials, no table of ranks by budget and none of settings."""
+    cells, budgets = cells_of(results), budgets_of(results)
+    has_trials = bool((results["trial"] > 0).any())
+    for metric in METRICS:
+        by_budget = {b: standings(chosen(results, b), metric) for b in budgets}
+        best = by_budget[budgets[-1]]
+        yield _accuracies(best, cells, metric)
+        if has_trials:
+            yield _ranks(by_budget, metric)
+        if (best["seeds"] > 1).any():
+            yield _conclusions(best, cells, metric)
+    yield _costs(chosen(results, budgets[-1]), cells)
+    if has_trials:
+        yield _settings(results, cells, budgets[-1])
+
+
+def page(results: pd.DataFrame) -> str:
+    """All tables as Markdown, and the numbers of runs."""
+    trials = int((results["trial"] > 0).sum())
+    finals = len(results) - trials
+    tuned = f"trials: {trials}; runs with the chosen settings" if trials else "runs"
+    hours = results["seconds"].sum() / 3600
+    head = (
+        f"Cells: {len(cells_of(results))}; methods: {results['method'].nunique()}; {tuned}: "
+        f"{finals}; hours of training: {hours:.1f}.\n"
+    )
+    return "\n".join([head, *map(markdown, tables(results))])
+
+
+def _accuracies(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table:
+    """The table of accuracies, mean ± deviation: a row for each method, a column for each cell."""
+    ranks = by_mean_rank(frame)
+    found = {(row["cell"], row["method"]): row for row in frame.to_dict("records")}
+    rows = []
+    for method in [*ranks.index, *sorted(set(frame["method"]) - set(ranks.index))]:
+        texts = [_accuracy(found.get((cell, method))) for cell in cells]
+        rows.append([method, f"{ranks[method]:.1f}" if method in ranks else "", *texts])
+    notes = ["One seed: no deviations and no intervals. After trials, with the best setting."]
+    if (frame["seeds"] > 1).any():
+        notes = ["Mean ± standard deviation over seeds. After trials, with the best setting."]
+        interval = "the 95 % interval of the paired differences to fedavg, seed by seed,"
+        notes.append(f"With + (ahead) or - (behind) {interval} excludes 0.")
+        notes += [_SIGNS, _survivors(frame)]
+        notes += list(filter(None, [_could_show(frame)]))
+    return Table(metric.capitalize(), ["method", "mean rank", *cells], rows, notes=notes)
+
+
+def _accuracy(row: Mapping[Hashable, Any] | None) -> str:
+    if row is None:
+        return ""
+    deviation = f" ± {row['std']:.3f}" if row["seeds"] > 1 else ""
+    return f"{row['mean']:.3f}{deviation} {row['signs']}".rstrip()
+
+
+def _survivors(frame: pd.DataFrame) -> str:
+    plain, bh, holm = survivors(frame)
+    return (
+        f"Of {frame['gain'].notna().sum()} comparisons {plain} have an interval that excludes 0; "
+        f"{bh} remain after Benjamini and Hochberg's correction, {holm} after Holm's."
+    )
+
+
+def _could_show(frame: pd.DataFrame) -> str:
+    """What the comparisons without a sign could have shown; empty if all have a sign."""
+    level = frame[(frame["signs"] == "") & frame["gain"].notna()]["gain"]
+    smallest = level.map(smallest_gain).median()
+    if math.isnan(smallest):
+        return ""
+    return (
+        f"Without a sign no difference is shown; half of these comparisons could have shown a gain "
+        f"of {smallest:.3f} with 80 % power."
+    )
+
+
+def _ranks(frames: dict[int, pd.DataFrame], metric: str) -> Table:
+    """The table of mean ranks over cells: a row for each method, a column for each budget."""
+    columns = [f"trials: {budget}" for budget in frames]
+    ranks = pd.concat(map(by_mean_rank, frames.values()), axis=1, keys=columns)
+    rows = [
+        [str(method), *(f"{rank:.1f}" for rank in own)]
+        for method, own in ranks.sort_values(columns[-1]).iterrows()
+    ]
+    title = f"{metric.capitalize()}: mean rank by the number of trials"
+    return Table(title, ["method", *columns], rows)
+
+
+def _conclusions(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table:
+    """The table that counts the cells where a method is ahead of, level with or behind FedAvg."""
+    counts = conclusions(frame, cells).sort_values(["ahead", "behind"], ascending=[False, True])
+    rows = [[str(method), *map(str, own)] for method, own in counts.iterrows()]
+    what = "number of cells in which the interval against fedavg excludes 0"
+    return Table(f"{metric.capitalize()}: {what}", ["method", *counts.columns], rows)
+
+
+def _costs(finals: pd.DataFrame, cells: Sequence[str]) -> Table:
+    """The table of fairness, bytes and seconds: means over cells and seeds."""
+    names = ["worst tenth", "gini", "megabytes", "seconds"]
+    means = finals[finals["cell"].isin(cells)].groupby("method")[names].mean()
+    ordered = means.sort_values("worst tenth", ascending=False)
+    rows = [
+        [str(method), f"{worst:.3f}", f"{gini:.3f}", f"{megabytes:.1f}", f"{seconds:.1f}"]
+        for method, worst, gini, megabytes, seconds in ordered.itertuples(name=None)
+    ]
+    notes = ["Means over cells and seeds. Worst tenth and Gini are of the personal accuracies."]
+    return Table("Fairness and costs of a run", ["method", *names], rows, notes=notes)
+
+
+def _settings(results: pd.DataFrame, cells: Sequence[str], budget: int) -> Table:
+    """The table of chosen settings; a blank cell means the preset without changes."""
+    best = chosen(results, budget).drop_duplicates(["cell", "method"])
+    table = best.pivot(index="method", columns="cell", values="setting")
+    table = table.reindex(columns=list(cells)).fillna("not run")
+    rows = [[str(method), *own] for method, own in table.iterrows()]
+    return Table("Chosen settings", ["method", *cells], rows)

@@ -1,0 +1,136 @@
+"""The results of a contest: one row for each run, from the files of its sweeps."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from omegaconf import OmegaConf
+from yaml import YAMLError
+
+from fedexp.config.keys import override_key
+from fedexp.errors import InputError
+from fedexp.reporting.labels import changes_results
+from fedexp.reporting.leaderboard.tuning import Setting, Tuning, choice
+from fedexp.reporting.runs import Run, read_runs
+from fedexp.reporting.statistics import BYTES, SECONDS, mean_of_last
+
+GLOBAL, PERSONAL = "global accuracy", "personal accuracy"
+MEASURED = {
+    PERSONAL: "personal/accuracy_local",
+    "worst tenth": "fairness/worst_decile",
+    "gini": "fairness/gini",
+}
+"""Column of the results -> metric; the column has its value in the last round of each run."""
+_OWN_COLUMNS = ("experiment", "algorithm")
+KEYS = ["cell", "method", "setting"]
+
+
+def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
+    """Read the runs of the sweeps of one contest.
+
+    Returns:
+        A frame with a row for each run, and one line for each run that is left out. The columns are
+        ``cell`` (the experiment), ``method``, ``setting`` (the tuned overrides; empty for the
+        preset without changes), ``seed``, ``trial`` (the trial's number from 1; 0 for a final run),
+        ``score`` (the objective of a trial), the accuracies, ``worst tenth``, ``gini``,
+        ``megabytes`` and ``seconds`` (without evaluation) of the whole run, and ``budgets`` (the
+        search budgets of the contest, such as "1 4 16"). Of runs with equal cell, method, setting
+        and seed, only the first has a row.
+
+    Raises:
+        InputError: a folder holds no sweep of a contest, or nothing has run.
+    """
+    found = [(_tuning(sweep), *read_runs([sweep])) for sweep in sweeps]
+    every = [set(run.overrides) for _, runs, _ in found for run in runs]
+    shared = set.intersection(*every) if every else set()
+    rows, problems = [], []
+    for tuning, runs, left_out in found:
+        problems += left_out
+        problems += [f"{run.place}: not finished" for run in runs if not run.finished]
+        for run in (each for each in runs if each.finished):
+            try:
+                rows.append(_row(run, tuning, shared))
+            except (LookupError, ValueError, TypeError) as error:
+                problems.append(f"{run.place}: is no run of this contest ({error})")
+    if not rows:
+        raise InputError("\n".join(problems) or "no folder given")
+    frame = _named_apart(pd.DataFrame(rows)).drop_duplicates([*KEYS, "seed"])
+    return frame.sort_values(["cell", "method", "trial", "setting", "seed"]), problems
+
+
+def chosen(results: pd.DataFrame, budget: int) -> pd.DataFrame:
+    """The final runs with the setting that a search with this budget chooses.
+
+    A method whose trials or final runs are missing in a cell is absent in that cell. If the contest
+    has no trials, all runs are final.
+    """
+    trials = results[results["trial"] > 0]
+    if trials.empty:
+        return results
+    tried = trials[trials["trial"] <= budget].sort_values("trial")  # failed trials are absent
+    best = [
+        group.iloc[choice(group["score"].tolist(), budget)]
+        for _, group in tried.groupby(["cell", "method"])
+    ]
+    keys = pd.DataFrame(best)[KEYS] if best else pd.DataFrame(columns=KEYS)
+    return results[results["trial"] == 0].merge(keys, on=KEYS)
+
+
+def _tuning(sweep: Path) -> Tuning:
+    try:
+        node: Any = OmegaConf.to_container(OmegaConf.load(sweep / "multirun.yaml").hydra.sweeper)
+        return Tuning.read(node["tune"])
+    except InputError:
+        raise
+    except (OSError, ValueError, LookupError, AttributeError, TypeError, YAMLError) as error:
+        raise InputError(
+            f"{sweep}: is not the sweep of a contest: its multirun.yaml is missing or has no "
+            "usable hydra.sweeper.tune"
+        ) from error
+
+
+def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
+    """The row of a run; ``shared`` are the overrides of all runs of the contest."""
+    algorithm = str(run.choices["algorithm"])
+    setting = _setting(run, tuning.keys(algorithm))
+    groups, values = _other_options(run, {*shared, *setting})
+    is_trial, last = run.seed == tuning.seed, run.history[-1]
+    return {
+        "cell": str(run.choices["experiment"]).rpartition("/")[2],
+        "method": " ".join([algorithm, *groups]),
+        "values": " ".join(values),
+        "setting": " ".join(setting),
+        "seed": run.seed,
+        "trial": tuning.settings(algorithm).index(setting) + 1 if is_trial else 0,
+        "score": last.get(run.config["objective"], math.nan) if is_trial else math.nan,
+        GLOBAL: mean_of_last(run.history, "global/accuracy"),
+        **{name: last.get(metric, math.nan) for name, metric in MEASURED.items()},
+        "megabytes": _total(run.history, BYTES) / 1e6,
+        "seconds": _total(run.history, SECONDS),
+        "budgets": " ".join(map(str, tuning.budgets)),
+    }
+
+
+def _setting(run: Run, keys: Iterable[str]) -> Setting:
+    return tuple(each for each in run.overrides if override_key(each) in set(keys))
+
+
+def _other_options(run: Run, common: Set[str]) -> tuple[list[str], list[str]]:
+    """The method's options besides ``algorithm``: groups (``sampler=hics``) and other values."""
+    typed = {override_key(each): each for each in run.overrides if each not in common}
+    others = [key for key in typed if key not in _OWN_COLUMNS and changes_results(key)]
+    groups = [typed[key] for key in run.choices if key in others]
+    return groups, [typed[key] for key in others if key not in run.choices]
+
+
+def _named_apart(frame: pd.DataFrame) -> pd.DataFrame:
+    """Add ``values`` to the names of methods that otherwise have the same name."""
+    several = frame.groupby("method")["values"].transform("nunique") > 1
+    names = frame["method"].where(~several, (frame["method"] + " " + frame["values"]).str.strip())
+    return frame.assign(method=names).drop(columns="values")
+
+
+def _total(history: Iterable[Mapping[str, float]], metrics: Iterable[str]) -> float:
+    return sum(row.get(metric, 0.0) for row in history for metric in metrics)

@@ -1,0 +1,144 @@
+"""The trials of a contest, and the choice among them.
+
+A contest is a table of experiments, methods and seeds. First, each method is tried with a few
+settings and a seed that is used for trials only. With a search budget of b, the setting with the
+best validation score among the first b trials is chosen. With this setting the method then runs
+with all seeds of the table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from fedexp.config.keys import override_key
+from fedexp.errors import InputError
+from fedexp.reporting.papers.sweep import unseeded, values_of
+
+Job = list[str]
+"""The overrides of one run."""
+Setting = tuple[str, ...]
+"""The tuned overrides of a run; empty for the preset without changes."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How the methods of a contest are tuned: ``hydra.sweeper.tune`` of the contest's preset.
+
+    Attributes:
+        seed: the seed of all trials, different from the table's seeds; None without trials.
+        budgets: search budgets (numbers of trials), ascending.
+        common: key -> values that every method tries besides the preset's value.
+        own: algorithm -> key -> values that only this method tries besides the preset's value.
+    """
+
+    seed: int | None
+    budgets: Sequence[int]
+    common: Mapping[str, Sequence[str]]
+    own: Mapping[str, Mapping[str, Sequence[str]]]
+
+    @classmethod
+    def read(cls, node: Mapping[str, Any]) -> Tuning:
+        """Read ``hydra.sweeper.tune``; without budgets there are no trials.
+
+        Raises InputError for a missing entry.
+        """
+        try:
+            seed, budgets, common, own = (node[each.name] for each in fields(cls))
+        except KeyError as error:
+            raise InputError(f"hydra.sweeper.tune.{error.args[0]}: is missing") from None
+        found = {name: _axes(axes) for name, axes in own.items()}
+        if budgets and seed is None:
+            raise InputError("hydra.sweeper.tune.seed: is missing")
+        return cls(seed, sorted(map(int, budgets)), _axes(common), found)
+
+    def keys(self, algorithm: str) -> frozenset[str]:
+        """Every key that the method tunes."""
+        return frozenset([*self.common, *self.own.get(algorithm, {})])
+
+    def settings(self, algorithm: str) -> list[Setting]:
+        """The settings to try: the first settings of the grid, as many as the largest budget."""
+        return self._grid(algorithm)[: max(self.budgets)]
+
+    def _grid(self, algorithm: str) -> list[Setting]:
+        """All combinations of the values: the preset first, combinations with own keys last."""
+        found: list[Setting] = [()]
+        for axes in (self.common, self.own.get(algorithm, {})):
+            for key, values in axes.items():
+                found = [
+                    (*setting, *tried)
+                    for tried in [(), *((f"{key}={value}",) for value in values)]
+                    for setting in found
+                ]
+        return found
+
+    def trials(self, jobs: Iterable[Job]) -> list[Job]:
+        """The trials: one job for each experiment and method of the table and each setting."""
+        return [
+            [*job, *setting, f"seed={self.seed}"]
+            for job in _rows(jobs)
+            for setting in self.settings(algorithm_of(job))
+        ]
+
+    def one_trial_each(self, jobs: Sequence[Job]) -> list[Job]:
+        """One job of each experiment and method, with all tuned keys overridden, for a check.
+
+        Raises InputError if a job fixes a key that is tuned, or has the trials' seed.
+        """
+        if any(f"seed={self.seed}" in job for job in jobs):
+            raise InputError(
+                f"hydra.sweeper.tune.seed={self.seed}: is a seed of the table, too; choose another"
+            )
+        found = []
+        for job in _rows(jobs):
+            tuned = self._grid(algorithm_of(job))[-1]
+            if fixed := {*map(override_key, job)} & {*map(override_key, tuned)}:
+                raise InputError(f"{min(fixed)}: is tuned by this contest; leave it out")
+            found.append([*job, *tuned])
+        return found
+
+    def finals(self, jobs: Sequence[Job], scores: Sequence[float]) -> list[Job]:
+        """Every job of the table with each setting that a search budget chooses.
+
+        Args:
+            jobs: the table's jobs.
+            scores: the objective of each job of ``trials``, in order. Higher is better; NaN if the
+                trial failed.
+        """
+        left, found = iter(scores), []
+        for row in _rows(jobs):
+            settings = self.settings(algorithm_of(row))
+            own = [next(left) for _ in settings]
+            for trial in dict.fromkeys(choice(own, budget) for budget in self.budgets):
+                seeds = [job for job in jobs if unseeded(job) == row]
+                found += [[*job, *settings[trial]] for job in seeds]
+        return found
+
+
+def choice(scores: Sequence[float], budget: int) -> int:
+    """The index of the best of the first ``budget`` trials.
+
+    Of equally good trials, the first is chosen. A trial with the score NaN has failed. If all
+    trials failed, the first trial is chosen.
+    """
+    tried = [-math.inf if math.isnan(score) else score for score in scores[:budget]]
+    return tried.index(max(tried))
+
+
+def algorithm_of(job: Sequence[str]) -> str:
+    """The job's algorithm. Raises InputError if the job names no algorithm."""
+    for each in job:
+        if override_key(each) == "algorithm":
+            return each.partition("=")[2]
+    raise InputError("hydra.sweeper.tune: each part of the table needs an algorithm")
+
+
+def _axes(node: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {key: values_of(value) for key, value in node.items()}
+
+
+def _rows(jobs: Iterable[Job]) -> list[Job]:
+    """Remove the seed from each job, then remove repeated jobs."""
+    return [list(row) for row in dict.fromkeys(tuple(unseeded(job)) for job in jobs)]

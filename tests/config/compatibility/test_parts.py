@@ -1,0 +1,95 @@
+import logging
+
+import pytest
+from support.federations import compose
+
+from fedexp.errors import InputError
+from fedexp.runtime.plan import plan
+
+KEPT = ["local.keep_optimizer=true", "optimizer.momentum=0.9"]
+REFUSED = {
+    ("algorithm=scaffold", *KEPT): r"^local\.keep_optimizer=true: control variates .* diverge",
+    ("algorithm=feddc", *KEPT): r"^local\.keep_optimizer=true: control variates .* diverge",
+    (
+        "algorithm=fedptr",
+        "head=retrained",
+    ): r"^regularizer: .* with this head .* different classifier",
+    ("algorithm=fedprox_synthetic", "head=retrained"): r"^regularizer: .* with this head",
+    ("loss=generative", "head=retrained"): r"^loss=generative: .* with this head",
+    ("regularizer=proximal_synthetic", "loss=logit_calibration"): r"this loss leaves out",
+    ("regularizer=proximal_synthetic", "loss=balanced_softmax"): r"this loss leaves out",
+    (
+        "regularizer=proximal_synthetic",
+        "head=etf",
+        "head.missing=exclude",
+    ): r"this head leaves out",
+    ("loss=generative", "head=etf", "head.feature_norm=batchnorm"): r"statistics of this head",
+    (
+        "loss=generative",
+        "head=etf",
+        "head.feature_norm=batchnorm_affine",
+    ): r"statistics of this head",
+}
+ACCEPTED = [
+    ["algorithm=scaffold", "local.keep_optimizer=true"],
+    ["algorithm=scaffold", "regularizer.estimate=gradient", *KEPT],
+    ["algorithm=feddc", "regularizer.estimate=gradient", *KEPT],
+    ["algorithm=fedprox", *KEPT],
+    ["regularizer=proximal_synthetic", "loss=restricted_softmax"],
+    ["regularizer=proximal_synthetic", "head=etf", "head.missing=zero_logit"],
+    ["regularizer=proximal_synthetic", "head=etf", "head.missing=exclude", "head.adapt=false"],
+    ["loss=generative", "head=etf", "head.feature_norm=l2"],
+]
+
+
+@pytest.mark.parametrize("overrides", REFUSED, ids=" ".join)
+def test_parts_that_break_each_other_are_refused_in_one_line(overrides: tuple[str, ...]) -> None:
+    with pytest.raises(InputError, match=REFUSED[overrides]) as error:
+        plan(compose(*overrides))
+    assert "\n" not in str(error.value)
+    assert "{" not in str(error.value)
+
+
+@pytest.mark.parametrize("overrides", ACCEPTED, ids=" ".join)
+def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
+    plan(compose(*overrides))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warning"),
+    [
+        (["algorithm=feddyn", "aggregator=median"], "its mean drift is wrong"),
+        (["algorithm=feddyn", "aggregator=momentum"], "its mean drift is wrong"),
+        (["algorithm=feddyn", "aggregator=norm_clipped"], "its mean drift is wrong"),
+        (["algorithm=feddc", "aggregator=krum"], "its mean drift is wrong"),
+        (["algorithm=feddyn", "sampler=clustered"], "draws twice"),
+        (["sampler=hics"], "use aggregator=uniform"),
+        (["sampler=clustered"], "use aggregator=uniform"),
+    ],
+    ids=str,
+)
+def test_discouraged_combinations_are_warned_of(
+    overrides: list[str], warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        plan(compose(*overrides))
+    assert warning in caplog.text
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm=feddyn"],
+        ["algorithm=feddyn", "aggregator=sample_weighted"],
+        ["algorithm=feddc", "regularizer.drifts=cohort", "aggregator=median"],
+        ["sampler=hics", "aggregator=uniform"],
+        ["aggregator=median"],
+    ],
+    ids=str,
+)
+def test_combinations_that_fit_are_not_warned_of(
+    overrides: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        plan(compose(*overrides))
+    assert caplog.text == ""

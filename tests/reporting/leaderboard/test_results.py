@@ -1,0 +1,61 @@
+"""The results of a contest, read from run folders; nothing is trained."""
+
+from pathlib import Path
+
+import pytest
+from support.run_files import write_run
+
+from fedexp.errors import InputError
+from fedexp.reporting.leaderboard.files import pictures, write
+from fedexp.reporting.leaderboard.page import page
+from fedexp.reporting.leaderboard.results import read_results
+
+SWEEP = "hydra: {sweeper: {tune: {seed: null, budgets: [], common: {}, own: {}}}}"
+
+
+def write_sweep(folder: Path, *methods: str) -> Path:
+    """A sweep with one run of each method."""
+    for number, method in enumerate(methods):
+        overrides = ["experiment=cells/digits_a", *method.split()]
+        write_run(folder / str(number), overrides, choices={"experiment": "cells/digits_a"})
+    (folder / "multirun.yaml").write_text(SWEEP)
+    return folder
+
+
+def test_a_sweep_of_one_option_keeps_its_name_beside_other_sweeps(tmp_path: Path) -> None:
+    whole = write_sweep(tmp_path / "1", "algorithm=fedavg", "algorithm=fednh")
+    later = write_sweep(tmp_path / "2", "algorithm=fednh sampler=hics tracking=quiet")
+    results, problems = read_results([whole, later])
+    assert list(results["method"]) == ["fedavg", "fednh", "fednh sampler=hics"]
+    assert problems == []
+
+
+def test_methods_that_differ_in_a_value_have_two_names(tmp_path: Path) -> None:
+    rows = "algorithm=fedavg", "algorithm=fednh head.rho=0.5", "algorithm=fednh"
+    results, _ = read_results([write_sweep(tmp_path / "1", *rows)])
+    assert list(results["method"]) == ["fedavg", "fednh", "fednh head.rho=0.5"]
+    results, _ = read_results([write_sweep(tmp_path / "2", *rows[:2])])
+    assert list(results["method"]) == ["fedavg", "fednh"]
+
+
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    results, _ = read_results([write_sweep(tmp_path / "1", "algorithm=fedavg", "algorithm=fednh")])
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"^--to .*file: cannot be written"):
+        write(results, tmp_path / "file")
+
+
+def test_a_contest_without_fedavg_has_a_page_without_gains(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "1", "algorithm=fedprox", "algorithm=fednh")
+    written = write(read_results([sweep])[0], tmp_path / "to")
+    assert [path.name for path in written] == ["leaderboard.csv", "leaderboard.md"]
+
+
+def test_the_page_of_one_seed_has_no_deviations_and_no_intervals(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "1", "algorithm=fedavg", "algorithm=fednh")
+    text = page(read_results([sweep])[0])
+    assert text.startswith("Cells: 1; methods: 2; runs: 2; hours of training: ")
+    assert "One seed: no deviations and no intervals." in text
+    assert "±" not in text
+    (gains, *_) = (figure for name, _, figure in pictures(read_results([sweep])[0]))
+    assert gains.get_suptitle() == "global accuracy: nothing is tested without several seeds"

@@ -1,0 +1,108 @@
+"""Standings by hand: two cells, three methods, two seeds."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from fedexp.reporting.interval import Interval
+from fedexp.reporting.leaderboard.results import chosen
+from fedexp.reporting.leaderboard.standings import (
+    by_mean_rank,
+    conclusions,
+    standings,
+    survivors,
+    verdict,
+)
+
+COLUMNS = ["cell", "method", "setting", "seed", "trial", "score", "accuracy"]
+
+
+def finals(**accuracies: tuple[float, float]) -> pd.DataFrame:
+    rows = [
+        [name.partition("_")[0], name.partition("_")[2], "", seed, 0, math.nan, value]
+        for name, values in accuracies.items()
+        for seed, value in enumerate(values)
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+FINALS = finals(
+    a_fedavg=(0.5, 0.7),
+    a_good=(0.6, 0.8),
+    a_odd=(0.1, 0.9),
+    b_fedavg=(0.5, 0.5),
+    b_good=(0.4, 0.2),
+)
+
+
+def test_means_gains_and_ranks() -> None:
+    frame = standings(FINALS, "accuracy").set_index(["cell", "method"])
+    assert frame.loc[("a", "good"), "mean"] == pytest.approx(0.7)
+    assert frame.loc[("a", "good"), "gain"].mean == pytest.approx(0.1)
+    assert frame.loc[("a", "good"), "gain"].half_width == pytest.approx(0, abs=1e-12)
+    assert frame.loc[("a", "fedavg"), "gain"] is None
+    # the mean of the differences -0.1 and -0.3; t(1, 97.5 %) = 12.706 times 0.1
+    assert frame.loc[("b", "good"), "gain"].half_width == pytest.approx(1.2706, rel=1e-3)
+    assert frame.loc[("a", "odd"), "rank"] == 3
+    assert frame.loc[("b", "good"), "rank"] == 2
+
+
+def test_a_method_that_misses_a_cell_has_no_mean_rank() -> None:
+    ranks = by_mean_rank(standings(FINALS, "accuracy"))
+    assert dict(ranks) == {"fedavg": 1.5, "good": 1.5}
+
+
+def test_verdicts_follow_from_the_interval() -> None:
+    assert verdict(None) == ""
+    assert verdict(Interval(0.1, 0.2, 5)) == "level"
+    assert verdict(Interval(0.3, 0.2, 5)) == "ahead"
+    assert verdict(Interval(-0.3, 0.2, 5)) == "behind"
+    assert verdict(Interval(0.3, math.nan, 1)) == ""  # one seed is not tested
+
+
+def test_signs_are_corrected_for_all_comparisons_of_the_frame() -> None:
+    """Three gains: equal differences of 0.1 have p = 0, the other two p above 0.05."""
+    frame = standings(FINALS, "accuracy").set_index(["cell", "method"])
+    assert frame.loc[("a", "good"), "signs"] == "+++"
+    assert frame.loc[("b", "good"), "signs"] == frame.loc[("a", "fedavg"), "signs"] == ""
+    assert survivors(frame) == [1, 1, 1]
+    surer = finals(
+        a_fedavg=(0.5, 0.5), a_behind=(0.401, 0.399), **{f"a_{n}": (0.4, 0.7) for n in "xyz"}
+    )
+    frame = standings(surer, "accuracy").set_index("method")
+    # p = 0.0064 of four: after both corrections 0.025.
+    assert frame.loc["behind", "signs"] == "---"
+    more = finals(
+        a_fedavg=(0.5, 0.5), a_behind=(0.41, 0.39), **{f"a_{n}": (0.4, 0.7) for n in "xyz"}
+    )
+    # p = 0.063 alone
+    assert standings(more, "accuracy").set_index("method").loc["behind", "signs"] == ""
+
+
+def test_conclusions_are_counted_over_cells() -> None:
+    counts = conclusions(standings(FINALS, "accuracy"), ["a", "b"])
+    corrected = {"ahead, BH": 1, "behind, BH": 0, "ahead, Holm": 1, "behind, Holm": 0}
+    assert dict(counts.loc["good"]) == {"ahead": 1, "level": 1, "behind": 0, **corrected}
+    assert "fedavg" not in counts.index
+
+
+def test_the_final_runs_of_a_budget_have_its_choice() -> None:
+    trials = [("", 1, 0.5), ("lr=1", 2, 0.4), ("lr=2", 3, 0.9)]
+    rows = [["a", "fedavg", setting, 100, n, score, 0.0] for setting, n, score in trials]
+    rows += [
+        ["a", "fedavg", setting, 0, 0, math.nan, value]
+        for setting, value in (("", 0.6), ("lr=2", 0.8))
+    ]
+    rows += [["a", "late", "", 0, 0, math.nan, 0.9]]  # its trials have not run
+    results = pd.DataFrame(rows, columns=COLUMNS)
+    assert chosen(results, 2)["accuracy"].tolist() == [0.6]
+    assert chosen(results, 3)["accuracy"].tolist() == [0.8]
+    failed = results[results["trial"] != 2]  # a budget counts the trial that failed
+    assert chosen(failed, 2)["accuracy"].tolist() == [0.6]
+
+
+def test_a_cell_with_few_methods_has_no_part_in_the_mean_ranks() -> None:
+    rows = [["small", "b", 1.0], ["large", "a", 1.0], ["large", "b", 2.0], ["large", "c", 3.0]]
+    ranks = by_mean_rank(pd.DataFrame(rows, columns=["cell", "method", "rank"]))
+    assert ranks.to_dict() == {"a": 1.0, "b": 2.0, "c": 3.0}

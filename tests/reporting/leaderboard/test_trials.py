@@ -1,0 +1,83 @@
+"""The trials of a contest and the choice among them."""
+
+import math
+
+import pytest
+
+from fedexp.errors import InputError
+from fedexp.reporting.leaderboard.tuning import Tuning, choice
+
+NODE = {
+    "seed": 100,
+    "budgets": [4, 1],
+    "common": {"optimizer.lr": "0.1,0.2"},
+    "own": {"fedprox": {"regularizer.mu": [1]}},
+}
+TABLE = [
+    [f"experiment={cell}", f"algorithm={name}", f"seed={seed}"]
+    for cell in ("a", "b")
+    for name in ("fedavg", "fedprox")
+    for seed in (0, 1)
+]
+
+
+def test_the_first_trial_is_the_preset_then_common_then_own_settings() -> None:
+    tuning = Tuning.read(NODE)
+    common = [(), ("optimizer.lr=0.1",), ("optimizer.lr=0.2",)]
+    assert tuning.settings("fedavg") == common
+    # no more trials than the largest budget
+    assert tuning.settings("fedprox") == [*common, ("regularizer.mu=1",)]
+    assert tuning.keys("fedprox") == {"optimizer.lr", "regularizer.mu"}
+    assert tuning.keys("fedavg") == {"optimizer.lr"}  # a job may fix what only others tune
+
+
+def test_trials_have_a_seed_of_their_own() -> None:
+    trials = Tuning.read(NODE).trials(TABLE)
+    assert len(trials) == 2 * (3 + 4)
+    assert trials[0] == ["experiment=a", "algorithm=fedavg", "seed=100"]
+    assert trials[6] == ["experiment=a", "algorithm=fedprox", "regularizer.mu=1", "seed=100"]
+
+
+def test_a_key_that_is_tuned_cannot_be_fixed() -> None:
+    tuning = Tuning.read(NODE)
+    jobs = [["algorithm=fedavg", "regularizer.mu=2"]]
+    assert tuning.one_trial_each(jobs) == [[*jobs[0], "optimizer.lr=0.2"]]
+    with pytest.raises(InputError, match=r"^optimizer\.lr: is tuned by this contest"):
+        tuning.one_trial_each([["algorithm=fedavg", "optimizer.lr=0.4"]])
+
+
+def test_the_trials_seed_is_no_seed_of_the_table() -> None:
+    with pytest.raises(InputError, match=r"tune\.seed=100: is a seed of the table, too"):
+        Tuning.read(NODE).one_trial_each([["algorithm=fedavg", "seed=100"]])
+
+
+def test_each_budget_takes_the_best_of_its_first_trials() -> None:
+    assert [choice([0.5, 0.7, 0.7, 0.9], budget) for budget in (1, 2, 3, 4, 9)] == [0, 1, 1, 3, 3]
+    assert choice([math.nan, 0.1], 2) == 1
+    assert choice([math.nan, math.nan], 2) == 0
+
+
+def test_the_final_runs_have_the_chosen_settings_and_all_seeds() -> None:
+    tuning = Tuning.read(NODE)
+    scores = [0.5, 0.6, 0.7, 0.1, 0.2, 0.3, 0.9]  # cell a: lr 0.2; mu 1
+    scores += [0.9, 0.1, 0.1, 0.5, math.nan, 0.4, 0.4]  # cell b: the presets
+    finals = tuning.finals(TABLE, scores)
+    rest = [[each for each in job if not each.startswith("seed")] for job in finals]
+    assert rest[0:8:2] == [
+        ["experiment=a", "algorithm=fedavg"],
+        ["experiment=a", "algorithm=fedavg", "optimizer.lr=0.2"],
+        ["experiment=a", "algorithm=fedprox"],
+        ["experiment=a", "algorithm=fedprox", "regularizer.mu=1"],
+    ]
+    assert rest[8::2] == [
+        ["experiment=b", "algorithm=fedavg"],
+        ["experiment=b", "algorithm=fedprox"],
+    ]
+    assert [job[2] for job in finals[:2]] == ["seed=0", "seed=1"]
+
+
+def test_what_is_missing_is_one_line() -> None:
+    with pytest.raises(InputError, match=r"^hydra.sweeper.tune.budgets: is missing"):
+        Tuning.read({"seed": 1, "common": {}})
+    with pytest.raises(InputError, match="needs an algorithm"):
+        Tuning.read(NODE).trials([["experiment=a", "seed=0"]])
