@@ -52,8 +52,9 @@ class Uniform(DeviceSource):
         upload: PositiveRange,
         latency: Range,
     ) -> None:
+        speed: Range
         speed, self.in_flops = given_speed(samples_per_second, flops_per_second)
-        self.ranges: tuple[Range, ...] = (speed, download, upload, latency)
+        self.ranges = (speed, download, upload, latency)
 
     def draw(self, num_clients: int, seed: int, flops_of_sample: CountFlops) -> Devices:
         """Draw the devices of all clients; see ``DeviceSource``."""

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from benchmark.process import in_own_process, peak_mib
 from benchmark.rounds import prepare
+from fedexp.state.ram_and_disk import storage_bytes
 
 GIB = 2**30
 SCAFFOLD = ["algorithm=fedavg", "regularizer=control_variates", "optimizer.momentum=0"]
@@ -48,9 +49,9 @@ def measure(overrides: list[str], rounds: int) -> dict[str, float]:
         seconds = (time.perf_counter() - start) / rounds
         cpu_seconds = (time.process_time() - cpu_start) / rounds
         highest = peak_mib()
-        states = (state for _, state in federation.store.states())
+        kept = sum(storage_bytes(vars(state)) for _, state in federation.store.states())
         return {
-            "kept": sum(state.nbytes for state in states) / GIB,
+            "kept": kept / GIB,
             "on disk": sum(path.stat().st_size for path in folder.glob("*.pt")) / GIB,
             "s a round": seconds,
             "CPU s a round": cpu_seconds,
