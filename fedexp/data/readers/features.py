@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedexp.data.classes import name_of
 from fedexp.data.preparations.rows import Missing, Rows, numbers_of
+from fedexp.data.readers.row_numbers import warn_of_row_numbers
 from fedexp.errors import InputError
 
 LOGGER = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ LARGEST = float(np.finfo(np.float32).max)
 def fit_rows(train: pd.DataFrame, categorical: Collection[str], missing: Missing) -> Rows:
     """Compute the encoding of rows: means, deviations and categories of the training rows.
 
-    A constant column becomes 0.
+    A constant column becomes 0. The log warns of columns that seem to name the row.
 
     Args:
         train: the training rows, without target and user columns.
@@ -49,6 +50,7 @@ def fit_rows(train: pd.DataFrame, categorical: Collection[str], missing: Missing
             f"data.path: the column {absent[0]} has no value in the training rows; "
             f"leave it out by data.drop=[{absent[0]}]"
         )
+    warn_of_row_numbers(train, numbers)
     named = "data.path: the column {}".format
     mean, std = standardisation(values, lambda place: named(numbers[place]))
     return Rows(tuple(numbers), tuple(mean.tolist()), tuple(std.tolist()), categories, missing)
@@ -103,8 +105,8 @@ def _categories(column: pd.Series) -> tuple[str, ...]:
     if len(found) > max(_MANY, len(column) / 2):
         LOGGER.warning(
             "data.path: the column %s has %d different values in %d training rows, and each "
-            "becomes an input; if they are names, or numbers with a unit, correct it, or leave it "
-            "out by data.drop=[%s]",
+            "becomes an input; if they are names, dates, or numbers with a unit, correct it, or "
+            "leave it out by data.drop=[%s]",
             *(column.name, len(found), len(column), column.name),
         )
     return tuple(found)

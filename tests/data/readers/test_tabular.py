@@ -66,6 +66,21 @@ def test_a_column_of_almost_as_many_categories_as_rows_is_said(
     assert "the column price has 32 different values in 32 training rows" in caplog.text
 
 
+def test_a_number_and_a_date_of_each_row_are_said_unless_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = breast_cancer().drop(columns=["ward", "stage"])
+    table["id"] = 1000 + np.arange(len(table))
+    table["date"] = pd.date_range("2021-01-01", periods=len(table)).strftime("%Y%m%d")
+    path = written(tmp_path, table)
+    read(path, drop=["id", "date"])
+    assert not caplog.text
+    read(path)
+    for name in ("id", "date"):
+        assert caplog.text.count(f"leave it out by data.drop=[{name}]") == 1
+    assert len(caplog.records) == 2
+
+
 def test_statistics_are_those_of_the_training_rows(tmp_path: Path) -> None:
     dataset = read(write_table(tmp_path))
     train, test = dataset.train.inputs[:, :6], dataset.test.inputs[:, :6]
