@@ -91,8 +91,10 @@ def _check_whole(key: str, column: pd.Series) -> None:
     broken = (column != np.floor(column)) | (column.abs() > LARGEST)
     if broken.any():
         raise InputError(
-            f"{key} holds numbers such as {column[broken].iloc[0]:g} in {row_of(broken)}; a "
-            "target should be a class: text, a boolean, or a whole number up to 2^53"
+            f"{key} holds numbers such as {column[broken].iloc[0]:g} in {row_of(broken)}, "
+            f"{column.nunique():,} different values in all; this is classification, so a target "
+            "should be a class: text, a boolean, or a whole number up to 2^53; divide numbers into "
+            "classes, such as low and high, or use another column"
         )
 
 

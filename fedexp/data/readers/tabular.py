@@ -139,6 +139,9 @@ def _is_mixed(column: pd.Series) -> bool:
 _FEW = 10
 """A target with at most this many classes never needs ``many_classes``."""
 
+_MANY_NUMBERS = 100
+"""A target of numbers with more different values always needs ``many_classes``."""
+
 
 @dataclass
 class Tabular(Source):
@@ -163,7 +166,8 @@ class Tabular(Source):
         missing: ``refuse`` raises an error for a missing value. With ``mean`` a missing number
             becomes the training mean, and a missing category becomes all zeros.
         many_classes: whether to accept a target with more than 10 classes and at least one class
-            for every 5 rows. Such a column probably holds numbers to predict, or names of rows.
+            for every 5 rows, or with more than 100 numbers as classes. Such a column probably holds
+            numbers to predict, or names of rows.
 
     Raises:
         InputError: the constructor raises it if an argument is invalid, ``describe`` if a file or a
@@ -246,11 +250,14 @@ class Tabular(Source):
             [table[self.target] for table in tables],
         )
         classes, rows = len(found[0]), sum(map(len, tables))
-        if not self.many_classes and classes > _FEW and classes * 5 >= rows:
+        is_number = is_numeric_dtype(tables[0][self.target]) and self.target not in self.categorical
+        many = (classes > _FEW and classes * 5 >= rows) or (is_number and classes > _MANY_NUMBERS)
+        if many and not self.many_classes:
             raise InputError(
-                f"{key}: {self.path} has {classes} classes in {rows} rows; such a column is often "
-                "a number to predict or the name of a row; use another column, or "
-                "data.many_classes=true"
+                f"{key}: this is classification, but the target column {self.target} of "
+                f"{self.path} has {classes:,} different values in {rows:,} rows; use another "
+                "column, or divide numbers into classes, such as low and high; if each value is a "
+                "class, use data.many_classes=true"
             )
         return found
 

@@ -172,7 +172,8 @@ def test_users_are_within_both_parts_or_in_one(tmp_path: Path) -> None:
         ),
         (
             {"target": "mean radius"},
-            r"^data\.target=mean radius: .*csv holds numbers such as 17\.99",
+            r"^data\.target=mean radius: .*csv holds numbers such as 17\.99 in row 0 .*, 456 "
+            r"different values in all; this is classification, .*; divide numbers into classes",
         ),
         ({"test_fraction": 0.001}, r"^data\.test_fraction=0\.001: cannot split 569 samples of 2"),
         ({"split": "users"}, r"^data\.split=users: needs data\.user"),
@@ -276,12 +277,25 @@ def test_a_target_with_a_class_for_every_few_rows_is_questioned(tmp_path: Path) 
     path = written(tmp_path, ages)
     with pytest.raises(
         InputError,
-        match=r"^data\.target=age: .* has 20 classes in 100 rows.*data\.many_classes=true$",
+        match=r"^data\.target=age: this is classification, but the target column age of .* has 20 "
+        r"different values in 100 rows; use another column, .*data\.many_classes=true$",
     ):
         read(path, target="age")
     assert len(read(path, target="age", many_classes=True).description.classes) == 20
     decades = written(tmp_path, ages.assign(age=ages["age"] // 2), "decades.csv")
     assert len(read(decades, target="age").description.classes) == 10
+
+
+def test_a_target_of_many_numbers_is_questioned_however_many_rows_there_are(tmp_path: Path) -> None:
+    prices = pd.DataFrame({"a": [0.5, 1.5, 1.0] * 505, "price": np.arange(1515) % 101})
+    path = written(tmp_path, prices)
+    with pytest.raises(
+        InputError,
+        match=r"^data\.target=price: this is classification, but .* 101 different values in 1,515 ",
+    ):
+        read(path, target="price")
+    for accepted in ({"many_classes": True}, {"categorical": ["price"]}):
+        assert len(read(path, target="price", **accepted).description.classes) == 101
 
 
 def test_a_constant_becomes_zero(tmp_path: Path) -> None:
