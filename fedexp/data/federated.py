@@ -113,6 +113,7 @@ class FederatedData:
         validation_indices: for each client, the positions of its validation samples in the training
             split; None if there is no validation data.
         held_out: the clients that never train.
+        names: the name of each client; None if clients have no names.
 
     Attributes:
         description: shape of the inputs and names of the classes.
@@ -123,6 +124,7 @@ class FederatedData:
         class_counts: [N, C] number of training samples of each class at each client.
         clients: the data of each client; a client that is held out has no samples here.
         held_out_clients: the data of each client that is held out, by the client's number.
+        names: the name of each client, "" if it has none; None if clients have no names.
         can_leave_out: whether ``leave_out`` is possible.
     """
 
@@ -130,6 +132,7 @@ class FederatedData:
     class_counts: Tensor
     clients: Sequence[ClientData]
     held_out_clients: Mapping[int, ClientData] = MappingProxyType({})
+    names: Sequence[str] | None = None
 
     def __init__(
         self,
@@ -141,7 +144,9 @@ class FederatedData:
         device: torch.device,
         validation_indices: Sequence[np.ndarray] | None = None,
         held_out: Collection[int] = (),
+        names: Sequence[str] | None = None,
     ) -> None:
+        self.names = names
         nothing = np.empty(0, dtype=np.int64)
         if validation_indices is None:
             validation_indices = [nothing] * len(train_indices)

@@ -11,6 +11,7 @@ from fedexp.config.schema import Config
 from fedexp.core.randomness import numpy_generator
 from fedexp.data import consistency
 from fedexp.data.cache import remove_leftovers
+from fedexp.data.client_names import called, client_names
 from fedexp.data.configured_partition import partition_indices
 from fedexp.data.dataset import Dataset, Describer, Source
 from fedexp.data.drawn import DrawnData, DrawnSource
@@ -90,6 +91,7 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
         cache,
         config.partition.long_tail,
     )
+    names = client_names(dataset.train.users, clients)
     dataset, tests = _test_splits(dataset, clients, config)
     shift = config.partition.shift
     dataset = shifted(dataset, clients, tests, shift.kinds, shift.strength, config.seed)
@@ -97,10 +99,9 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
         dataset.train, clients, config.data.validation, config.seed
     )
     held_out = held_out_clients(train, config.clients.held_out, config.seed)
-    _report_empty_clients(train, config.clients.per_round, held_out)
-    return FederatedData(
-        dataset, train, tests, config.data.augment, config.seed, device, validation, held_out
-    )
+    _report_empty_clients(train, config.clients.per_round, held_out, names)
+    augment, seed = config.data.augment, config.seed
+    return FederatedData(dataset, train, tests, augment, seed, device, validation, held_out, names)
 
 
 def _test_splits(dataset: Dataset, clients: _Indices, config: Config) -> tuple[Dataset, _Indices]:
@@ -118,10 +119,15 @@ def _test_splits(dataset: Dataset, clients: _Indices, config: Config) -> tuple[D
     return dataset, match(dataset.test.labels.numpy(), counts, config.seed)
 
 
-def _report_empty_clients(train: _Indices, per_round: int, held_out: Sequence[int]) -> None:
+def _report_empty_clients(
+    train: _Indices, per_round: int, held_out: Sequence[int], names: Sequence[str] | None
+) -> None:
     """Warn if some clients have no data, and log the clients that are held out."""
     if held_out:
-        LOGGER.info("clients.held_out: these never train: %s", ", ".join(map(str, held_out)))
+        LOGGER.info(
+            "clients.held_out: these never train: %s",
+            ", ".join(called(client, names) for client in held_out),
+        )
     holders = sum(len(index) > 0 for index in train)
     if holders < len(train):
         LOGGER.warning(

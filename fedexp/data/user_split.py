@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedexp.data.client_names import client_names, listed
 from fedexp.data.dataset import Dataset, Split
 from fedexp.data.split import by_owner, class_counts, hold_out, match
 from fedexp.errors import InputError
@@ -49,9 +50,10 @@ def match_users(
             "partition.test_split=users: the test split has no samples of the clients' users; use "
             "classes instead, or data with data.split=within"
         )
-    without = sum(len(index) > 0 == len(own) for index, own in zip(clients, tests, strict=True))
-    if without:
-        LOGGER.warning("%d clients have no test samples of their own", without)
+    pairs = enumerate(zip(clients, tests, strict=True))
+    if without := [client for client, (index, own) in pairs if len(index) > 0 == len(own)]:
+        called = listed(without, client_names(train.users, clients))
+        LOGGER.warning("%d clients have no test samples of their own: %s", len(without), called)
     return replace(dataset, test=test.take(kept)), [np.searchsorted(kept, own) for own in tests]
 
 

@@ -3,6 +3,7 @@
 import logging
 
 from fedexp.core.last_batch import KEEP, LastBatch
+from fedexp.data.client_names import called, listed
 from fedexp.data.federated import FederatedData
 from fedexp.errors import InputError
 from fedexp.models.shape import trains_on_one
@@ -51,7 +52,8 @@ def check_single_samples(plan: Plan, last: LastBatch, data: FederatedData) -> No
         return
     alone = [client for client in single if (sizes | tuned)[client] == 1]
     if local.last_batch != "auto" or alone != single or not data.can_leave_out:
-        raise InputError(_why_too_small(plan, single[0], (sizes | tuned)[single[0]]))
+        first = called(single[0], data.names)
+        raise InputError(_why_too_small(plan, first, (sizes | tuned)[single[0]]))
     if len(alone) == len(sizes | tuned):
         raise InputError(
             "local.last_batch=auto: every client has one training sample, too few for this "
@@ -60,12 +62,12 @@ def check_single_samples(plan: Plan, last: LastBatch, data: FederatedData) -> No
     LOGGER.warning(
         "local.last_batch=auto: clients with one training sample, too few for this model's "
         "BatchNorm, take no part: %s",
-        ", ".join(map(str, alone)),
+        listed(alone, data.names),
     )
     data.leave_out(alone)
 
 
-def _why_too_small(plan: Plan, client: int, size: int) -> str:
+def _why_too_small(plan: Plan, client: str, size: int) -> str:
     """The error line for the first client with a batch of one sample; it has ``size`` samples."""
     local = plan.config.local
     key = f"local.last_batch={local.last_batch}"

@@ -40,6 +40,8 @@ The name differs from ``run.json``, so that a checkpoint's folder is not taken f
 DATA = "data.json"
 """File with the facts about the data that the trained model needs."""
 PARTITION = "partition.csv"
+CLIENT_NAME = "client_name"
+"""Second column of ``partition.csv`` if the clients are users of the dataset, who have names."""
 CHECKPOINTS = "checkpoints"
 FINAL = "final"
 """Name of the global model after the last round."""

@@ -25,6 +25,7 @@ import torch
 from scipy import stats
 
 from fedexp.heads.adaptation import adaptation
+from fedexp.state.run_folder import CLIENT_NAME
 
 PRODUCTS = np.geomspace(1, 300, 101)
 """The values of E_W times the mean squared factor among which a constant is chosen."""
@@ -61,7 +62,8 @@ def _row(path: Path) -> dict[str, Any]:
 
 
 def _squared_factor(partition: Path) -> float:
-    counts = torch.tensor(pd.read_csv(partition).drop(columns="client").to_numpy())
+    table = pd.read_csv(partition).drop(columns=["client", CLIENT_NAME], errors="ignore")
+    counts = torch.tensor(table.to_numpy())
     factors = torch.stack([adaptation(each) for each in counts])
     return round(float((counts * factors.double() ** 2).sum() / counts.sum()), 4)
 

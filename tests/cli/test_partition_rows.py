@@ -22,6 +22,14 @@ def test_counts_sums_and_classes(tmp_path: Path) -> None:
     assert rows == [["0", "3", "3", "0", "1"], ["1", "8", "2", "6", "2"], ["2", "0", "0", "0", "0"]]
 
 
+def test_natural_clients_have_names(tmp_path: Path) -> None:
+    path = tmp_path / "partition.csv"
+    path.write_text("client,client_name,cat,dog\n0,ann,3,0\n1,a\x1bb,2,6\n")
+    header, _, *rows = printed(path, 80)
+    assert header == ["client", "name", "samples", "cat", "dog", "classes"]
+    assert rows == [["0", "ann", "3", "3", "0", "1"], ["1", r"a\x1bb", "8", "2", "6", "2"]]
+
+
 def test_the_largest_class_stands_for_many_and_rows_are_limited(tmp_path: Path) -> None:
     path = tmp_path / "partition.csv"
     names = ",".join(f"class{n}" for n in range(50))

@@ -129,7 +129,7 @@ def test_a_table_is_whole_or_as_before(tmp_path: Path, monkeypatch: pytest.Monke
     data, _ = population(31)
     path = tmp_path / "partition.csv"
     path.write_text("before")
-    monkeypatch.setattr(torch, "cat", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(torch, "split", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_partition(path, data)
     assert path.read_text() == "before"

@@ -51,7 +51,7 @@ def test_a_client_without_test_samples_is_counted(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         _, tests = match_users(dataset(split(["a", "b"]), split(["b"])), clients, seed=0)
     assert [index.tolist() for index in tests] == [[], [0], []]
-    assert "1 clients have no test samples" in caplog.text
+    assert "1 clients have no test samples of their own: 0 (a)\n" in caplog.text
 
 
 @pytest.mark.parametrize(
