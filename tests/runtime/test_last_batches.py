@@ -1,11 +1,13 @@
 """``local.last_batch``: what happens to the last batch of an epoch."""
 
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from support.federations import federate
+from support.tables import breast_cancer, tabular_options
 
 from fedexp.errors import InputError
 from fedexp.runtime.federation import Federation
@@ -115,6 +117,24 @@ def test_clients_with_one_sample_take_no_part(caplog: pytest.LogCaptureFixture) 
     metrics = federation.run_round(1).metrics
     assert metrics["clients/quarantined"] == 0
     assert federation.sampler.select(1) == [0, 2, 3, 5]
+
+
+def test_owners_with_one_sample_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = breast_cancer()
+    table.loc[0, "ward"] = "tower"
+    table.to_csv(tmp_path / "wards.csv", index=False)
+    options = [
+        *tabular_options(tmp_path / "wards.csv"),
+        "partition=natural",
+        "partition.take=first",
+    ]
+    options += ["clients.count=4", "clients.per_round=2", "model=mlp", *SMALL]
+    with caplog.at_level(logging.WARNING):
+        federate(*options)
+    assert "no test samples of their own: 0 (tower)\n" in caplog.text
+    assert caplog.text.rstrip().endswith("take no part: 0 (tower)")
+    with pytest.raises(InputError, match=r"client 0 \(tower\) has one training sample"):
+        federate(*options, "local.last_batch=keep")
 
 
 @pytest.mark.parametrize(
