@@ -58,7 +58,7 @@ def show(
 
 
 def _print_tables(made: Report) -> None:
-    """Print all tables except the last, the table of the runs; then print the unfinished runs."""
+    """Print all tables except the last, the table of the runs; then print the counts of runs."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     for line in made.heading:
         console.print(line)
@@ -67,9 +67,6 @@ def _print_tables(made: Report) -> None:
     for table in tables:
         print_table(table, console)
         console.print()
-    for run in made.runs:
-        if not run.finished:
-            console.print(f"{run.place}: {len(run.history)} of {run.config['rounds']} rounds")
     console.print(f"{len(made.runs)} runs, {sum(run.finished for run in made.runs)} finished")
 
 

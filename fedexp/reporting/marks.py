@@ -13,7 +13,7 @@ import pandas as pd
 from fedexp.reporting.baseline import Baselines
 from fedexp.reporting.interval import paired_difference
 from fedexp.reporting.labels import Label
-from fedexp.reporting.statistics import COSTS_TO
+from fedexp.reporting.statistics import COSTS_TO, finished_only
 
 T = TypeVar("T")
 Rank = Literal["best", "second"]
@@ -34,8 +34,8 @@ def with_marks(
     """Add the column ``mark`` to the results: ``best``, ``second`` or empty.
 
     Rows with the same baseline are compared with each other; without baselines, all rows are
-    compared. Rows are marked only if every compared row has several seeds. A mean that is a lower
-    bound is not marked.
+    compared. Rows are marked only if every compared row has several finished seeds. A mean that is
+    a lower bound is not marked.
 
     Args:
         results: the frame of ``statistics.over_seeds``.
@@ -47,7 +47,7 @@ def with_marks(
     names = [*keys, "metric", "statistic"]
     by_seed = {
         key: dict(zip(group["seed"], group["value"], strict=True))
-        for key, group in values.groupby(names, sort=False)
+        for key, group in finished_only(values).groupby(names, sort=False)
     }
     rows = results.to_dict("records")
     groups: dict[tuple[Label, str, str], list[int]] = {}

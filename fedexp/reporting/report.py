@@ -21,6 +21,7 @@ from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.setting import random_sources, setting_of
 from fedexp.reporting.statistics import AXES, ROUNDS_TO, SMOOTHED_ROUNDS_TO, STATISTICS, Measures
 from fedexp.reporting.table import Table, difference_table, order_metrics, results_table
+from fedexp.reporting.unfinished import how_to_finish
 
 _FRAMES = ("values", "results", "differences", "curves")
 _ROUNDS = (ROUNDS_TO, SMOOTHED_ROUNDS_TO)
@@ -34,8 +35,9 @@ class Report:
 
     Attributes:
         runs: the runs that could be read; no two runs have equal label and seed.
-        problems: one line for each run, comparison or picture that the report leaves out, and for
-            each of ``measures.targets`` that no run reached.
+        problems: one line for each run, comparison or picture that the report leaves out, for each
+            unfinished run, which no mean counts, and for each of ``measures.targets`` that no run
+            reached.
         baseline: the keys and values that make a run a baseline, such as
             ``(("algorithm", "fedavg"),)``; empty without baseline.
         measures: targets, further metrics, and whether curves are smoothed.
@@ -104,7 +106,8 @@ class Report:
         labels = label_runs(kept)
         pairs = parse_baseline(baseline, kept, labels) if baseline else ()
         _, alone = find_baselines(labels, pairs)
-        made = cls(kept, [*problems, *repeated, *alone], pairs, measures, statistic)
+        lines = [*problems, *repeated, *_unfinished(kept), *alone]
+        made = cls(kept, lines, pairs, measures, statistic)
         made._check_measured()
         return made
 
@@ -143,7 +146,7 @@ class Report:
     def over(cls, runs: Sequence[Run]) -> Self:
         """Make a report of the runs; of runs with equal label and seed, it keeps the longest."""
         kept, repeated = _without_repeats(runs)
-        return cls(kept, repeated)
+        return cls(kept, [*repeated, *_unfinished(kept)])
 
     @cached_property
     def better(self) -> dict[str, str]:
@@ -300,12 +303,6 @@ class Report:
         found, title = [results], f"Difference to {text(self.baseline)}"
         if not (frame := self.differences).empty:
             found.append(difference_table(frame, self.keys, self.metrics, self.statistic, title))
-        if unfinished := sum(not run.finished for run in self.runs):
-            note = (
-                f"Of {len(self.runs)} runs {unfinished} are not finished; they count as they are."
-            )
-            for table in found:
-                table.notes.append(note)
         unvaried = also_differs(self.configurations)
         found += [] if unvaried is None else [unvaried]
         results.notes.extend(filter(None, [random_sources(self.runs)]))
@@ -320,6 +317,10 @@ class Report:
             rows.append([text(label), str(run.seed), rounds, seconds, run.place])
         notes = [f"{run.place}: {each}." for run in self.runs for each in run.warnings]
         return Table("Runs", ["run", "seed", "rounds", "seconds", "folder"], rows, notes=notes)
+
+
+def _unfinished(runs: Iterable[Run]) -> list[str]:
+    return [how_to_finish(run) for run in runs if not run.finished]
 
 
 def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:

@@ -141,14 +141,16 @@ def per_run(
 
     With ``baselines`` there is one more metric, ``rounds_to/best_of_baseline`` (``final``): the
     rounds until a run reaches the best ``global/accuracy`` of the baseline's run with the same
-    seed. The metric is absent if the baseline has no run with this seed.
+    seed. The metric is absent if the baseline has no finished run with this seed.
 
     Columns: the label's keys, then ``run`` (its index in ``runs``), ``seed``, ``rounds_done``,
     ``finished``, ``metric``, ``statistic``, ``value`` and ``at_bound`` (whether the value is a cost
     of a target that was not reached; see ``AtLeast``).
     """
     rows = []
-    known = {(label, run.seed): run for run, label in zip(runs, labels, strict=True)}
+    known = {
+        (label, run.seed): run for run, label in zip(runs, labels, strict=True) if run.finished
+    }
     for index, (run, label) in enumerate(zip(runs, labels, strict=True)):
         found = run_statistics(run, measures)
         base = baselines.get(label) if baselines else None
@@ -169,30 +171,39 @@ def per_run(
     return pd.DataFrame(rows)
 
 
+def finished_only(lines: pd.DataFrame) -> pd.DataFrame:
+    """The lines of ``per_run`` of the finished runs."""
+    return lines if lines.empty else lines[lines["finished"]]
+
+
 def over_seeds(lines: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Mean and deviation over seeds of ``per_run``: a row for each label, metric and statistic.
 
-    ``mean`` and ``std`` (divided by n - 1; NaN for one seed) are taken over ``n`` values. ``seeds``
-    is the number of runs with this label. If ``n`` is smaller than ``seeds``, some runs did not
-    measure the metric; mean and deviation are then NaN. They are also NaN if a run diverged.
-    ``at_bound`` of the ``n`` runs did not reach their target and count with the cost of the whole
-    run; the mean is then a lower bound, and the deviation NaN.
+    Only finished runs count. ``mean`` and ``std`` (divided by n - 1; NaN for one seed) are taken
+    over ``n`` values. ``seeds`` is the number of finished runs with this label. If ``n`` is smaller
+    than ``seeds``, some runs did not measure the metric; mean and deviation are then NaN. They are
+    also NaN if a run diverged. ``at_bound`` of the ``n`` runs did not reach their target and count
+    with the cost of the whole run; the mean is then a lower bound, and the deviation NaN.
     """
     columns = [*keys, "metric", "statistic", "mean", "std", "n", "at_bound", "seeds"]
     if lines.empty:
         return pd.DataFrame(columns=columns)
-    groups = lines.groupby([*keys, "metric", "statistic"], sort=False, dropna=False)
-    table = groups.agg(
+    names = [*keys, "metric", "statistic"]
+    finished = finished_only(lines)
+    found = finished.groupby(names, sort=False, dropna=False).agg(
         mean=("value", lambda values: values.mean(skipna=False)),
         std=("value", lambda values: values.std(skipna=False)),
         n=("value", "size"),
         at_bound=("at_bound", "sum"),
-    ).reset_index()
+    )
+    table = lines[names].drop_duplicates().merge(found.reset_index(), on=names, how="left")
     if keys:
-        seeds = lines.groupby(list(keys), sort=False)["run"].nunique().rename("seeds")
+        seeds = finished.groupby(list(keys), sort=False)["run"].nunique().rename("seeds")
         table = table.merge(seeds.reset_index(), on=list(keys), how="left")
     else:
-        table["seeds"] = lines["run"].nunique()
+        table["seeds"] = finished["run"].nunique()
+    counts = ["n", "at_bound", "seeds"]
+    table[counts] = table[counts].fillna(0).astype(int)  # a label without a finished run
     table.loc[table["n"] < table["seeds"], ["mean", "std"]] = math.nan
     table.loc[table["at_bound"] > 0, "std"] = math.nan
     return table
@@ -209,14 +220,16 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
     Returns:
         A frame with the columns: the keys, ``metric``, ``statistic``, ``difference``,
         ``half_width`` (of the 95 % interval), ``pairs`` (pairs of values), ``seeds`` (seeds with
-        runs of both labels), ``at_bound`` (pairs in which a run did not reach its target),
+        finished runs of both labels), ``at_bound`` (pairs in which a run did not reach its target),
         ``excludes_zero`` (whether 0 is outside the interval), ``p_value`` (of the paired t-test),
         ``p_bh`` and ``p_holm`` (corrected for all rows with this metric and statistic), and
-        ``smallest_gain`` (which these seeds show with a probability of 80 %). Baselines, and labels
-        without a baseline, have no row. The difference is NaN if there are fewer pairs than seeds,
-        because some run did not measure the metric, or if one side never reached its target.
+        ``smallest_gain`` (which these seeds show with a probability of 80 %). Baselines, labels
+        without a baseline, and labels without a finished run have no row. The difference is NaN if
+        there are fewer pairs than seeds, because some run did not measure the metric, or if one
+        side never reached its target.
     """
     columns = [*keys, "metric", "statistic", *_DIFFERENCE]
+    lines = finished_only(lines)
     if lines.empty or not keys:
         return pd.DataFrame(columns=[*columns, "p_bh", "p_holm"])
     seeds = {key: set(group["seed"]) for key, group in lines.groupby(list(keys), sort=False)}
@@ -225,7 +238,7 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
     rows = []
     for label, other in baselines.items():
         key, base = _values(label), _values(other)
-        if key == base:
+        if key == base or not {key, base} <= seeds.keys():
             continue
         shared = len(seeds[key] & seeds[base])
         for measured in (each[len(keys) :] for each in values if each[: len(keys)] == key):

@@ -21,7 +21,7 @@ FILE_NAME = "sweep.csv"
 def report_sweep(
     folder: Path, log_name: str, kind: type[Report] = Report, objective: str | None = None
 ) -> bool:
-    """Print the tables over the finished jobs and, if there are any, write ``folder/sweep.csv``.
+    """Print the tables over the jobs that did not fail; if there are any, write ``sweep.csv``.
 
     Args:
         folder: the sweep's folder.
@@ -31,12 +31,12 @@ def report_sweep(
             ``Report.metrics``.
 
     Returns:
-        Whether all jobs finished.
+        Whether no job failed. A job that stopped at a time limit or a signal did not fail.
     """
-    finished, failed = jobs(folder)
+    runs, failed = jobs(folder)
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    if finished:
-        made = kind.over(finished)
+    if runs:
+        made = kind.over(runs)
         write_table(made, folder / FILE_NAME)
         shown = [objective] if objective else made.metrics
         print_table(results_table(made.results, made.keys, shown), console)
@@ -53,8 +53,11 @@ def report_sweep(
 
 
 def jobs(folder: Path) -> tuple[list[Run], list[Path]]:
-    """The finished runs of a sweep, and the folders of the other jobs, in natural order."""
-    finished, failed = [], []
+    """The runs of a sweep, and the folders of its failed jobs, in natural order.
+
+    A run that stopped at a time limit or a signal is a run, too; it is not ``finished``.
+    """
+    runs, failed = [], []
     for job in run_folders(folder)[0]:
         try:
             run = read_run(job)
@@ -64,16 +67,17 @@ def jobs(folder: Path) -> tuple[list[Run], list[Path]]:
         if run.summary is None:
             failed.append(job)
         else:
-            finished.append(run)
-    return finished, failed
+            runs.append(run)
+    return runs, failed
 
 
 def write_table(report: Report, path: Path) -> None:
     """Write the final values, a row for each configuration.
 
-    The columns are ``configuration``, ``seeds``, and for each headline metric ``<metric>/mean`` and
-    ``<metric>/std`` (n - 1). Costs of reaching a target also have ``<metric>/reached``, the number
-    of seeds that reached it; the others count with their whole run.
+    The columns are ``configuration``, ``seeds`` (finished runs), and for each headline metric
+    ``<metric>/mean`` and ``<metric>/std`` (n - 1). Costs of reaching a target also have
+    ``<metric>/reached``, the number of seeds that reached it; the others count with their whole
+    run.
     """
     rows: dict[str, dict[str, float]] = {}
     final = report.results[report.results["statistic"] == "final"]

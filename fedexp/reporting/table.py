@@ -85,6 +85,8 @@ def results_table(
     notes += [AT_BOUND] if any(row["at_bound"] for row in cells.values()) else []
     if 1 in seeds:
         notes.append("n = 1: one seed; nothing there is marked as best.")
+    if 0 in seeds:
+        notes.append("n = 0: no run is finished.")
     return Table("Results", [*keys, "n", *metrics], rows, marks, notes, keys=max(1, len(keys)))
 
 
@@ -192,7 +194,7 @@ def _cells(
 
 def _text(row: Values | None, metric: str) -> str:
     """A row as ``0.9123 ± 0.0040``, or as ``2 of 3`` if only 2 of 3 seeds have a value."""
-    if row is None:
+    if row is None or row["seeds"] == 0:
         return ""
     if row["n"] < row["seeds"]:
         return f"{row['n']} of {row['seeds']}"

@@ -15,6 +15,7 @@ from fedexp.reporting.labels import changes_results
 from fedexp.reporting.leaderboard.tuning import Setting, Tuning, choice
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.statistics import BYTES, SECONDS, mean_of_last
+from fedexp.reporting.unfinished import how_to_finish
 
 GLOBAL, PERSONAL = "global accuracy", "personal accuracy"
 MEASURED = {
@@ -48,7 +49,7 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     rows, problems = [], []
     for tuning, runs, left_out in found:
         problems += left_out
-        problems += [f"{run.place}: not finished" for run in runs if not run.finished]
+        problems += [how_to_finish(run) for run in runs if not run.finished]
         for run in (each for each in runs if each.finished):
             try:
                 rows.append(_row(run, tuning, shared))
