@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,11 +15,18 @@ from fedexp.reporting.table import Table
 
 _STYLES = {"best": "bold", "second": "underline", "alarm": "bold red"}
 _ROWS = 40
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{6,}(e-?\d+)?")
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Print at most 40 rows and the columns that fit the terminal; name the other columns."""
+    """Print at most 40 rows and the columns that fit the terminal; name the other columns.
+
+    If not all columns fit, long numbers in the keys are rounded first.
+    """
     kept = _fitting(table, console)
+    if len(kept) < len(table.columns):
+        table = _rounded(table)
+        kept = _fitting(table, console)
     cut = [name for number, name in enumerate(table.columns) if number not in kept]
     console.print(_draw(_with_columns(table, kept)))
     if len(table.rows) > _ROWS:
@@ -45,6 +53,16 @@ def _fitting(table: Table, console: Console) -> list[int]:
         if column >= table.keys and len(kept) > table.keys + 1:
             kept.remove(column)
     return kept
+
+
+def _rounded(table: Table) -> Table:
+    """Round the keys' long numbers to four digits, if their column still tells the rows apart."""
+    columns = [list(column) for column in zip(*table.rows, strict=True)]
+    for number, column in enumerate(columns[: table.keys]):
+        short = [f"{float(cell):.4g}" if _LONG_NUMBER.fullmatch(cell) else cell for cell in column]
+        if len({*short}) == len({*column}):
+            columns[number] = short
+    return replace(table, rows=[list(row) for row in zip(*columns, strict=True)])
 
 
 def _with_columns(table: Table, kept: Sequence[int]) -> Table:
