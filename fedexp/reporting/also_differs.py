@@ -1,13 +1,16 @@
-"""A table of config keys that differ between the compared methods without the user's choice.
+"""A table of config keys that differ between the compared methods and are not in their labels.
 
-For example, the presets ``algorithm=...`` of two methods may have different gradient clipping.
+For example, the presets ``algorithm=...`` of two methods may have different gradient clipping, or
+each method has its own learning rate, which was typed or searched.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedexp.config.keys import is_below
 from fedexp.reporting.labels import Label, changes_results, hashable, short_texts, show
+from fedexp.reporting.origins import Sweep, origin, read_sweeps
 from fedexp.reporting.runs import Run
 from fedexp.reporting.table import Table
 
@@ -17,8 +20,9 @@ _SOCKETS = (*_METHODS[1:], "aggregator")
 _LEFT_OUT = (*(each for each in _METHODS if each != "head"), "experiment", "protocol", "search")
 TITLE = "What else differs between the rows"
 NOTE = (
-    "Set by presets, not by what was varied. compare=aligned gives all methods the same clipping, "
-    "weights of clients and classifier without bias, where they can take it."
+    "typed: on the command line; searched: chosen by a search. Presets set the other values; "
+    "compare=aligned gives all methods the same clipping, weights of clients and classifier "
+    "without bias, where they can take it."
 )
 
 
@@ -32,31 +36,34 @@ def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
     personalizations and samplers, because they make up the method.
 
     Returns:
-        A row for each key, a column for each method; None if nothing else differs.
+        A row for each key, a column for each method; None if nothing else differs. A cell says
+        whether its value was typed or searched, see ``origins.origin``.
     """
-    settings: dict[Label, dict[Label, Mapping[str, Any]]] = {}
+    settings: dict[Label, dict[Label, Run]] = {}
     for label, runs in configurations.items():
         method = tuple(each for each in label if _is_method(each[0]))
         others = tuple(each for each in label if each not in method)
-        settings.setdefault(others, {})[method] = runs[0].values
+        settings.setdefault(others, {})[method] = runs[0]
     varied = {key for label in configurations for key, _ in label}
     methods = list(dict.fromkeys(method for rows in settings.values() for method in rows))
-    found = dict.fromkeys(key for rows in settings.values() for key in _keys(rows, varied))
+    found = dict.fromkeys(
+        key
+        for rows in settings.values()
+        for key in _keys([run.values for run in rows.values()], varied)
+    )
     if not found or len(methods) < 2:
         return None
-    cells = [
-        [key, *(_cell(key, [rows[m] for rows in settings.values() if m in rows]) for m in methods)]
-        for key in found
-    ]
+    own = {m: [rows[m] for rows in settings.values() if m in rows] for m in methods}
+    sweeps = read_sweeps(run for runs in own.values() for run in runs)
+    cells = [[key, *(_cell(key, own[m], sweeps) for m in methods)] for key in found]
     return Table(TITLE, ["key", *short_texts(methods)], cells, notes=[NOTE])
 
 
-def _keys(rows: Mapping[Label, Mapping[str, Any]], varied: Iterable[str]) -> Iterable[str]:
-    """Yield the keys that the table shows: their values differ between the configs ``rows``.
+def _keys(every: Sequence[Mapping[str, Any]], varied: Iterable[str]) -> Iterable[str]:
+    """Yield the keys that the table shows: their values differ between the configs ``every``.
 
     The labels' keys, ``varied``, are left out, and so are names of a method's parts.
     """
-    every = list(rows.values())
     of_other_kinds = [name for name in _SOCKETS if _differ(every, f"{name}._target_")]
     for key in dict.fromkeys(key for each in every for key in each):
         if key in _SOCKETS:
@@ -76,6 +83,16 @@ def _is_method(key: str) -> bool:
     return is_below(key, _METHODS)
 
 
-def _cell(key: str, settings: Sequence[Mapping[str, Any]]) -> str:
+def _cell(key: str, runs: Sequence[Run], sweeps: Mapping[Path, Sweep]) -> str:
     """The method's value of ``key``, or its values in several settings, joined by slashes."""
-    return " / ".join(dict.fromkeys(show(each[key]) if key in each else "" for each in settings))
+    return " / ".join(
+        dict.fromkeys(_value(key, run, sweeps.get(run.folder.parent)) for run in runs)
+    )
+
+
+def _value(key: str, run: Run, sweep: Sweep | None) -> str:
+    """The value with its origin, such as ``0.05 (typed)``; empty if the run has no such key."""
+    if key not in run.values:
+        return ""
+    found = origin(key, run, sweep)
+    return f"{show(run.values[key])} ({found})" if found else show(run.values[key])

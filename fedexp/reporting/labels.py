@@ -1,7 +1,7 @@
 """Labels of runs: the config keys that tell runs apart, without redundant keys."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 
 from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
 from fedexp.drawing.texts import legible
@@ -13,7 +13,7 @@ Label = tuple[tuple[str, str], ...]
 """(Key, value) pairs in the order of a table's columns, such as ``(("algorithm", "fedavg"),)``."""
 
 
-def label_runs(runs: Sequence[Run]) -> list[Label]:
+def label_runs(runs: Sequence[Run], always: Collection[str] = ()) -> list[Label]:
     """Label each run with the config keys in which the runs differ.
 
     The seed is left out, and so are keys that only change what a run writes, such as ``tracking``.
@@ -21,6 +21,10 @@ def label_runs(runs: Sequence[Run]) -> list[Label]:
     and keys. A key that earlier keys determine is left out: ``algorithm`` often determines ``head``
     and ``loss``. A key that only changes costs, such as ``engine``, is used only if runs with equal
     seed would otherwise have equal labels.
+
+    Args:
+        runs: the runs.
+        always: keys that are used even if earlier keys determine them.
 
     Returns:
         One label for each run. All labels have the same keys; if no key differs, labels are empty.
@@ -36,7 +40,7 @@ def label_runs(runs: Sequence[Run]) -> list[Label]:
         before, after = (
             _with_seeds(each, runs) if costs_only else each for each in (parts, joined)
         )
-        if len(set(after)) > len(set(before)):
+        if len(set(after)) > len(set(before)) or key in always:
             columns.append((key, values))
             parts = joined
     return [tuple((key, show(values[n])) for key, values in columns) for n in range(len(runs))]

@@ -17,6 +17,7 @@ from fedexp.reporting.baseline import Baselines, find_baselines, parse_baseline
 from fedexp.reporting.drawing import Drawing
 from fedexp.reporting.labels import Label, label_runs, text
 from fedexp.reporting.marks import with_marks
+from fedexp.reporting.origins import searched_keys
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.setting import random_sources, setting_of
 from fedexp.reporting.statistics import AXES, ROUNDS_TO, SMOOTHED_ROUNDS_TO, STATISTICS, Measures
@@ -103,7 +104,7 @@ class Report:
     ) -> Self:
         """Compare runs that are already read; ``problems`` has a line for each run left out."""
         kept, repeated = _without_repeats(runs)
-        labels = label_runs(kept)
+        labels = label_runs(kept, searched_keys(kept))
         pairs = parse_baseline(baseline, kept, labels) if baseline else ()
         _, alone = find_baselines(labels, pairs)
         lines = [*problems, *repeated, *_unfinished(kept), *alone]
@@ -171,8 +172,8 @@ class Report:
 
     @cached_property
     def labels(self) -> list[Label]:
-        """The label of each run: the keys and values that tell it from other runs."""
-        return label_runs(self.runs)
+        """The label of each run: the keys that tell it from other runs, and all searched keys."""
+        return label_runs(self.runs, searched_keys(self.runs))
 
     @property
     def keys(self) -> list[str]:

@@ -30,7 +30,7 @@ _LARGEST = 2**30
 _HIGHEST = 2**63
 """Seeds and rounds are below this number."""
 _WRONG = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
-_UNREADABLE = (*_WRONG, OSError, yaml.YAMLError)
+UNREADABLE = (*_WRONG, OSError, yaml.YAMLError)
 """Errors of reading a damaged file."""
 
 
@@ -211,7 +211,7 @@ def _naming(path: Path) -> Iterator[None]:
         yield
     except RecursionError:
         raise InputError(f"{path.parent}: {path.name} is nested too deeply") from None
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         problem = str(error).partition("\n")[0]
         raise InputError(f"{path.parent}: {path.name} cannot be read: {problem}") from None
 
@@ -316,8 +316,8 @@ def _launch(folder: Path, summary: Mapping[str, Any] | None) -> tuple[list[str],
     if summary is not None:
         overrides, choices = summary["overrides"], summary["choices"]
     else:
-        overrides = list(map(str, _yaml(folder / ".hydra" / "overrides.yaml") or []))
-        node = _yaml(folder / ".hydra" / "hydra.yaml") or {}
+        overrides = list(map(str, read_yaml(folder / ".hydra" / "overrides.yaml") or []))
+        node = read_yaml(folder / ".hydra" / "hydra.yaml") or {}
         every = node.get("hydra", {}).get("runtime", {}).get("choices", {})
         choices = {name: option for name, option in every.items() if not name.startswith("hydra/")}
     are_texts = isinstance(overrides, list) and all(isinstance(each, str) for each in overrides)
@@ -327,8 +327,8 @@ def _launch(folder: Path, summary: Mapping[str, Any] | None) -> tuple[list[str],
     return overrides, {k: each for k, each in choices.items() if k not in REMOVED_GROUPS}
 
 
-def _yaml(path: Path) -> Any:
-    """The content of a YAML file; None if the file does not exist."""
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file; None if the file does not exist. Raises ``UNREADABLE``."""
     if not path.exists():
         return None
     _check(is_within(path, path.parent), path.name, "a file of the folder, not a link")

@@ -74,16 +74,16 @@ def jobs(folder: Path) -> tuple[list[Run], list[Path]]:
 def write_table(report: Report, path: Path) -> None:
     """Write the final values, a row for each configuration.
 
-    The columns are ``configuration``, ``seeds`` (finished runs), and for each headline metric
-    ``<metric>/mean`` and ``<metric>/std`` (n - 1). Costs of reaching a target also have
-    ``<metric>/reached``, the number of seeds that reached it; the others count with their whole
-    run.
+    The columns are ``configuration``, the keys that were varied or searched, ``seeds`` (finished
+    runs), and for each headline metric ``<metric>/mean`` and ``<metric>/std`` (n - 1). Costs of
+    reaching a target also have ``<metric>/reached``, the number of seeds that reached it; the
+    others count with their whole run.
     """
-    rows: dict[str, dict[str, float]] = {}
+    rows: dict[str, dict[str, str | float]] = {}
     final = report.results[report.results["statistic"] == "final"]
     for row in final.to_dict("records"):
-        name = text(tuple((key, row[key]) for key in report.keys))
-        own = rows.setdefault(name, {"seeds": row["seeds"]})
+        label = tuple((key, row[key]) for key in report.keys)
+        own = rows.setdefault(text(label), {**dict(label), "seeds": row["seeds"]})
         metric = row["metric"]
         own |= {f"{metric}/mean": row["mean"], f"{metric}/std": row["std"]}
         if metric.startswith(COSTS_TO):

@@ -44,6 +44,7 @@ def test_mean_and_sample_deviation_over_seeds(
     # Of 0.5, 0.6, 0.7: mean 0.6, variance (0.01 + 0 + 0.01) / 2.
     expected = pd.DataFrame(
         {
+            "algorithm": ["fedavg", "fedprox"],
             "seeds": [3, 3],
             "global/accuracy/mean": [0.6, 0.8],
             "global/accuracy/std": [0.1, 0.0],
