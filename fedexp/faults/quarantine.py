@@ -111,14 +111,26 @@ def _floats(update: Update, kept: Sequence[Tensors]) -> Iterator[Tensor]:
 
 
 def _named(tensors: Tensors) -> str:
-    """Name the first tensor that is not finite, and count the others, for an error message.
+    """Name the first tensor that is not finite and its row, and count the others.
 
     If all are finite, the cause must be the weights that the client keeps; the text says so.
     """
     bad = [name for name, value in tensors.items() if not _all_finite([value])]
     if not bad:
         return "weights that the client keeps"
-    return bad[0] + (f" and {len(bad) - 1} more" if bad[1:] else "")
+    first = bad[0] + _row(tensors[bad[0]])
+    return first + (f" and {len(bad) - 1} more" if bad[1:] else "")
+
+
+def _row(value: Tensor) -> str:
+    """The first row that is not finite, such as ``[3]``, if other rows are; otherwise empty.
+
+    A report often has a row for each class, so the row names the class.
+    """
+    if not value.dim():
+        return ""
+    bad = ~value.isfinite().flatten(1).all(dim=1) if value.dim() > 1 else ~value.isfinite()
+    return "" if bad.all() else f"[{int(bad.int().argmax())}]"
 
 
 def _tensors(update: Update) -> dict[str, Tensor]:

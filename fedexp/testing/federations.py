@@ -25,6 +25,7 @@ TINY = (
     *("algorithm=fedavg", "rounds=4", "clients.count=4", "clients.per_round=2"),
     *("local.epochs=1", "local.batch_size=16", "data=digits", "data.subset=120", "model=mlp"),
     *("measure.personal.of=all", "measure.prototypes.every=1000", "tracking.wandb.mode=disabled"),
+    "on_bad_update=raise",  # an update that was left out would not be compared
 )
 """The overrides of the checks' tiny experiment, which a caller's overrides can replace."""
 

@@ -25,7 +25,7 @@ WITH_MEMORY = [
 ]
 
 
-def update(client: int, w: Sequence[float] = (1.0, 2.0), report: float = 0.0) -> Update:
+def update(client: int, w: Sequence[float] = (1.0, 2.0), report: object = 0.0) -> Update:
     weights = {"w": torch.tensor(w), "seen": torch.tensor(3)}
     return Update(client, 1, weights, {"head": {"r": torch.tensor(report)}})
 
@@ -38,10 +38,12 @@ def arrived(*updates: Update) -> list[Update]:
 @pytest.mark.parametrize(
     ("bad", "named"),
     [
-        (update(7, w=[1.0, torch.nan]), "(w)"),
-        (update(7, w=[torch.inf, 0.0]), "(w)"),
+        (update(7, w=[1.0, torch.nan]), "(w[1])"),
+        (update(7, w=[torch.inf, 0.0]), "(w[0])"),
+        (update(7, w=[torch.inf, torch.nan]), "(w)"),
+        (update(7, report=[[0, 1], [2, torch.inf], [3, torch.nan]]), "(head: r[1])"),
         (update(7, report=-torch.inf), "(head: r)"),
-        (update(7, w=[torch.nan, 0.0], report=torch.nan), "(w and 1 more)"),
+        (update(7, w=[torch.nan, 0.0], report=torch.nan), "(w[0] and 1 more)"),
     ],
 )
 def test_an_update_that_is_not_finite_is_left_out_and_named(
