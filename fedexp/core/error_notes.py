@@ -6,6 +6,7 @@ no wrapper, and training takes no longer.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from traceback import walk_tb
 from types import TracebackType
 
@@ -31,17 +32,25 @@ def noted(doing: str, components: Mapping[str, object]) -> Iterator[None]:
         raise
     except Exception as error:
         if not any(note.startswith(_BEGIN) for note in getattr(error, "__notes__", ())):
-            whose = _innermost(error.__traceback__, components)
-            error.add_note(f"{_BEGIN}{doing}" + (f", in {whose}" if whose else ""))
+            found = innermost(error.__traceback__, components)
+            error.add_note(f"{_BEGIN}{doing}" + (f", in {found[0]}" if found else ""))
         raise
 
 
-def _innermost(traceback: TracebackType | None, components: Mapping[str, object]) -> str:
-    """The component whose method is the innermost in the traceback; empty if there is none."""
+def innermost(
+    traceback: TracebackType | None, components: Mapping[str, object]
+) -> tuple[str, str] | None:
+    """The component whose method is the innermost in the traceback, and the line of the method.
+
+    Returns:
+        For example ``("loss (mine.Robust)", "line 12 of mine.py")``; None if there is no component.
+    """
     places = {id(component): place for place, component in components.items()}
-    found = ""
-    for frame, _ in walk_tb(traceback):
+    found = None
+    for frame, number in walk_tb(traceback):
         owner = frame.f_locals.get("self")
-        if id(owner) in places:
-            found = named(places[id(owner)], owner)
+        is_torch = frame.f_globals.get("__name__", "").startswith("torch.")  # of ``nn.Module``
+        if id(owner) in places and not is_torch:
+            line = f"line {number} of {Path(frame.f_code.co_filename).name}"
+            found = named(places[id(owner)], owner), line
     return found

@@ -1,7 +1,7 @@
 """The vectorized engine: one training step for many stacked clients at once."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from operator import le
 from types import MappingProxyType
@@ -34,6 +34,7 @@ from fedexp.engines.stack import Stack, StackedMethod
 from fedexp.engines.stacked_batches import StackedBatches
 from fedexp.engines.stacked_optimizer import PerClientOptimizer, StackedOptimizer
 from fedexp.engines.stacked_record import StackedRecord
+from fedexp.engines.stacking_errors import Attributes, stacking
 from fedexp.engines.turn import Trained, end_turns
 
 
@@ -111,6 +112,16 @@ class Vectorized(Engine):
                     self._fit_all(stack, [tuning] * len(group), [])
             yield group, stack
 
+    def begin_all(self, clients: Sequence[int], begin: Callable[[int], object], when: str) -> Stack:
+        """Like ``Engine.begin_all``; refuses parts that keep a client's tensor in an attribute."""
+        attributes = Attributes(self._components)
+
+        def begin_one(client: int) -> None:
+            begin(client)
+            attributes.check()
+
+        return super().begin_all(clients, begin_one, when)
+
     def _local_steps(self, client: int, message: Message) -> tuple[int, ...]:
         """The client's steps in each phase of its local training."""
         data, round = self.training_data(client, message), message.round
@@ -134,7 +145,7 @@ class Vectorized(Engine):
         for group in longest_first(steps):
             if self._clients_per_chunk is None:
                 doing = f"trying a step of client {group[0]} in round {message.round}"
-                with noted(doing, self._components):
+                with noted(doing, self._components), stacking(self._components):
                     self._clients_per_chunk = clients_that_fit(self.resources, group[0], message)
             for start in range(0, len(group), self._clients_per_chunk):
                 yield group[start : start + self._clients_per_chunk]
@@ -215,13 +226,13 @@ class Vectorized(Engine):
             rows = optimizer.narrow(stacked.rows(step))
             is_last = is_last_phase and stacked.has_last_epoch(step)
             last = stacked.in_last_epoch(step) & is_last
-            with fabric.autocast():
+            with fabric.autocast(), stacking(self._components):
                 inputs, targets, real = stacked.batch(step)
                 batch = (inputs, targets, real, before[: len(inputs)] + step, last)
                 losses, scored, measured, unclipped = self._step.rows(rows, *batch)
             gradients = optimizer.gradients(losses)
             if not module.has_plain_gradient:
-                with torch.no_grad(), fabric.autocast():
+                with torch.no_grad(), fabric.autocast(), stacking(self._components):
                     gradients = self._elsewhere.rows(rows, gradients, *batch)
             optimizer.step(gradients, unclipped)
             record.add(losses, measured)

@@ -13,6 +13,7 @@ from fedexp.core.messages import Message
 from fedexp.engines.base import Engine
 from fedexp.engines.serial import Serial
 from fedexp.engines.stack import Stack
+from fedexp.engines.stacking_errors import Attributes
 from fedexp.state.client_state import ClientState
 from fedexp.testing.federations import sent
 
@@ -39,11 +40,14 @@ class Interrupted(Serial):
         message: Message,
         state: ClientState,
     ) -> ClientModule:
+        attributes = Attributes(self._components)
         module = begin(client, message, state)
+        attributes.check()
         row = Stack(module, 1)
         row.save_row(0)
         with torch.random.fork_rng(devices=()):
             begin(other_client(self, client), message, sent(state))
+            attributes.check()
         row.load_row(0)
         return module
 

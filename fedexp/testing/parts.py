@@ -1,7 +1,7 @@
 """``check_part``: whether a part keeps the contract."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,11 +10,12 @@ from fedexp.config.schema import Config
 from fedexp.coordination.base import Coordination
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.results import WrongResultError
+from fedexp.engines.stacking_errors import StackingError
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import Plan, plan
-from fedexp.testing.comparison import compare
+from fedexp.testing.comparison import ContractError, compare
 from fedexp.testing.federations import configure, federation_of, resume, scramble, sent, sent_after
 from fedexp.testing.interrupted import Interrupted, other_client
 
@@ -50,8 +51,9 @@ def check_part(
 
     Raises:
         ContractError: names the first broken rule and the value that breaks it.
-        InputError: a hook returns a wrong result, the config is invalid, or chosen clients may not
-            train or send their updates later, as with ``faults`` or a deadline.
+        InputError: a hook returns a wrong result, an update is not finite, the config is invalid,
+            or chosen clients may not train or send their updates later, as with ``faults`` or a
+            deadline.
     """
     config = configure(overrides, config_dir)
     _check_rounds(plan(config))
@@ -64,6 +66,8 @@ def check_part(
         compare(expected, partial(_sent_after, _train_interrupted, config), _READS_OTHERS)
         run_stacked = partial(_sent_after, _train, vectorized)
         compare(expected, run_stacked, "engine=vectorized differs from serial", tolerance)
+    except StackingError as error:
+        raise ContractError(str(error)) from error
     except WrongResultError:
         raise
     except InputError:
@@ -94,9 +98,8 @@ def _train_apart(federation: Federation, config: Config) -> None:
     with federation_of(config) as clients:
         for round in range(1, _ROUNDS + 1):
             message = sent(federation.server.send(round))
-            for update in clients.engine.train(_cohort(federation, clients, message), message):
-                federation.server.add(sent(update))
-            federation.server.step()
+            cohort = _cohort(federation, clients, message)
+            _step(federation, map(sent, clients.engine.train(cohort, message)), round)
 
 
 def _train_among_others(federation: Federation, config: Config) -> None:
@@ -107,9 +110,15 @@ def _train_among_others(federation: Federation, config: Config) -> None:
         for client, draws in Counter(_cohort(federation, federation, message)).items():
             _train_in_vain(federation, client, message)
             updates += map(sent, federation.engine.train([client] * draws, message))
-        for update in updates:
+        _step(federation, updates, round)
+
+
+def _step(federation: Federation, updates: Iterable[Update], round: int) -> None:
+    """Let the server take a step with the updates that are finite, as in a run."""
+    for update in updates:
+        if federation.quarantine.accepts(update, round):
             federation.server.add(update)
-        federation.server.step()
+    federation.server.step(partial(federation.quarantine.accepts_model, round=round))
 
 
 def _train_interrupted(federation: Federation, config: Config) -> None:

@@ -95,6 +95,80 @@ class Padded(Loss):
         return F.cross_entropy(batch.logits, batch.targets)
 
 
+class Absent(Loss):
+    """It sends the mean features of each class, which are 0/0 for a class without samples."""
+
+    def setup(self, setting: Setting) -> None:
+        self.means = torch.zeros(setting.num_classes, setting.feature_dim)
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        z, labels = client.features()
+        sums = torch.zeros(self.means.shape).index_add_(0, labels, z)
+        return {"means": sums / labels.bincount(minlength=len(sums)).unsqueeze(1)}
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        self.means = torch.stack([each.extras["means"] for each in updates]).mean(0)
+
+    def broadcast(self, round: int) -> Tensors:
+        return {"means": self.means}
+
+    def forward(self, batch: Forward) -> Tensor:
+        return mean_cross_entropy(batch)
+
+
+class Unregistered(Loss):
+    """A tensor that differs between clients is no buffer."""
+
+    def setup(self, setting: Setting) -> None:
+        self.shares = torch.zeros(setting.num_classes)
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        self.shares.copy_(client.data.class_counts / client.data.num_samples)
+
+    def forward(self, batch: Forward) -> Tensor:
+        return mean_cross_entropy(batch) * self.shares.square().sum()
+
+
+class OnlyInBegin(Loss):
+    """A tensor that differs between clients is made in ``begin``, not in ``setup``."""
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        self.shares = client.data.class_counts / client.data.num_samples
+
+    def forward(self, batch: Forward) -> Tensor:
+        return mean_cross_entropy(batch) * self.shares.square().sum()
+
+
+class SumsUp(Loss):
+    """A local step changes a tensor that is no buffer."""
+
+    def setup(self, setting: Setting) -> None:
+        self.sums = torch.zeros(setting.feature_dim)
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        self.sums.zero_()
+
+    def forward(self, batch: Forward) -> Tensor:
+        self.sums += batch.z.detach().sum(dim=0)
+        return mean_cross_entropy(batch) + 1e-3 * self.sums.square().mean()
+
+
+class Branches(Loss):
+    """A local step branches on the value of a tensor."""
+
+    def forward(self, batch: Forward) -> Tensor:
+        loss = mean_cross_entropy(batch)
+        return loss if loss > 1 else 2 * loss
+
+
+class ReadsAValue(Loss):
+    """A local step makes a number of a tensor."""
+
+    def forward(self, batch: Forward) -> Tensor:
+        loss = mean_cross_entropy(batch)
+        return loss * loss.item()
+
+
 class Failing(Loss):
     """It raises, in a function that it calls."""
 

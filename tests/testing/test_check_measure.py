@@ -32,7 +32,7 @@ def test_measures_keep_the_contract(overrides: list[str]) -> None:
 )
 def test_a_measure_that_breaks_a_rule_is_noticed(measure: str, rule: str) -> None:
     with pytest.raises(ContractError, match=rule):
-        check_measure(f"+measure.own._target_=measure_breakers.{measure}")
+        check_measure(f"+measure.own._target_=support.measure_breakers.{measure}")
 
 
 def test_a_wrong_result_is_one_line() -> None:

@@ -35,7 +35,7 @@ def test_parts_keep_the_contract(overrides: list[str]) -> None:
 )
 def test_a_broken_rule_is_noticed(part: str, rule: str) -> None:
     with pytest.raises(ContractError, match=rule):
-        check_part(f"loss._target_=contract_breakers.{part}")
+        check_part(f"loss._target_=support.contract_breakers.{part}")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,12 @@ def test_a_broken_rule_is_noticed(part: str, rule: str) -> None:
 def test_a_wrong_result_is_one_line(override: str, line: str) -> None:
     with pytest.raises(InputError, match=line):
         check_part(override)
+
+
+def test_a_report_that_is_not_finite_is_named_with_its_client_and_class() -> None:
+    line = r"round 1: the update of client \d is not finite \(loss: means\[\d\]\)"
+    with pytest.raises(InputError, match=f"^on_bad_update=raise: {line}$"):
+        check_part("loss._target_=support.contract_breakers.Absent")
 
 
 def test_a_wrong_override_is_one_line() -> None:

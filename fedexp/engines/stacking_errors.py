@@ -1,0 +1,113 @@
+"""Errors about code of a part that works for one client, but not for a stack of clients."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from fedexp.core.error_notes import innermost
+from fedexp.core.results import named
+from fedexp.errors import InputError
+
+_REGISTER = "register it in setup with register_buffer and set it in begin with copy_"
+_CHANGES = (
+    "changes in place a tensor that all clients share; make it a buffer, or use an operation that "
+    "is not in place"
+)
+_READS_A_VALUE = "reads the value of a tensor, as .item() does; keep it a tensor"
+
+_RULES = {
+    "data-dependent control flow": "branches on the value of a tensor; use torch.where",
+    "calling .item()": _READS_A_VALUE,
+    "doesn't have storage": _READS_A_VALUE,  # .tolist() and .numpy()
+    "dynamic shape": "makes a tensor whose size depends on values; use torch.where",
+    "not being vmapped over": _CHANGES,  # by a method that changes it in place
+    "doesn't match the broadcast shape": _CHANGES,  # by +=
+}
+"""Words of PyTorch's error -> the rule of a part's contract that the code breaks."""
+
+
+class StackingError(InputError):
+    """A part breaks a rule of its contract that only matters for a stack of clients."""
+
+    def __init__(self, whose: str, problem: str) -> None:
+        super().__init__(f"engine=vectorized: {whose}: {problem}, or use engine=serial")
+
+
+@contextmanager
+def stacking(components: Mapping[str, object]) -> Iterator[None]:
+    """In this block, PyTorch's error about code that cannot be stacked becomes a StackingError.
+
+    Other exceptions, and exceptions outside of the components' methods, are passed on.
+
+    Args:
+        components: place in the config -> the component there.
+    """
+    try:
+        yield
+    except (RuntimeError, AttributeError) as error:
+        rule = _broken_rule(error, components)
+        found = innermost(error.__traceback__, components)
+        if rule is None or found is None:
+            raise
+        whose, line = found
+        raise StackingError(whose, f"{line} {rule}") from error
+
+
+def _broken_rule(
+    error: RuntimeError | AttributeError, components: Mapping[str, object]
+) -> str | None:
+    """The rule of a part's contract that the code breaks; None if the error has another cause."""
+    if isinstance(error, AttributeError):
+        if not any(error.obj is component for component in components.values()):
+            return None
+        return f"reads self.{error.name}, which setup has not made; {_REGISTER}"
+    return next((rule for words, rule in _RULES.items() if words in str(error)), None)
+
+
+class Attributes:
+    """The tensors in attributes of the components that are no parameters and no buffers.
+
+    A stack keeps only parameters and buffers for each client. So an attribute that ``begin`` sets
+    must be the same for all clients of the stack.
+
+    Args:
+        components: place in the config -> the component there.
+    """
+
+    def __init__(self, components: Mapping[str, object]) -> None:
+        self._components = components
+        self._untouched = {key: (v, v._version) for key, v in self._tensors().items()}
+        self._first: dict[tuple[str, str], Tensor] | None = None
+
+    def check(self) -> None:
+        """Call this after each client's ``begin``.
+
+        Raises:
+            StackingError: a tensor that the first client's ``begin`` set has now another value.
+        """
+        found = self._tensors()
+        if self._first is None:
+            touched = {key: v for key, v in found.items() if self._is_touched(key, v)}
+            self._first = {key: value.detach().clone() for key, value in touched.items()}
+        for (place, name), value in self._first.items():
+            now = found.get((place, name))
+            if now is None or not torch.equal(value, now):
+                whose = named(place, self._components[place])
+                problem = f"self.{name} differs between clients, but is no buffer; {_REGISTER}"
+                raise StackingError(whose, problem)
+
+    def _is_touched(self, key: tuple[str, str], value: Tensor) -> bool:
+        """Whether the attribute was set or changed in place since this object was made."""
+        before, version = self._untouched.get(key, (None, 0))
+        return value is not before or value._version != version
+
+    def _tensors(self) -> dict[tuple[str, str], Tensor]:
+        """(place, name of the attribute) -> its tensor."""
+        return {
+            (place, name): value
+            for place, component in self._components.items()
+            for name, value in vars(component).items()
+            if isinstance(value, Tensor) and not value.is_inference()  # these have no version
+        }

@@ -1,0 +1,55 @@
+"""A part whose code cannot be stacked is refused in one line; ``check_part`` says the same line."""
+
+import re
+
+import pytest
+from support.federations import federate
+
+from fedexp.engines.stacking_errors import StackingError
+from fedexp.testing import ContractError, check_part
+
+SMALL = ("clients.count=4", "clients.per_round=4", "data.subset=120", "local.epochs=1")
+REGISTER = "register it in setup with register_buffer and set it in begin with copy_"
+LINE = r"line \d+ of contract_breakers\.py"
+NO_BUFFER = f"self.shares differs between clients, but is no buffer; {REGISTER}"
+PROBLEMS = {
+    "Unregistered": NO_BUFFER,
+    "OnlyInBegin": f"{LINE} reads self.shares, which setup has not made; {REGISTER}",
+    "SumsUp": f"{LINE} changes in place a tensor that all clients share; make it a buffer, or "
+    "use an operation that is not in place",
+    "Branches": f"{LINE} branches on the value of a tensor; use torch.where",
+    "ReadsAValue": rf"{LINE} reads the value of a tensor, as \.item\(\) does; keep it a tensor",
+}
+
+
+def line(part: str, problem: str) -> str:
+    """The pattern of the whole error about this loss."""
+    whose = rf"loss \(support\.contract_breakers\.{part}\)"
+    return f"engine=vectorized: {whose}: {problem}, or use engine=serial"
+
+
+@pytest.mark.parametrize(("part", "problem"), PROBLEMS.items())
+def test_the_line_names_the_part_the_rule_and_the_way_out(part: str, problem: str) -> None:
+    loss = f"loss._target_=support.contract_breakers.{part}"
+    federation = federate(*SMALL, loss, "engine=vectorized")
+    with pytest.raises(StackingError) as error:
+        federation.run_round(1)
+    assert re.fullmatch(line(part, problem), str(error.value)), str(error.value)
+
+
+@pytest.mark.parametrize(("part", "problem"), (PROBLEMS | {"OnlyInBegin": NO_BUFFER}).items())
+def test_the_check_of_a_part_says_the_same_line(part: str, problem: str) -> None:
+    with pytest.raises(ContractError) as error:
+        check_part(f"loss._target_=support.contract_breakers.{part}")
+    assert re.fullmatch(line(part, problem), str(error.value)), str(error.value)
+
+
+def test_a_chunk_of_one_client_may_keep_attributes() -> None:
+    loss = "loss._target_=support.contract_breakers.Unregistered"
+    federate(*SMALL, loss, "engine=vectorized", "engine.clients_per_chunk=1").run_round(1)
+
+
+def test_an_error_with_another_cause_stays() -> None:
+    loss = "loss._target_=support.contract_breakers.Failing"
+    with pytest.raises(IndexError):
+        federate(*SMALL, loss, "engine=vectorized").run_round(1)
