@@ -61,9 +61,11 @@ def decode(content: Tensor, device: torch.device) -> Any:
     Tensors keep their memory layout. Tensors from a CPU stay on the CPU; others go to ``device``.
 
     Raises:
-        ValueError: the bytes name an unknown type or class.
+        ValueError: the bytes are cut off, or name an unknown type or class.
     """
     length = int(content[:8].view(torch.int64))
+    if not 0 <= length <= len(content):
+        raise ValueError(f"a structure of {length} bytes in {len(content)} bytes")
     begin = _starts([8])[-1]
     structure, found = json.loads(content[begin : begin + length].numpy().tobytes())
     layouts = [_Layout(*each) for each in found]

@@ -10,7 +10,7 @@ SMALL = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subse
 
 def drawn(federation: Federation) -> list[set[str]]:
     message = federation.server.broadcast(0)
-    names = [set(federation.measures.before_training(message, federation.server).result().figures)]
+    names = [set(federation.measures.before_training(message, federation.server).figures)]
     return names + [set(federation.run_round(round).figures) for round in (1, 2, 3)]
 
 
