@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 from generate.results import RESULTS
+from scipy import stats
 
 TEXT = "".join((RESULTS / f"{name}.md").read_text() for name in ("fedgela", "cifar10_systems"))
 LAST_ROUNDS = 5
@@ -32,3 +33,21 @@ def test_the_scale_on_cifar10(energy: int) -> None:
     runs = curves[curves["head.energy"] == energy].set_index("round")["global/accuracy"]
     cells = " | ".join(f"{runs[round]:.3f}" for round in (10, 20, 30, 40, 50))
     assert f"| E_W = {energy} | {cells} |" in TEXT
+
+
+def test_the_scale_by_validation() -> None:
+    runs = pd.read_csv(RESULTS / "fedgela_energy.csv")
+    by_cell = runs.groupby("cell")
+    assert len(by_cell) == 8
+    for cell, own in by_cell:
+        shown = [f"{own['squared_factor'].mean():.1f}"]
+        for energy in (0.3, 1, 3, 10, 30, 100):
+            scores = own[own["E_W"] == energy]["score"]
+            _, high = stats.t.interval(0.95, 4, scores.mean(), stats.sem(scores))
+            shown.append(f"{scores.mean():.3f} ± {high - scores.mean():.3f}")
+        name = str(cell).removeprefix("leaderboard/digits_")
+        assert f"| {name} | {' | '.join(shown)} |" in TEXT
+    means = runs.groupby(["cell", "E_W"])["score"].mean().unstack()
+    regrets = means.rsub(means.max(axis=1), axis=0)
+    assert regrets.mean().round(3)[[1, 3, 10, 30]].tolist() == [0.051, 0.024, 0.015, 0.023]
+    assert regrets.max().round(3)[[1, 3, 10, 30]].tolist() == [0.091, 0.057, 0.027, 0.084]
