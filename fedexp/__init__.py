@@ -34,7 +34,9 @@ def __getattr__(name: str) -> Any:
     # A module is imported when its name is used: the import of torch takes seconds, for which
     # ``fedexp --help`` should not wait.
     if name == "__version__":
-        return import_module("importlib.metadata").version("fedexp")
+        from importlib.metadata import version
+
+        return version("fedexp")
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, own_name = _PLACES[name]
