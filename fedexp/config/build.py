@@ -66,18 +66,6 @@ def build(
     return construct(key, target, kind, arguments)
 
 
-def check_values(key: str, node: Node) -> None:
-    """Check the values of a node against the annotations of its target; build nothing.
-
-    Missing arguments, unknown keys and other mistakes are found when the object is built. Raises
-    InputError if a value is invalid or the target cannot be imported.
-    """
-    target = locate(key, node.get("_target_"))
-    known = argument_names(target) - {"_target_"}
-    given = {name: value for name, value in node.items() if name in known}
-    check(_arguments(target, supplied=known - given.keys()), given, prefix=f"{key}.")
-
-
 def _at_home(key: str, value: Any) -> Any:
     """The value; in a path, the home folder in place of ``~``. InputError for an unknown user."""
     if not isinstance(value, Path) or not str(value).startswith("~"):

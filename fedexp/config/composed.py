@@ -17,6 +17,7 @@ from fedexp.config.build import argument_names, locate
 from fedexp.config.keys import override_key
 from fedexp.config.moved_modules import with_moved
 from fedexp.config.schema import Config, common_keys, validate
+from fedexp.config.written_types import check_written
 from fedexp.errors import InputError
 
 
@@ -32,7 +33,8 @@ def checked(cfg: DictConfig, overrides: Sequence[str], folders: Collection[Path]
         InputError: a key is unknown, or a value is missing, invalid or cannot be resolved.
     """
     values = to_dict(cfg)
-    config = validate(values)  # first, because the next check may import PyTorch
+    config = validate(values)  # this and the next check import no PyTorch; the last may
+    check_written(values)
     kept = without_strays(values, overrides, folders)
     return config if kept == values else validate(kept)
 

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from fedexp.compression.compressor import Compressor
-from fedexp.config.build import build, check_values
-from fedexp.config.schema import Common, Config
+from fedexp.config.build import build
+from fedexp.config.schema import Config
 from fedexp.core.description import Description
 from fedexp.core.part import Part
 from fedexp.core.sockets import Aggregator, LocalGradient, Loss, Personalization, Regularizer
@@ -30,10 +30,6 @@ _WITHOUT_SHAPES: Mapping[str, type[Part]] = MappingProxyType(
     }
 )
 """Socket -> base class of its parts, for parts that are built before the data is described."""
-
-
-_BUILT_LATER = ("head", "model", "partition", "faults", "availability", "system")
-"""Groups whose values are checked early, without Lightning; their objects are built later."""
 
 
 def build_parts(config: Config) -> dict[str, Any]:
@@ -75,15 +71,12 @@ class Early:
 
 
 def check(config: Config) -> Early:
-    """Check the parts' values and the data's files; return the objects that this needs.
+    """Build the parts that need no shapes, and check the data's files.
 
     Raises:
         InputError: one line about the first mistake.
     """
     parts, compressors = build_parts(config), build_compressors(config)
-    for group in _BUILT_LATER:
-        found = getattr(config, group)
-        check_values(group, found.node if isinstance(found, Common) else found)
     source: Describer = build("data", config.data.node, Describer)
     description = source.describe()
     # The optimizer is last: it makes PyTorch import its compiler, which takes seconds.
