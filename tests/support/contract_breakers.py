@@ -58,6 +58,7 @@ class LeftBehind(Loss):
 class Forgetful(Loss):
     """The server's state is in no checkpoint."""
 
+    scale: Tensor
     rounds = 0
 
     def setup(self, setting: Setting) -> None:

@@ -4,11 +4,13 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedexp.cli.flower import main
@@ -114,7 +116,7 @@ class FakeGrid:
         round = round_of(arrived.content)
         if self.absent(kind, round, client):
             return Message(Error(5, "the node is not available"), reply_to=message)
-        config = {self.key: client, "state": str(self.states / f"node_{client}")}
+        config: dict[str, bool | float | int | str] = {self.key: client, "state": str(self.states / f"node_{client}")}
         context = Context(1, 100 + client, config, RecordDict(), {})
         reply = client_app(self.answering)(arrived, context)
         content = self.change(kind, round, client, reply.content)
@@ -139,7 +141,7 @@ def round_of(content: RecordDict) -> int:
 def changed(reply: RecordDict, kind: type, **values: object) -> RecordDict:
     """A reply of this kind with other values; a value may be a function of the old one."""
     app = str(reply.config_records["head"]["app"])
-    letter = read(reply, app, kind)
+    letter: Any = read(reply, app, kind)
     new = {n: v(getattr(letter, n)) if callable(v) else v for n, v in values.items()}
     return pack(app, replace(letter, **new))
 
@@ -147,4 +149,4 @@ def changed(reply: RecordDict, kind: type, **values: object) -> RecordDict:
 def run(grid: FakeGrid, folder: Path, **run_config: object) -> RunResult:
     """Run the grid's app; the run's folder is below ``folder``."""
     app: App = read_app(grid.module)
-    return serve(app, grid, RUN_CONFIG | {"folder": str(folder)} | run_config)
+    return serve(app, cast(Grid, grid), RUN_CONFIG | {"folder": str(folder)} | run_config)

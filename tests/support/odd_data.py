@@ -19,7 +19,7 @@ from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 from support.federations import compose
 
-SMALL = ("clients.count=2", "clients.per_round=2", "local.epochs=1", "local.batch_size=8")
+SMALL: tuple[str, ...] = ("clients.count=2", "clients.per_round=2", "local.epochs=1", "local.batch_size=8")
 SMALL += ("partition=iid", "measure.personal=null")
 
 
