@@ -116,7 +116,8 @@ class FakeGrid:
         round = round_of(arrived.content)
         if self.absent(kind, round, client):
             return Message(Error(5, "the node is not available"), reply_to=message)
-        config: dict[str, bool | float | int | str] = {self.key: client, "state": str(self.states / f"node_{client}")}
+        state = str(self.states / f"node_{client}")
+        config: dict[str, bool | float | int | str] = {self.key: client, "state": state}
         context = Context(1, 100 + client, config, RecordDict(), {})
         reply = client_app(self.answering)(arrived, context)
         content = self.change(kind, round, client, reply.content)

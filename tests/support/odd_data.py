@@ -19,8 +19,10 @@ from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 from support.federations import compose
 
-SMALL: tuple[str, ...] = ("clients.count=2", "clients.per_round=2", "local.epochs=1", "local.batch_size=8")
-SMALL += ("partition=iid", "measure.personal=null")
+SMALL = (
+    *("clients.count=2", "clients.per_round=2", "local.epochs=1", "local.batch_size=8"),
+    *("partition=iid", "measure.personal=null"),
+)
 
 
 @cache
