@@ -16,7 +16,8 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-GROUP = "fedexp.conf"
+from fedexp.config.option_files import GROUP
+
 OWN = ("hydra", "main", "schema", "command-line")
 """Names of Hydra's config sources that are not installed packages."""
 

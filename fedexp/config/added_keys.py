@@ -8,6 +8,7 @@ from fedexp.config.keys import selected
 
 ADDED: Mapping[str, Any] = {
     "local.last_batch": "auto",  # earlier runs had no batch that ``auto`` would change
+    "checkpoint.changed_code": "refuse",
     **{
         f"{group}.{name}": None
         for group in ("tracking.wandb", "tracking.trackers.wandb.settings")

@@ -8,6 +8,9 @@ from pathlib import Path
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
 
+GROUP = "fedexp.conf"
+"""The entry points with which installed packages add options; see ``fedexp.cli.installed``."""
+
 _OWN_TREE = "main"
 """Hydra's name of fedexp's own config tree."""
 

@@ -192,10 +192,11 @@ class Evaluation(Group):
 
 
 class Checkpoint(Group):
-    """The keys ``checkpoint.*``: how often to save a run, and how many checkpoints to keep."""
+    """The keys ``checkpoint.*``: how often to save a run, and what a resumed run may change."""
 
     every: NonNegativeInt
     keep: NonNegativeInt
+    changed_code: Literal["refuse", "accept"]
 
 
 class Limits(Group):

@@ -13,11 +13,13 @@ import torch
 from fedexp.config.compatibility.unread import warn_of_unread
 from fedexp.config.launch import Launch
 from fedexp.config.schema import Config
+from fedexp.config.sources import source_code
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message
 from fedexp.core.saved_state import saved_state
 from fedexp.data.description_file import write_description
 from fedexp.data.federated import FederatedData
+from fedexp.data.fingerprint import fingerprint
 from fedexp.data.load import load_data
 from fedexp.data.partition_table import write_partition
 from fedexp.distributed import launcher
@@ -39,9 +41,11 @@ from fedexp.runtime.stopping import SaveOrStop
 from fedexp.state.atomic import sync
 from fedexp.state.run_folder import METRICS, PARTITION
 from fedexp.state.saved_models import save_weights
+from fedexp.tracking.environment import environment
 from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.learned_nothing import learned_nothing
-from fedexp.tracking.summary import summarize, write_summary
+from fedexp.tracking.origin import later_code, origin, write_origins
+from fedexp.tracking.summary import file_digests, summarize, write_summary
 
 LOGGER = logging.getLogger(__name__)
 
@@ -93,13 +97,17 @@ def _run(
         warn_of_unread(planned.unread, launch.overrides, LOGGER)
     with fabric.rank_zero_first(local=True):  # the first rank fills the caches for the others
         data = population.load(config, planned.source, fabric.device)
-    with restored_threads(), open_run(folder, config, launch, ranks, planned.measures) as run:
+    code = source_code(config.model_dump(mode="json"))
+    with restored_threads(), open_run(folder, config, launch, ranks, planned.measures, code) as run:
         shape = planned.description.input_shape
         set_threads(config, planned.backbone, shape, fabric.device, ranks)
         federation = Federation(planned, fabric, data, run.tracker, run.clients, population)
         if ranks.is_first:  # clients may have been left out of the data by now
             write_partition(run.folder / PARTITION, data)
             write_description(run.folder, data.description, data.preparation)
+            now = origin(code, fingerprint(data), environment(fabric.device, code.libraries))
+            done = run.checkpoint.round if run.checkpoint else 0
+            run.origins = write_origins(run.folder, run.origins, now, done)
         last, stopped = _train(federation, config, run, clock)
         writes = ranks.is_first and run.has_folder()
         if writes:
@@ -108,6 +116,7 @@ def _run(
         model = federation.global_model(last)
         summary = _summary(planned, launch, run, data, model, clock)
         if writes:
+            summary["records"] = file_digests(run.folder)
             sync(run.folder / METRICS)
             save_weights(saved_state(model), run.folder)
             write_summary(run.folder, summary)
@@ -158,7 +167,7 @@ def _summary(
         str(model.device),
         torch.get_num_threads(),
         clock.seconds,
-        _warnings(history, data),
+        [*_warnings(history, data), *later_code(run.origins)],
     )
 
 

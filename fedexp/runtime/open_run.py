@@ -6,13 +6,14 @@ import logging
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 from fedexp.config.keys import differences
 from fedexp.config.launch import Launch
 from fedexp.config.schema import Config
+from fedexp.config.sources import Code
 from fedexp.distributed.ranks import Ranks
 from fedexp.errors import InputError
 from fedexp.measures.measure import Measure
@@ -33,6 +34,7 @@ from fedexp.state.run_folder import (
 )
 from fedexp.tracking.follow import History, follow
 from fedexp.tracking.jsonl import parse_records
+from fedexp.tracking.origin import Origin, check_code, read_origins
 from fedexp.tracking.tracker import Record, Tracker, Trackers
 
 LOGGER = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class OpenRun:
         tracker: writes each round to the history and to ``recorder``.
         recorder: all trackers that the config chooses, as one. It gets the summary at the end.
         identity: the content of ``run.json``; None in ranks other than the first.
+        origins: the content of ``origin.json``; empty in ranks other than the first.
     """
 
     folder: Path
@@ -62,6 +65,7 @@ class OpenRun:
     tracker: Tracker
     recorder: Tracker
     identity: Identity | None
+    origins: list[Origin]
     _stack: ExitStack
     _is_new: bool = False
     _is_lost: bool = False
@@ -112,6 +116,7 @@ def open_run(
     launch: Launch,
     ranks: Ranks,
     measures: Mapping[str, Measure],
+    code: Code,
 ) -> Iterator[OpenRun]:
     """Lock the folder, find the checkpoint to resume from, and start the trackers.
 
@@ -122,10 +127,11 @@ def open_run(
         launch: how the run was started.
         ranks: the processes; all of them must call this function.
         measures: name -> measure.
+        code: the files of the config's components.
 
     Raises:
         InputError: the folder has another run, another process is using it, the run is finished
-            and cannot be resumed, or the disk is full.
+            and cannot be resumed, the code of a part has changed, or the disk is full.
     """
     folder = _agree_on_folder(folder, ranks)
     with ExitStack() as stack:
@@ -134,14 +140,16 @@ def open_run(
         wandb_id = None if launch.sweep else config.tracking.wandb.id
         claimed = claim(folder, config, headlines(measures), directions(measures), wandb_id)
         run = stack.enter_context(claimed) if ranks.is_first else None
-        checkpoint = ranks.from_first(partial(_resume_point, config, folder, run, launch))
+        checkpoint = ranks.from_first(partial(_resume_point, config, folder, run, launch, code))
+        origins = read_origins(folder) if checkpoint and ranks.is_first else []
         past = _past(checkpoint) if checkpoint else []
         history = History(past)
         recorder = stack.enter_context(follow(config, folder, launch, run, past))
         clients = folder / _CLIENTS.format(ranks.rank)
         stack.callback(shutil.rmtree, clients, ignore_errors=True)
         tracker = Trackers([history, recorder])
-        yield OpenRun(folder, clients, checkpoint, history, tracker, recorder, run, stack)
+        told = tracker, recorder, run, origins
+        yield OpenRun(folder, clients, checkpoint, history, *told, stack)
 
 
 def _past(checkpoint: Checkpoint) -> list[Record]:
@@ -165,15 +173,15 @@ def _agree_on_folder(folder: Path, ranks: Ranks) -> Path:
 
 
 def _resume_point(
-    config: Config, folder: Path, run: Identity | None, launch: Launch
+    config: Config, folder: Path, run: Identity | None, launch: Launch, code: Code
 ) -> Checkpoint | None:
     """Find the checkpoint to resume from, if any, and log how the run starts.
 
     Also deletes what an earlier process left: folders of client states, and ``summary.json``.
 
     Raises:
-        InputError: the run is finished and has no checkpoint, or the checkpoint cannot be read,
-            belongs to another run, or has more rounds than ``rounds``.
+        InputError: the run is finished and has no checkpoint, the checkpoint cannot be read,
+            belongs to another run, or has more rounds than ``rounds``, or the code has changed.
     """
     if config.resume is None:
         return None
@@ -189,6 +197,10 @@ def _resume_point(
         raise InputError(f"rounds={config.rounds}: {folder} has {checkpoint.round} rounds already")
     if not checkpoint and rounds_finished(folder):
         raise InputError(f"resume={folder}: the run is finished and has no checkpoint to resume")
+    if checkpoint and (starts := read_origins(folder)):  # earlier versions wrote no origin
+        accepts = config.checkpoint.changed_code == "accept"
+        for warning in check_code(folder, starts[-1], asdict(code), accepts):
+            LOGGER.warning("%s", warning)
     if checkpoint:
         LOGGER.info("resume: %s goes on after round %d", folder, checkpoint.round)
     elif run and run.known:

@@ -85,13 +85,13 @@ def read(folder: Path) -> Identity | None:
     """
     if found := read_identity(folder):
         return found
-    copies = (_json(each / IDENTITY) for each in checkpoint_folders(folder))
+    copies = (read_json(each / IDENTITY) for each in checkpoint_folders(folder))
     return next(filter(None, map(parse_identity, copies)), None)
 
 
 def read_identity(folder: Path) -> Identity | None:
     """Read the identity from the folder's own file alone, not from a copy in a checkpoint."""
-    return parse_identity(_json(folder / FILE_NAME))
+    return parse_identity(read_json(folder / FILE_NAME))
 
 
 def check(folder: Path, config: Config) -> Identity | None:
@@ -190,8 +190,15 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
     Raises ValueError if the file is no JSON, and OSError if it cannot be read.
     """
     path = folder / SUMMARY
-    summary: dict[str, Any] | None = json.loads(_json(path)) if path.exists() else None
+    summary: dict[str, Any] | None = json.loads(read_json(path)) if path.exists() else None
     return summary
+
+
+def read_json(path: Path) -> bytes:
+    """The content of a JSON file; empty if there is no such file. Raises OSError if too large."""
+    if _size(path) > _LARGEST:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return _content(path)
 
 
 def objective(summary: Mapping[str, Any], metric: str) -> float:
@@ -267,19 +274,12 @@ def _is_foreign(path: Path) -> bool:
     """Whether ``path`` is from another program: a folder, or JSON that fedexp never writes."""
     if path.exists() and not path.is_file():
         return True
-    content = _json(path)
+    content = read_json(path)
     try:
         json.loads(content)
     except ValueError:  # absent or damaged
         return False
     return parse_identity(content) is None
-
-
-def _json(path: Path) -> bytes:
-    """The content of a JSON file; empty if there is no such file. Raises OSError if too large."""
-    if _size(path) > _LARGEST:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-    return _content(path)
 
 
 def _content(path: Path) -> bytes:

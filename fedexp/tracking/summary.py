@@ -13,12 +13,17 @@ import torch
 from fedexp.config.keys import RECORDS
 from fedexp.core.messages import Tensors
 from fedexp.state.atomic import write_durably
+from fedexp.state.run_folder import DATA, METRICS, PARTITION
 from fedexp.state.run_folder import SUMMARY as FILE_NAME
 from fedexp.tracking.jsonl import as_bytes
+from fedexp.tracking.origin import FILE_NAME as ORIGIN
 from fedexp.tracking.statistics import best_round, headline_statistics, rounds_to
 
 MEMORY = ("cost/client_memory_bytes", "cost/stored_parameters", "cost/server_memory_bytes")
 """Metrics of memory; for each of them, a summary has the largest value over the rounds."""
+
+RECORDED = (METRICS, PARTITION, DATA, ORIGIN)
+"""The files of a run whose digests the summary has."""
 
 _BYTES = ("cost/download_bytes", "cost/upload_bytes")
 _PACKAGES = ("fedexp", "torch", "lightning", "hydra-core", "numpy")
@@ -91,6 +96,12 @@ def digest(weights: Tensors) -> str:
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         sha.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """Name -> SHA-256 of the content, for each of the files ``RECORDED`` that the run has."""
+    paths = (folder / name for name in RECORDED)
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in paths if p.is_file()}
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:

@@ -1,0 +1,76 @@
+"""The versions, the processor and the device that a run's numbers depend on."""
+
+import platform
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+LIBRARIES = ("torch", "torchvision", "lightning", "hydra-core", "omegaconf", "numpy", "scipy")
+LIBRARIES += ("scikit-learn", "pandas")
+
+BITS_DEPEND_ON = ("torch", "processor", "device", "threads")
+"""Keys of an environment that decide whether two runs can have the same bits."""
+
+
+def environment(device: torch.device, libraries: Iterable[str] = ()) -> dict[str, Any]:
+    """The environment of this process; it names no machine and no folder.
+
+    Args:
+        device: the device of training.
+        libraries: names of further packages whose versions matter.
+    """
+    return {
+        "python": platform.python_version(),
+        **{name: _version(name) for name in (*LIBRARIES, *libraries)},
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": f"{_maker()} {torch.backends.cpu.get_cpu_capability()}".strip(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "threads": torch.get_num_threads(),
+    }
+
+
+@cache
+def fedexp_version() -> dict[str, Any]:
+    """The version of fedexp and, in a clone, the git commit and whether files have changed since.
+
+    A clone without git has the commit None.
+    """
+    root = Path(__file__).parents[2]
+    in_clone = (root / ".git").exists()
+    commit = _git(root, "rev-parse", "HEAD") if in_clone else None
+    found: dict[str, Any] = {"version": _version("fedexp"), "commit": commit}
+    if commit:
+        found["changed"] = bool(_git(root, "diff", "--name-only", "HEAD", "--", "fedexp", "conf"))
+    return found
+
+
+def _git(root: Path, *words: str) -> str | None:
+    """The output of a git command; None if it fails."""
+    command = ["git", "--no-optional-locks", "-C", str(root), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # for example, fedexp in a clone without installation
+        return None
+
+
+@cache
+def _maker() -> str:
+    """The processor's maker, such as AuthenticAMD, where Linux tells it."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+            return next((line.split()[-1] for line in file if line.startswith("vendor_id")), "")
+    except OSError:
+        return ""

@@ -1,0 +1,103 @@
+"""``origin.json``, and runs that are resumed after the code of a part has changed."""
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.short_runs import SHORT
+
+import fedexp
+from fedexp.errors import InputError
+from fedexp.tracking import origin as origin_file
+
+LOSS = """from fedexp.losses.cross_entropy import CrossEntropy
+class Scaled(CrossEntropy):
+    def forward(self, batch):
+        return {} * super().forward(batch)
+"""
+
+
+class OwnLoss:
+    """A run with a loss whose code can change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder / "run", folder / "changing_loss.py"
+        self.write(1.0)
+
+    def write(self, scale: float) -> None:
+        self.file.write_text(LOSS.format(scale))
+
+    def run(self, rounds: int, *overrides: str) -> dict[str, Any]:
+        """Start or resume the run as a new process would; its summary."""
+        sys.modules.pop("changing_loss", None)
+        own = ["loss._target_=changing_loss.Scaled", f"rounds={rounds}", "resume=auto"]
+        return fedexp.run([*SHORT, *own, f"hydra.run.dir={self.folder}", *overrides]).summary
+
+    @property
+    def starts(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads((self.folder / "origin.json").read_text())[
+            "starts"
+        ]
+        return found
+
+
+@pytest.fixture
+def own_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnLoss:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # equal times and sizes hide a change
+    return OwnLoss(tmp_path)
+
+
+def test_a_run_says_where_it_comes_from_and_names_no_machine(own_loss: OwnLoss) -> None:
+    own_loss.run(1)
+    (start,) = own_loss.starts
+    assert start["from_round"] == 1
+    assert start["fedexp"]["version"] == fedexp.__version__
+    assert start["code"]["own"] == {"changing_loss.py": LOSS.format(1.0)}
+    assert start["code"]["parts"]["loss"][0] == "changing_loss.py"
+    assert start["data"]["train"]["samples"] == 200
+    assert {"python", "torch", "processor", "threads", "device"} <= start["environment"].keys()
+    text = (own_loss.folder / "origin.json").read_text()
+    assert str(Path.home()) not in text.replace(LOSS, "")
+    assert str(own_loss.folder.parent) not in text
+
+
+def test_changed_code_is_refused_unless_it_is_accepted(own_loss: OwnLoss) -> None:
+    own_loss.run(1)
+    assert own_loss.run(2)["warnings"] == own_loss.run(1, "rounds=2")["warnings"]  # nothing changed
+    assert len(own_loss.starts) == 1
+    own_loss.write(2.0)
+    summary = (own_loss.folder / "summary.json").read_bytes()
+    line = r"loss \(changing_loss.py\) has changed since round 1; checkpoint.changed_code=accept"
+    with pytest.raises(InputError, match=line):
+        own_loss.run(3)
+    assert (own_loss.folder / "summary.json").read_bytes() == summary
+    changed = "since round 3 with changed code: loss (changing_loss.py)"
+    assert changed in own_loss.run(3, "checkpoint.changed_code=accept")["warnings"]
+    assert [each["from_round"] for each in own_loss.starts] == [1, 3]
+    assert changed in own_loss.run(4)["warnings"]  # the accepted code goes on
+
+
+def test_another_version_of_fedexp_is_one_line(
+    own_loss: OwnLoss, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_loss.run(1)
+    other = {"version": "99.0", "commit": None}
+    monkeypatch.setattr(origin_file, "fedexp_version", lambda: other)
+    with caplog.at_level(logging.WARNING):
+        own_loss.run(2)
+    lines = [line for line in caplog.messages if "99.0" in line]
+    assert lines == [
+        f"resume: {own_loss.folder} began with fedexp {fedexp.__version__} and goes on with 99.0"
+    ]
+
+
+def test_a_run_without_the_record_goes_on(own_loss: OwnLoss) -> None:
+    own_loss.run(1)
+    (own_loss.folder / "origin.json").unlink()
+    own_loss.write(2.0)
+    own_loss.run(2)
+    assert [each["from_round"] for each in own_loss.starts] == [2]
