@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from support.command_line import fedexp as typed
 
 import fedexp
-from fedexp.cli import replay, report
+from fedexp.cli import replay, report, verify
 from fedexp.data.readers.digits import SPLIT_SEED, TEST_FRACTION
 from fedexp.data.train_test import by_class
 from fedexp.reporting.runs import read_run
@@ -113,6 +113,14 @@ def test_finished_runs_are_reported_and_replayed(
     assert "fedavg" in said
     replay.main([str(earlier / "sweep/0"), "system=phones,hospitals"])
     assert "hospitals" in capsys.readouterr().out
+
+
+def test_a_finished_run_verifies(earlier: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    verify.main([str(earlier / "finished"), "--rounds", "all"])
+    said = capsys.readouterr().out
+    assert "the same" in said
+    if is_like_the_machine_of_the_runs():
+        assert "the same bits through round 4 of 4" in said
 
 
 def test_groups_that_are_gone_are_no_difference_between_runs(earlier: Path) -> None:

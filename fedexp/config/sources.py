@@ -100,12 +100,25 @@ def is_own(module: str) -> bool:
 
     A package that adds options to fedexp is the user's also where it is installed.
     """
-    file = _file(module)
-    if not is_foreign(module) or file is None:
-        return False
-    if file.is_relative_to(sysconfig.get_path("stdlib")) or {*_LIBRARIES} & {*file.parts}:
-        return module.partition(".")[0] in _packages_with_options()
-    return True
+    return is_foreign(module) and _file(module) is not None and not is_library(module)
+
+
+def is_library(module: str) -> bool:
+    """Whether the module is Python's, or is installed and adds no options; nothing is imported."""
+    top = module.partition(".")[0]
+    file = _file(top)
+    if top in sys.builtin_module_names:
+        return True
+    is_installed = file is not None and (
+        file.is_relative_to(sysconfig.get_path("stdlib")) or bool({*_LIBRARIES} & {*file.parts})
+    )
+    return is_installed and top not in _packages_with_options()
+
+
+def own_targets(config: Mapping[str, Any]) -> dict[str, str]:
+    """Key -> ``_target_``, for the components that are neither fedexp's nor a library's."""
+    found = targets(config).items()
+    return {key: each for key, each in found if is_foreign(each) and not is_library(each)}
 
 
 def _packages_with_options() -> set[str]:

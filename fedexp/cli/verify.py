@@ -1,0 +1,127 @@
+"""The ``fedexp-verify`` command: checks a result by computing it again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedexp.cli.parsers import home_path
+from fedexp.cli.pipes import quiet_in_a_pipe
+from fedexp.errors import InputError
+from fedexp.state.atomic import write_atomically
+
+if TYPE_CHECKING:
+    from fedexp.verification.verdict import Verdict
+
+_ALL = 1_000_000
+_PLACES = ("root", "path", "test_path")
+"""Keys of ``data`` that name places on a machine."""
+
+
+@quiet_in_a_pipe()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The ``fedexp-verify`` command; exit code 0: the same, 1: differs, 2: cannot be compared."""
+    options = _parse(arguments)
+    try:
+        verdicts = _verdicts(options)
+        from fedexp.verification.verdict import worst
+
+        for each in verdicts:
+            print("\n  ".join([f"{each.place}: {each.line}", *each.details]))
+        if options.to is not None:
+            _write(options.to, verdicts)
+    except InputError as error:
+        print(f"fedexp-verify: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    if code := worst(verdicts):
+        raise SystemExit(int(code))
+
+
+def _verdicts(options: argparse.Namespace) -> list[Verdict]:
+    from fedexp.cli.compose import composed  # slow to import
+    from fedexp.verification.run import Ways
+    from fedexp.verification.verify import verify
+
+    ways = Ways(
+        rounds=options.rounds,
+        cache=composed([]).config["data"]["cache"],
+        data=dict(_place(each) for each in options.places),
+        runs_own_code=options.run_own_code,
+        to=options.to,
+        jobs=options.jobs,
+        seed=options.seed,
+    )
+    return verify(options.what, ways)
+
+
+def _place(word: str) -> tuple[str, str]:
+    """``data.root=FOLDER`` as (key, value). Raises InputError for other words."""
+    key, equals, value = word.partition("=")
+    name = key.removeprefix("data.")
+    if not equals or not key.startswith("data.") or name not in _PLACES:
+        known = ", ".join(f"data.{each}=PATH" for each in _PLACES)
+        raise InputError(f"{word}: a result is checked with its own config; there are {known}")
+    return name, str(home_path(value).resolve())
+
+
+def _write(folder: Path, verdicts: Sequence[Verdict]) -> None:
+    """Write ``verdict.json``. Raises InputError."""
+    found = [{**vars(each), "outcome": each.outcome.name.lower()} for each in verdicts]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "verdict.json", json.dumps(found, indent=1).encode() + b"\n")
+    except OSError as error:
+        raise InputError(f"--to {folder}: cannot be written ({error.strerror})") from None
+
+
+def _rounds(text: str) -> int:
+    if text == "all":
+        return _ALL
+    return _positive(text)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= _ALL:
+        raise argparse.ArgumentTypeError(f"{text}: should be a whole number above 0")
+    return int(text)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="fedexp-verify",
+        description="Checks a result: trains the first rounds of its runs again and compares "
+        "every metric. The exit code is 0 if they are the same, 1 if something differs, and 2 if "
+        "they cannot be compared.",
+    )
+    add = parser.add_argument
+    add("what", type=home_path, metavar="RESULT", help="a run, a sweep, or a folder of them")
+    add(
+        "places",
+        nargs="*",
+        metavar="data.root=PATH",
+        help="where the data are on this machine: data.root, data.path or data.test_path",
+    )
+    add(
+        "--rounds",
+        type=_rounds,
+        default=5,
+        metavar="N",
+        help="rounds to train again (5), or all",
+    )
+    add("--to", type=home_path, metavar="DIR", help="write the verdict and the rounds trained")
+    add("--jobs", type=_positive, default=3, metavar="N", help="runs of a sweep to check (3)")
+    add("--seed", type=int, default=0, help="draws these runs (0)")
+    add(
+        "--run-own-code",
+        action="store_true",
+        help="run code that is not fedexp's, after you have read it; without it the code is shown",
+    )
+    return parser.parse_intermixed_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

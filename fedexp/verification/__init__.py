@@ -1,0 +1,1 @@
+"""Checks results: trains runs again, computes reports again, packs and unpacks artefacts."""

@@ -1,0 +1,99 @@
+"""Trains the first rounds of a run again, from its config; nothing is written to the run."""
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fedexp.config.schema import Config, validate
+from fedexp.config.sources import source_code
+from fedexp.data.fingerprint import fingerprint
+from fedexp.data.load import load_data
+from fedexp.data.partition_table import write_partition
+from fedexp.distributed.fabric import make_fabric
+from fedexp.distributed.ranks import ranks_of
+from fedexp.engines.threads import restored_threads, set_threads
+from fedexp.runtime.early import check
+from fedexp.runtime.federation import Federation
+from fedexp.runtime.plan import plan
+from fedexp.tracking.environment import environment
+from fedexp.tracking.follow import History
+from fedexp.tracking.jsonl import parse_records
+from fedexp.tracking.origin import Origin, origin
+from fedexp.tracking.summary import digest
+from fedexp.tracking.tracker import Record
+
+_ONE_PROCESS = {"devices": 1, "num_nodes": 1, "processes_per_device": 1, "balance": "samples"}
+
+
+@dataclass(frozen=True)
+class Again:
+    """The first rounds of a run, trained again.
+
+    Attributes:
+        records: the rounds.
+        lines: their lines of ``metrics.jsonl``.
+        origin: the code, data and environment of this training.
+        partition: the text of ``partition.csv``.
+        weights_digest: the digest of the final global weights; None if rounds are left.
+    """
+
+    records: list[Record]
+    lines: bytes
+    origin: Origin
+    partition: str
+    weights_digest: str | None
+
+
+def config_here(
+    config: Mapping[str, Any], threads: object, cache: str, changes: Mapping[str, str]
+) -> Config:
+    """The config of a run, for training in this process and without trackers.
+
+    Args:
+        config: the run's config.
+        threads: the run's number of threads; if it is no number, the config decides.
+        cache: the folder for decoded data on this machine.
+        changes: key of ``data`` -> its value on this machine, such as ``root``.
+
+    Raises:
+        InputError: the config is wrong.
+    """
+    engine = {**config["engine"], **_ONE_PROCESS, "device": "auto"}
+    if type(threads) is int and 0 < threads <= 1024:
+        engine["threads"] = threads
+    jsonl = config["tracking"]["trackers"]["jsonl"]
+    tracking = {**config["tracking"], "trackers": {"jsonl": jsonl}}
+    data = {**config["data"], "cache": cache, **changes}
+    here = {"engine": engine, "tracking": tracking, "data": data, "resume": None}
+    return validate({**config, **here})
+
+
+def train_again(config: Config, rounds: int) -> Again:
+    """Train the first ``rounds`` rounds of a run of ``config``.
+
+    The config keeps its own number of rounds, because schedules and parts depend on it.
+
+    Raises:
+        InputError: the config cannot run on this machine, or its data cannot be read.
+    """
+    planned, history = plan(config, check(config)), History()
+    fabric = make_fabric(config.engine)
+    data = load_data(config, planned.source, fabric.device)
+    with restored_threads(), TemporaryDirectory() as temporary:
+        shape = planned.description.input_shape
+        set_threads(config, planned.backbone, shape, fabric.device, ranks_of(fabric))
+        folder = Path(temporary)
+        federation = Federation(planned, fabric, data, history, folder / "clients")
+        table = folder / "partition.csv"
+        write_partition(table, data)
+        code = source_code(config.model_dump(mode="json"))
+        here = origin(code, fingerprint(data), environment(fabric.device, code.libraries))
+        with closing(federation.store):
+            last = federation.run(config.rounds, 0, lambda round: round >= rounds)
+        is_whole = last == config.rounds
+        weights = digest(federation.global_model(last).weights) if is_whole else None
+        lines = b"".join(history.lines)
+        return Again(parse_records(lines), lines, here, table.read_text(encoding="utf-8"), weights)

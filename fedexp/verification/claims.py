@@ -1,0 +1,134 @@
+"""A run's folder as a claim: its records, and whether they agree with each other."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedexp.errors import InputError, readable
+from fedexp.reporting.runs import Run, is_within, read_run
+from fedexp.state.files import load_tensors
+from fedexp.state.run_folder import (
+    FILE_NAME,
+    FINAL,
+    METRICS,
+    PARTITION,
+    SUMMARY,
+    read_json,
+    saved_weights,
+)
+from fedexp.tracking.jsonl import as_bytes, parse_records
+from fedexp.tracking.origin import FILE_NAME as ORIGIN
+from fedexp.tracking.origin import Origin, read_origins
+from fedexp.tracking.summary import RECORDED, digest, file_digests, summarize
+from fedexp.tracking.tracker import Record
+
+_FILES = (FILE_NAME, METRICS, SUMMARY, PARTITION, ORIGIN)
+_COMPARED = ("metrics", "total", "peak", "rounds", "best_round", "seed", "config_hash")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a run's folder says.
+
+    Attributes:
+        run: the run, as reports read it.
+        records: the metrics of each round.
+        origins: the entries of ``origin.json``; empty for a run of an earlier version.
+        partition: the text of ``partition.csv``; None if it is absent.
+    """
+
+    run: Run
+    records: list[Record]
+    origins: list[Origin]
+    partition: str | None
+
+
+def read_claim(folder: Path) -> Claim:
+    """Read a run's folder. Raises InputError, in one line, if a file is missing or damaged."""
+    for name in _FILES:
+        if not is_within(folder / name, folder):
+            raise InputError(f"{folder}: {name} is a link out of the folder, not followed")
+    run, path = read_run(folder), folder / METRICS
+    damaged = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+    with readable(path, *damaged):
+        records = parse_records(path.read_bytes())
+        if not all(type(each.round) is int for each in records):
+            raise ValueError("a round should be a whole number")
+        values = (v for each in records for v in (*each.metrics.values(), *each.per_class.values()))
+        if not all(isinstance(value, int | float) for value in values):
+            raise ValueError("a metric should be a number")
+    table = folder / PARTITION
+    with readable(table, ValueError):
+        text = table.read_text(encoding="utf-8") if table.is_file() else None
+    with readable(folder / ORIGIN, RecursionError):
+        return Claim(run, records, read_origins(folder), text)
+
+
+def contradictions(claim: Claim) -> Iterator[str]:
+    """A line for each record that does not agree with the others; nothing is trained.
+
+    Raises InputError if a record cannot be read.
+    """
+    rounds = [each.round for each in claim.records]
+    if missing := sorted({*range(1, max(rounds, default=0) + 1)} - {*rounds}):
+        yield f"{METRICS}: round {', '.join(map(str, missing))} is missing"
+    if rounds != sorted({*rounds}):
+        yield f"{METRICS}: its rounds are not in order"
+    for start in claim.origins:
+        yield from _wrong_texts(start)
+    summary = claim.run.summary
+    if summary is not None:
+        with readable(claim.run.folder / SUMMARY, ValueError, LookupError, TypeError):
+            yield from _wrong_summary(claim, summary)
+            yield from _wrong_digests(claim.run.folder, summary)
+
+
+def _wrong_texts(start: Origin) -> Iterator[str]:
+    code = start["code"]
+    for name, text in code["own"].items():
+        if code["files"].get(name) != hashlib.sha256(text.encode()).hexdigest():
+            yield f"{ORIGIN}: the digest of {name} does not fit its text"
+
+
+def _wrong_summary(claim: Claim, summary: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each value of ``summary.json`` that does not follow from the other records."""
+    run = claim.run
+    saved = json.loads(read_json(run.folder / FILE_NAME))["config"]
+    about = run.overrides, run.choices, {}, "", 0, 0.0
+    found = summarize(run.history, run.headlines, run.targets, saved, *about)
+    found = json.loads(as_bytes(found))  # as it is written: NaN is null
+    for key in _COMPARED:
+        if key not in summary or key not in found:
+            continue
+        yield from (f"{SUMMARY}: {line}" for line in _unequal(key, summary[key], found[key]))
+
+
+def _unequal(key: str, claimed: Any, found: Any) -> Iterator[str]:
+    """Lines about the values that differ; statistics that an earlier version lacks are none."""
+    if isinstance(claimed, Mapping) and isinstance(found, Mapping):
+        for name in claimed:
+            yield from _unequal(f"{key} {name}", claimed[name], found.get(name))
+    elif claimed != found:
+        yield f"{key} is {claimed}, but the other records give {found}"
+
+
+def _wrong_digests(folder: Path, summary: Mapping[str, Any]) -> Iterator[str]:
+    claimed = summary.get("records", {})
+    found = file_digests(folder)
+    for name in RECORDED:
+        if name in claimed and found.get(name) != claimed[name]:
+            what = "has changed since the run ended" if name in found else "is missing"
+            yield f"{name}: {what} (its digest is not the one in {SUMMARY})"
+    weights = saved_weights(folder, FINAL)
+    if weights.is_file() and is_within(weights, folder):
+        own = {n: each for n, each in load_tensors(weights).items() if _is_weight(n)}
+        if digest(own) != summary.get("weights_digest"):
+            yield f"{SUMMARY}: weights_digest is not the digest of {weights.relative_to(folder)}"
+
+
+def _is_weight(name: str) -> bool:
+    """Whether a saved tensor is one of the global weights, not a class vector."""
+    return not name.startswith("personalization.")

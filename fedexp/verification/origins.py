@@ -1,0 +1,47 @@
+"""The differences between the origin of a run and the origin of its repetition, in words."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedexp.tracking.environment import BITS_DEPEND_ON
+from fedexp.tracking.origin import Origin, changed_parts
+
+
+def is_same_kind(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether two environments belong to machines that compute the same bits."""
+    return all(was.get(key) == now.get(key) for key in BITS_DEPEND_ON)
+
+
+def other_data(was: Origin, now: Origin) -> Iterator[str]:
+    """A line for each part of the data that was read differently."""
+    for name in sorted(was["data"].keys() | now["data"].keys()):
+        if was["data"].get(name) != now["data"].get(name):
+            yield f"data: {name} differs ({_short(was, name)}; here {_short(now, name)})"
+
+
+def _short(one: Origin, name: str) -> str:
+    found = one["data"].get(name)
+    if isinstance(found, Mapping):
+        return f"{found.get('samples')} samples, digest {str(found.get('digest'))[:12]}"
+    return f"digest {str(found)[:12]}"
+
+
+def other_code(was: Origin, now: Origin) -> Iterator[str]:
+    """A line if fedexp has another version, and one for each part whose files differ."""
+    before, here = ({k: v for k, v in each["fedexp"].items() if v} for each in (was, now))
+    if before != here:
+        yield f"code: fedexp {_version(before)}; here {_version(here)}"
+    for part in changed_parts(was["code"], now["code"]):
+        yield f"code: {part} differs"
+
+
+def _version(found: Mapping[str, Any]) -> str:
+    commit = f", commit {str(found['commit'])[:10]}" if "commit" in found else ""
+    return f"{found.get('version')}{commit}{' with changes' if found.get('changed') else ''}"
+
+
+def other_environment(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each key of the environment with another value."""
+    for key in was:
+        if was[key] != now.get(key):
+            yield f"environment: {key} {was[key]}; here {now.get(key)}"

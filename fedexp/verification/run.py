@@ -1,0 +1,164 @@
+"""Checks a run: its records must agree, and its first rounds are trained again."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedexp.drawing.texts import printable
+from fedexp.errors import InputError
+from fedexp.state.atomic import write_atomically
+from fedexp.state.run_folder import METRICS, PARTITION, SUMMARY
+from fedexp.tracking.origin import changed_parts
+from fedexp.verification.again import Again, config_here, train_again
+from fedexp.verification.claims import Claim, contradictions, read_claim
+from fedexp.verification.compare import TOLERANCE, first_difference
+from fedexp.verification.origins import is_same_kind, other_code, other_data, other_environment
+from fedexp.verification.own_code import ASKS, importable, listing, own_code
+from fedexp.verification.verdict import Outcome, Verdict
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How to check.
+
+    Attributes:
+        rounds: the number of rounds to train again.
+        cache: the folder for decoded data.
+        data: key of ``data`` -> its value on this machine, such as ``root``.
+        runs_own_code: whether own code may run.
+        to: a folder for the rounds that were trained again; None to keep nothing.
+        jobs: the number of runs of a sweep to check.
+        seed: draws these runs.
+    """
+
+    rounds: int
+    cache: str
+    data: Mapping[str, str] = field(default_factory=dict)
+    runs_own_code: bool = False
+    to: Path | None = None
+    jobs: int = 3
+    seed: int = 0
+
+
+def verify_run(folder: Path, ways: Ways, keep: Path | None = None) -> Verdict:
+    """Check the run in ``folder``; write the rounds that were trained again to ``keep``."""
+    place = printable(str(folder))
+    try:
+        claim = read_claim(folder)
+        wrong, texts = list(contradictions(claim)), own_code(claim)
+    except InputError as error:
+        return Verdict(place, Outcome.UNKNOWN, "cannot be compared", [str(error)])
+    told = [] if texts is None else listing(claim, texts, shows=not ways.runs_own_code)
+    if texts is not None and not ways.runs_own_code:
+        line = f"needs {ASKS} to be trained again; nothing was run"
+        return _verdict(place, Outcome.UNKNOWN, line, wrong, told)
+    before = (folder / METRICS).read_bytes()
+    try:
+        again = _train(claim, texts, ways)
+    except InputError as error:
+        line = "cannot be trained again"
+        return _verdict(place, Outcome.UNKNOWN, line, wrong, [*told, str(error)])
+    if (folder / METRICS).read_bytes() != before:
+        wrong.append(f"{METRICS}: was changed while the run was trained again")
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        write_atomically(keep / METRICS, again.lines)
+    found = compared(place, claim, again)
+    return _verdict(place, found.outcome, found.line, wrong, [*told, *found.details])
+
+
+def _verdict(
+    place: str, outcome: Outcome, line: str, wrong: list[str], details: Iterable[str]
+) -> Verdict:
+    """The verdict, which is DIFFERS if records contradict each other."""
+    if wrong:
+        outcome, line = Outcome.DIFFERS, f"its records disagree; {line}"
+    return Verdict(place, outcome, line, [*wrong, *map(printable, details)])
+
+
+def _train(claim: Claim, texts: Mapping[str, str] | None, ways: Ways) -> Again:
+    """Train again; any error becomes an InputError of one line, as the config may be anything."""
+    rounds = min(ways.rounds, _comparable(claim))
+    started = claim.origins[0]["environment"] if claim.origins else claim.run.summary or {}
+    try:
+        with importable(texts) if texts else nullcontext():
+            config = config_here(claim.run.config, started.get("threads"), ways.cache, ways.data)
+            return train_again(config, rounds)
+    except InputError:
+        raise
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"training again failed ({type(error).__name__}: {reason})") from error
+
+
+def _comparable(claim: Claim) -> int:
+    """The number of rounds with the code of the run's first start."""
+    first = claim.origins[0] if claim.origins else None
+    later = [
+        each["from_round"] - 1
+        for each in claim.origins[1:]
+        if first and changed_parts(first["code"], each["code"])
+    ]
+    return min([*later, max((each.round for each in claim.records), default=1)])
+
+
+def compared(place: str, claim: Claim, again: Again) -> Verdict:
+    """Compare a claim with its repetition."""
+    last = max(each.round for each in again.records)
+    part = [each for each in claim.records if each.round <= last]
+    known, details, exact = _origins(claim, again)
+    data = list(other_data(claim.origins[0], again.origin)) if claim.origins else []
+    details += [] if exact else data
+    differs = first_difference(part, again.records)
+    through = f"through round {last} of {len(claim.records)}"
+    wrong = [*_partition(claim, again), *(data if exact else [])]
+    wrong += _weights(claim, again, differs is None or exact)
+    if differs is None and not wrong:
+        return Verdict(place, Outcome.SAME, f"the same bits {through}", details)
+    near = first_difference(part, again.records, TOLERANCE)
+    if near is None and not exact and not wrong:
+        line = f"the same {through}, up to {TOLERANCE:.0%} or {TOLERANCE}, which is the tolerance"
+        return Verdict(place, Outcome.SAME, f"{line} {known}", [f"bits: {differs}", *details])
+    if differs is None:
+        return Verdict(place, Outcome.DIFFERS, wrong[0], [*wrong[1:], *details])
+    reasons = [*wrong, *details] or ["no difference in code, data or environment is known"]
+    said = differs if exact else near or differs
+    return Verdict(place, Outcome.DIFFERS, f"differs in {said}", reasons)
+
+
+def _origins(claim: Claim, again: Again) -> tuple[str, list[str], bool]:
+    """On which kind of machine a tolerance holds; what differs; whether bits must be the same."""
+    now, config = again.origin, claim.run.config
+    if not claim.origins:
+        summary = claim.run.summary or {}
+        was: dict[str, Any] = {**summary.get("versions", {})}
+        was |= {key: summary[key] for key in ("device", "threads") if key in summary}
+        was.pop("fedexp", None)
+        lines = list(other_environment(was, now["environment"]))
+        return "for a run that has not recorded its machine", lines, False
+    first = claim.origins[0]
+    was = first["environment"]
+    lines = [*other_code(first, now), *other_environment(was, now["environment"])]
+    engine = config["engine"]
+    alone = engine["devices"] * engine["num_nodes"] * engine["processes_per_device"] == 1
+    is_repeatable = was.get("device") == "cpu" or bool(engine["deterministic"])
+    exact = is_same_kind(was, now["environment"]) and alone and is_repeatable
+    where = "on another kind of machine" if alone and is_repeatable else "for such runs"
+    return where, lines, exact
+
+
+def _partition(claim: Claim, again: Again) -> list[str]:
+    is_same = claim.partition is None or claim.partition == again.partition
+    return [] if is_same else [f"{PARTITION}: differs from the partition of this config and seed"]
+
+
+def _weights(claim: Claim, again: Again, is_bound: bool) -> list[str]:
+    """A line if all rounds were trained again and end with other weights."""
+    claimed = (claim.run.summary or {}).get("weights_digest")
+    if not is_bound or None in (claimed, again.weights_digest) or not claim.run.finished:
+        return []
+    if claimed == again.weights_digest:
+        return []
+    return [f"{SUMMARY}: weights_digest differs from the weights that were trained again"]

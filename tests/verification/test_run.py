@@ -1,0 +1,153 @@
+"""A run is trained again: its own folder verifies, and each tampered copy is named."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.short_runs import SHORT
+from support.verified import edit_json, edit_rounds, forget_digests, ways
+
+import fedexp
+from fedexp.verification import run as module
+from fedexp.verification.run import verify_run
+from fedexp.verification.verdict import Outcome, Verdict
+
+TINY = ["rounds=2", "clients.count=4", "clients.per_round=4", "local.epochs=1", "data.subset=120"]
+TINY += ["tracking.wandb.mode=disabled", "tracking.progress=false", "checkpoint.keep=0"]
+TINY += [f"measure.{name}=null" for name in ("angles", "partition", "prototypes", "personal")]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    fedexp.run([*SHORT, f"hydra.run.dir={folder}"])
+    return folder
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
+
+
+def test_a_run_verifies_to_the_bit(copy: Path, tmp_path: Path) -> None:
+    found = verify_run(copy, ways(), tmp_path / "again")
+    assert found == Verdict(str(copy), Outcome.SAME, "the same bits through round 2 of 4", [])
+    again = (tmp_path / "again" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in again] == [1, 2]
+    assert verify_run(copy, ways(99)).line == "the same bits through round 4 of 4"
+
+
+@pytest.mark.parametrize("algorithm", ["fednh", "fedsc", "fedgela", "fedptr", "hics"])
+def test_the_systems_verify(algorithm: str, tmp_path: Path) -> None:
+    fedexp.run([f"algorithm={algorithm}", *TINY, f"hydra.run.dir={tmp_path / 'run'}"])
+    found = verify_run(tmp_path / "run", ways(1))
+    assert (found.line, found.details) == ("the same bits through round 1 of 2", [])
+
+
+def set_loss(folder: Path, round: int, factor: float) -> None:
+    def change(rounds: list[dict[str, Any]]) -> None:
+        rounds[round - 1]["train/loss"] *= factor
+
+    edit_rounds(folder, change)
+
+
+def another_seed(folder: Path) -> None:
+    edit_json(folder / "run.json", lambda found: found["config"].update(seed=1))
+
+
+def another_partition(folder: Path) -> None:
+    path = folder / "partition.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0], *lines[:0:-1]]))
+
+
+def another_accuracy(folder: Path) -> None:
+    def change(summary: dict[str, Any]) -> None:
+        summary["metrics"]["global/accuracy"]["best"] = 0.999
+
+    edit_json(folder / "summary.json", change)
+
+
+def another_lr(folder: Path) -> None:
+    edit_json(folder / "run.json", lambda found: found["config"]["optimizer"].update(lr=0.7))
+
+
+def swapped_digest(folder: Path) -> None:
+    edit_json(folder / "summary.json", lambda found: found.update(weights_digest="0" * 64))
+
+
+def swapped_data_digests(folder: Path) -> None:
+    def change(found: dict[str, Any]) -> None:
+        data = found["starts"][0]["data"]
+        data["train"], data["test"] = data["test"], data["train"]
+
+    edit_json(folder / "origin.json", change)
+
+
+TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a digit of a loss": (
+        lambda folder: set_loss(folder, 1, 1.00001),
+        r"round 1: train/loss is [\d.]+, again it is [\d.]+; they differ by",
+    ),
+    "a late round": (
+        lambda folder: set_loss(folder, 4, 1.00001),
+        "metrics.jsonl: has changed since the run ended",
+    ),
+    "another seed": (another_seed, "summary.json: seed is 0, but the other records give 1"),
+    "another learning rate": (another_lr, "config_hash is .* but the other records give"),
+    "another partition": (another_partition, "partition.csv: differs from the partition of"),
+    "a better accuracy": (another_accuracy, "metrics global/accuracy best is 0.999"),
+    "a swapped digest": (swapped_digest, "weights_digest is not the digest of checkpoints/final"),
+    "swapped digests of data": (swapped_data_digests, "data: train differs"),
+    "a missing round": (
+        lambda folder: edit_rounds(folder, lambda rounds: rounds.pop(1)),
+        "metrics.jsonl: round 2 is missing",
+    ),
+    "a round more": (
+        lambda folder: edit_rounds(folder, lambda rounds: rounds.append({**rounds[3], "round": 5})),
+        "summary.json: rounds is 4, but the other records give 5",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_what_was_changed_is_named(name: str, copy: Path) -> None:
+    change, line = TAMPERED[name]
+    change(copy)
+    found = verify_run(copy, ways(1))
+    assert found.outcome == Outcome.DIFFERS
+    assert any(re.search(line, each) for each in [found.line, *found.details]), found
+
+
+def test_without_the_digests_the_rounds_that_are_trained_again_tell(copy: Path) -> None:
+    forget_digests(copy)
+    set_loss(copy, 2, 1.5)
+    assert verify_run(copy, ways(2)).line.startswith("its records disagree; differs in round 2: ")
+    shutil.rmtree(copy / "checkpoints")
+    swapped_digest(copy)
+    assert any("weights_digest differs" in each for each in verify_run(copy, ways(9)).details)
+
+
+def test_on_another_kind_of_machine_a_tolerance_holds(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def elsewhere(found: dict[str, Any]) -> None:
+        found["starts"][0]["environment"]["processor"] = "AnotherMaker AVX2"
+
+    edit_json(copy / "origin.json", elsewhere)
+    forget_digests(copy)
+    edit_json(copy / "summary.json", lambda found: found.pop("metrics"))
+    set_loss(copy, 2, 1.001)
+    found = verify_run(copy, ways(2))
+    assert found.outcome == Outcome.SAME, found
+    assert "which is the tolerance on another kind of machine" in found.line
+    assert "round 2: train/loss" in found.details[0]
+    assert found.details[1].startswith("environment: processor AnotherMaker AVX2; here ")
+    set_loss(copy, 2, 1.1)
+    assert verify_run(copy, ways(2)).outcome == Outcome.DIFFERS
+    monkeypatch.setattr(module, "TOLERANCE", 0.2)
+    assert verify_run(copy, ways(2)).outcome == Outcome.SAME
