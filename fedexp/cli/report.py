@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from fedexp.cli.parsers import home_path
 from fedexp.cli.pipes import one_line_command
-from fedexp.reporting.files import DEFAULTS, FORMATS, write
-from fedexp.reporting.papers.report import PaperReport
+from fedexp.reporting.files import DEFAULTS, FORMATS, write, write_contents
 from fedexp.reporting.report import Report
+from fedexp.reporting.sources import FILE_NAME, arguments_of, made_again, sources
 from fedexp.reporting.statistics import AXES, STATISTICS
 from fedexp.reporting.terminal import print_table
 from fedexp.reporting.wandb_report import save
@@ -24,7 +25,7 @@ from fedexp.tracking.wandb import save_report
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-report`` command; exit code 1 if nothing could be read."""
     options = _parse(arguments)
-    made = PaperReport.read(
+    arguments = arguments_of(
         options.paths,
         options.baseline,
         options.statistic,
@@ -32,8 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.metrics,
         options.smooth,
         options.against,
+        options.format,
+        options.figures == "all",
     )
-    show(made, options.to, options.format, options.figures == "all")
+    made = made_again(arguments)
+    show(made, options.to, arguments, *arguments["write"])
     if options.wandb is not None:
         print(save(made, *options.wandb))
         if options.to is not None:
@@ -45,13 +49,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def show(
     made: Report,
     folder: Path | None,
+    arguments: Mapping[str, Any] | None = None,
     formats: Sequence[str] = DEFAULTS,
     every_figure: bool = False,
 ) -> None:
-    """Print the report; write its files, if there is a ``folder``, and name them; name problems."""
+    """Print the report; write its files, if there is a ``folder``, and name them; name problems.
+
+    ``arguments`` are for ``sources.json``.
+    """
     _print_tables(made)
     if folder is not None:
-        for path in write(made, folder, formats, every_figure):
+        written = write(made, folder, formats, every_figure)
+        write_contents({FILE_NAME: sources(made, folder, written, arguments)}, folder)
+        for path in (*written, folder / FILE_NAME):
             print(path)
     for problem in made.problems:
         print(problem, file=sys.stderr)

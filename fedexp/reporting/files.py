@@ -36,28 +36,36 @@ def write(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # a file has the folder's name, or rights are missing
         raise InputError(f"--to {folder}: cannot be made ({error.strerror})") from None
+    made = contents(report, formats, every_figure)
+    write_contents(made, folder)
+    return [folder / name for name in made if not name.startswith("figures/")]
+
+
+def contents(
+    report: Report, formats: Sequence[str] = DEFAULTS, every_figure: bool = False
+) -> dict[str, bytes]:
+    """The files that ``write`` writes: name in the folder -> content."""
     drawn, left_out, problems = (
         pictures(report, every_figure, "pdf" in formats) if {*formats} - {"csv"} else ([], [], [])
     )
     report.problems.extend(line for line in problems if line not in report.problems)
     not_drawn = f"Not drawn: {', '.join(left_out)}; --figures all draws them" if left_out else ""
-    contents: dict[str, bytes] = {}
+    found: dict[str, bytes] = {}
     for picture in drawn:
-        contents[f"figures/{picture.name}.png"] = picture.png
+        found[f"figures/{picture.name}.png"] = picture.png
         if picture.pdf:
-            contents[f"figures/{picture.name}.pdf"] = picture.pdf
+            found[f"figures/{picture.name}.pdf"] = picture.pdf
     if "md" in formats:
-        contents["report.md"] = _markdown(report, drawn, not_drawn).encode()
+        found["report.md"] = _markdown(report, drawn, not_drawn).encode()
     if "tex" in formats:
-        contents["report.tex"] = _latex(report).encode()
+        found["report.tex"] = _latex(report).encode()
     if "html" in formats:
-        contents["report.html"] = html(report, drawn, not_drawn).encode()
+        found["report.html"] = html(report, drawn, not_drawn).encode()
     if "csv" in formats:
-        contents |= {
+        found |= {
             f"{name}.csv": csv(frame) for name, frame in report.frames.items() if not frame.empty
         }
-    write_contents(contents, folder)
-    return [folder / name for name in contents if not name.startswith("figures/")]
+    return found
 
 
 def write_contents(contents: Mapping[str, bytes], folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Checks whatever a path holds: a run, a sweep, or a folder of them."""
+"""Checks whatever a path holds: runs, or a report."""
 
 import random
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 from fedexp.drawing.texts import printable
 from fedexp.errors import InputError
 from fedexp.reporting.runs import run_folders
+from fedexp.reporting.sources import FILE_NAME as SOURCES
+from fedexp.verification.report import verify_report
 from fedexp.verification.run import Ways, verify_run
 from fedexp.verification.verdict import Verdict
 
@@ -19,7 +21,9 @@ def verify(path: Path, ways: Ways) -> list[Verdict]:
     if not path.exists():
         raise InputError(f"{printable(str(path))}: does not exist")
     if not path.is_dir():
-        raise InputError(f"{printable(str(path))}: should be a folder of a run or a sweep")
+        raise InputError(f"{printable(str(path))}: should be a folder of a run, sweep or report")
+    if (path / SOURCES).is_file():
+        return [verify_report(path)]
     return verify_runs(path, ways)
 
 

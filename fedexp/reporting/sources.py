@@ -1,0 +1,99 @@
+"""``sources.json``: the files that the numbers of a report came from, with their digests."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedexp.reporting.papers.report import PaperReport
+from fedexp.reporting.report import Report
+from fedexp.reporting.runs import Run
+from fedexp.state.run_folder import FILE_NAME as IDENTITY
+from fedexp.state.run_folder import METRICS, SUMMARY
+
+FILE_NAME = "sources.json"
+_READ = (IDENTITY, METRICS, SUMMARY)
+
+
+def sources(
+    report: Report, folder: Path, written: Sequence[Path], arguments: Mapping[str, Any] | None
+) -> bytes:
+    """The content of ``sources.json``.
+
+    Args:
+        report: the report.
+        folder: the folder of its files.
+        written: the files with numbers.
+        arguments: what ``arguments_of`` returns; None if the numbers do not follow from the runs
+            alone, as in a replay.
+    """
+    content = {
+        "from": os.path.relpath(Path.cwd(), folder.resolve()),
+        "arguments": arguments,
+        "runs": [_source(run) for run in report.runs],
+        "files": {path.name: file_digest(path) for path in written},
+        "rows": {f"{name}.csv": _rows(report, frame) for name, frame in report.frames.items()},
+    }
+    return json.dumps(content, indent=1).encode() + b"\n"
+
+
+def arguments_of(
+    paths: Sequence[Path],
+    baseline: str | None = None,
+    statistic: str = "final",
+    targets: Sequence[float] = (),
+    metrics: Sequence[str] = (),
+    smooth: bool = False,
+    against: str = "round",
+    formats: Sequence[str] = (),
+    every_figure: bool = False,
+) -> dict[str, Any]:
+    """The arguments of a report, so that it can be made again."""
+    return {
+        "read": [list(map(str, paths)), baseline, statistic, targets, metrics, smooth, against],
+        "write": [formats, every_figure],
+    }
+
+
+def made_again(arguments: Mapping[str, Any]) -> PaperReport:
+    """Read the runs again and make the same report. Raises InputError."""
+    return PaperReport.read(*arguments["read"])
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _source(run: Run) -> dict[str, Any]:
+    paths = (run.folder / name for name in _READ)
+    files = {path.name: file_digest(path) for path in paths if path.is_file()}
+    return {"folder": run.place, "seed": run.seed, "files": files}
+
+
+def _rows(report: Report, frame: pd.DataFrame) -> list[list[int]]:
+    """For each row of a frame, the numbers of the runs that it was computed from."""
+    return [_runs_of(report, row) for row in frame.to_dict("records")]
+
+
+def _runs_of(report: Report, row: Mapping[Any, Any]) -> list[int]:
+    """The runs with the label of the row, and those of its baseline in a row of differences.
+
+    A row about a published number has the runs of its experiment and method.
+    """
+    numbered = list(enumerate(zip(report.runs, report.labels, strict=True)))
+    if "experiment" in row and "published" in row:
+        words = {*str(row["method"]).split(), *str(row["overrides"]).split()}
+        return [
+            number
+            for number, (run, _) in numbered
+            if run.choices.get("experiment") == row["experiment"] and words <= {*run.overrides}
+        ]
+    label = tuple((key, row[key]) for key in report.keys)
+    labels = {label, report.baselines.get(label, label)} if "difference" in row else {label}
+    seeds = {row["seed"]} if "seed" in row else {run.seed for run in report.runs}
+    return [n for n, (run, each) in numbered if each in labels and run.seed in seeds]
