@@ -48,10 +48,10 @@ def _verdicts(options: argparse.Namespace) -> list[Verdict]:
 
     ways = Ways(
         rounds=options.rounds,
-        cache=composed([]).config["data"]["cache"],
+        cache=str(home_path(composed([]).config["data"]["cache"]).absolute()),
         data=dict(_place(each) for each in options.places),
         runs_own_code=options.run_own_code,
-        to=options.to,
+        to=options.to and options.to.absolute(),
         jobs=options.jobs,
         seed=options.seed,
     )
@@ -94,11 +94,16 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="fedexp-verify",
         description="Checks a result: trains the first rounds of its runs again and compares "
-        "every metric. The exit code is 0 if they are the same, 1 if something differs, and 2 if "
-        "they cannot be compared.",
+        "every metric; computes the numbers of a report again. The exit code is 0 if all is the "
+        "same, 1 if something differs, and 2 if it cannot be compared.",
     )
     add = parser.add_argument
-    add("what", type=home_path, metavar="RESULT", help="a run, a sweep, or a folder of them")
+    add(
+        "what",
+        type=home_path,
+        metavar="RESULT",
+        help="a run, a sweep, a folder of them, a report, or an artefact (FILE.zip)",
+    )
     add(
         "places",
         nargs="*",

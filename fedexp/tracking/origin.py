@@ -10,6 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from fedexp.config.sources import Code
 from fedexp.errors import InputError, readable
 from fedexp.state.atomic import write_durably
@@ -43,7 +45,7 @@ def read_origins(folder: Path) -> list[Origin]:
         for each in starts:
             if not each.keys() >= _KEYS or type(each["from_round"]) is not int:
                 raise ValueError(f"an entry should have {', '.join(sorted(_KEYS))}")
-            Code(**each["code"]).files.items()
+            TypeAdapter(Code).validate_python(each["code"])
             _ = each["fedexp"]["version"], each["data"].items(), each["environment"].items()
         return list(starts)
 

@@ -25,6 +25,7 @@ from fedexp.tracking.origin import Origin, read_origins
 from fedexp.tracking.summary import RECORDED, digest, file_digests, summarize
 from fedexp.tracking.tracker import Record
 
+_DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _FILES = (FILE_NAME, METRICS, SUMMARY, PARTITION, ORIGIN)
 _COMPARED = ("metrics", "total", "peak", "rounds", "best_round", "seed", "config_hash")
 
@@ -52,8 +53,7 @@ def read_claim(folder: Path) -> Claim:
         if not is_within(folder / name, folder):
             raise InputError(f"{folder}: {name} is a link out of the folder, not followed")
     run, path = read_run(folder), folder / METRICS
-    damaged = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-    with readable(path, *damaged):
+    with readable(path, *_DAMAGED):
         records = parse_records(path.read_bytes())
         if not all(type(each.round) is int for each in records):
             raise ValueError("a round should be a whole number")
@@ -81,7 +81,7 @@ def contradictions(claim: Claim) -> Iterator[str]:
         yield from _wrong_texts(start)
     summary = claim.run.summary
     if summary is not None:
-        with readable(claim.run.folder / SUMMARY, ValueError, LookupError, TypeError):
+        with readable(claim.run.folder / SUMMARY, *_DAMAGED):
             yield from _wrong_summary(claim, summary)
             yield from _wrong_digests(claim.run.folder, summary)
 

@@ -12,6 +12,7 @@ from typing import Any
 from fedexp.drawing.texts import printable
 from fedexp.errors import InputError, readable
 from fedexp.reporting.files import contents
+from fedexp.reporting.runs import is_within
 from fedexp.reporting.sources import FILE_NAME, file_digest, made_again
 from fedexp.state.run_folder import read_json
 from fedexp.verification.verdict import Outcome, Verdict
@@ -22,8 +23,11 @@ _CELLS = {".md": r"(?<!\\)\|", ".tex": r"(?<!\\)&|\\\\", ".html": r"[<>]"}
 """Suffix of a file -> what divides the cells in its lines."""
 
 
-def verify_report(folder: Path) -> Verdict:
-    """Check the report in ``folder`` against the runs that its ``sources.json`` names."""
+def verify_report(folder: Path, within: Path | None = None) -> Verdict:
+    """Check the report in ``folder`` against the runs that its ``sources.json`` names.
+
+    If ``within`` is a folder, the runs must lie in it.
+    """
     place = printable(str(folder))
     try:
         with readable(folder / FILE_NAME, *_DAMAGED):
@@ -35,6 +39,7 @@ def verify_report(folder: Path) -> Verdict:
         if found["arguments"] is None:
             raise InputError(f"{place}: is a report of a replay; make it again with fedexp-replay")
         with readable(folder / FILE_NAME, *_DAMAGED):
+            _check_places(found["arguments"]["read"][0], base, within)
             wrong = list(_wrong_numbers(folder, found["arguments"], base, names))
         edited = [name for name in names if file_digest(folder / name) != files[name]]
     except InputError as error:
@@ -46,6 +51,11 @@ def verify_report(folder: Path) -> Verdict:
         return Verdict(place, Outcome.DIFFERS, numbers, [*changed, *map(printable, wrong)])
     runs = f"{len(found['runs'])} runs"
     return Verdict(place, Outcome.SAME, f"every number of {len(names)} files follows from {runs}")
+
+
+def _check_places(paths: list[str], base: Path, within: Path | None) -> None:
+    if within and not all(is_within(base / path, within) for path in paths):
+        raise InputError(f"{FILE_NAME}: names runs outside of the artefact")
 
 
 def _changed_sources(runs: list[Mapping[str, Any]], base: Path) -> Iterator[str]:

@@ -1,0 +1,151 @@
+"""An artefact verifies elsewhere, tells nothing of its author's machine, and shows each change."""
+
+import json
+import os
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.own_methods import FILE, LOSS, run_with_own_loss
+from support.short_runs import SHORT
+from support.verified import edit_json, ways
+
+import fedexp
+from fedexp.errors import InputError
+from fedexp.verification.archive import unpack
+from fedexp.verification.neutral import neutral, told_names
+from fedexp.verification.pack import pack
+from fedexp.verification.verdict import Outcome, worst
+from fedexp.verification.verify import verify
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artefact of two runs."""
+    place = tmp_path_factory.mktemp("author")
+    for seed in range(2):
+        run = [f"seed={seed}", "rounds=1", f"hydra.run.dir={place / 'sweep' / str(seed)}"]
+        fedexp.run([*SHORT, f"data.cache={place / 'cache'}", *run])
+    pack(place / "sweep", place / "artefact.zip")
+    return place / "artefact.zip"
+
+
+@pytest.fixture
+def unpacked(packed: Path, tmp_path: Path) -> Path:
+    unpack(packed, tmp_path / "unpacked")
+    return tmp_path / "unpacked"
+
+
+def test_it_verifies_packed_and_unpacked(packed: Path, unpacked: Path, tmp_path: Path) -> None:
+    before = Path.cwd()
+    for path in (packed, unpacked):
+        found = verify(path, ways(1, to=tmp_path / f"to_{path.name}"))
+        assert [(each.place, each.line) for each in found] == [
+            (str(path), "its files are as packed"),
+            ("report", "every number of 6 files follows from 2 runs"),
+            ("runs/0", "the same bits through round 1 of 1"),
+            ("runs/1", "the same bits through round 1 of 1"),
+        ]
+        assert worst(found) == Outcome.SAME
+    assert Path.cwd() == before
+    assert (tmp_path / "to_artefact.zip" / "artefact" / "README.md").is_file()
+
+
+def test_it_names_no_folder_of_its_author(packed: Path, unpacked: Path) -> None:
+    author = str(packed.parent).encode()
+    names = [path for path in unpacked.rglob("*") if path.is_file()]
+    assert not [path for path in names if author in path.read_bytes()]
+    config = json.loads((unpacked / "runs" / "0" / "run.json").read_text())["config"]
+    assert config["data"]["cache"] == "/elsewhere/cache"
+    assert list(config["tracking"]["trackers"]) == ["jsonl"]
+    assert not list(unpacked.rglob("*.pt"))
+    assert "torch==" in (unpacked / "requirements.txt").read_text()
+
+
+def swap_metrics(folder: Path) -> None:
+    one, other = (folder / "runs" / n / "metrics.jsonl" for n in "01")
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a file is gone": (lambda f: (f / "runs/1/data.json").unlink(), "runs/1/data.json: is missing"),
+    "a file more": (lambda f: (f / "runs/x.txt").write_text("x"), "runs/x.txt: was added"),
+    "swapped metrics": (swap_metrics, "runs/0/metrics.jsonl: has changed"),
+    "another digest": (
+        lambda f: edit_json(f / "artefact.json", lambda a: a["files"].update({"README.md": "0"})),
+        "README.md: has changed",
+    ),
+    "code that no run has": (
+        lambda f: ((f / "code").mkdir(), (f / "code/a.py").write_text("x = 1")),
+        "code/a.py: is not the code of the runs",
+    ),
+    "a swapped cell": (
+        lambda f: (f / "report/values.csv").write_text(
+            re.sub(r"0\.(\d+)", r"0.9\1", (f / "report/values.csv").read_text(), count=1)
+        ),
+        "values.csv, row ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_each_change_is_named(name: str, unpacked: Path) -> None:
+    change, line = TAMPERED[name]
+    change(unpacked)
+    found = verify(unpacked, ways(1, jobs=1))
+    assert worst(found) == Outcome.DIFFERS
+    assert any(line in detail for each in found for detail in each.details), found
+
+
+def test_a_link_or_a_path_outside_is_one_line(unpacked: Path, tmp_path: Path) -> None:
+    record = unpacked / "artefact.json"
+    before = record.read_bytes()
+    edit_json(record, lambda a: a["files"].update({"../../etc/passwd": "0"}))
+    with pytest.raises(InputError, match="etc/passwd: a file may not have this name"):
+        verify(unpacked, ways(1))
+    record.write_bytes(before)
+    os.symlink(tmp_path, unpacked / "runs" / "2")
+    with pytest.raises(InputError, match="runs/2: is a link"):
+        verify(unpacked, ways(1))
+
+
+def test_a_report_reads_no_runs_outside(unpacked: Path) -> None:
+    edit_json(unpacked / "report/sources.json", lambda s: s["arguments"]["read"].insert(0, ["/"]))
+    found = verify(unpacked, ways(1, jobs=1))
+    assert found[1].details == ["sources.json: names runs outside of the artefact"]
+
+
+def test_own_code_is_packed_to_read_and_runs_only_if_asked(tmp_path: Path) -> None:
+    run = run_with_own_loss(tmp_path)
+    names = pack(run, tmp_path / "own.zip", with_checkpoints=True)
+    assert f"code/{FILE}" in names
+    assert "runs/checkpoints/final.pt" in names
+    with zipfile.ZipFile(tmp_path / "own.zip") as archive:
+        readme = archive.read("README.md").decode()
+    assert "fedexp-verify own.zip --run-own-code" in readme
+    assert "hydra.run.dir" not in readme
+    assert worst(verify(tmp_path / "own.zip", ways(1))) == Outcome.UNKNOWN
+    assert worst(verify(tmp_path / "own.zip", ways(1, runs_own_code=True))) == Outcome.SAME
+
+
+def test_what_is_not_packed(packed: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="exists already"):
+        pack(packed.parent / "sweep", packed)
+    with pytest.raises(InputError, match="no run in it"):
+        pack(tmp_path, tmp_path / "a.zip")
+    run = run_with_own_loss(tmp_path, f"{LOSS}HOME = '{Path.home()}/data'\n")
+    with pytest.raises(InputError, match=r"tells the home folder"):
+        pack(run, tmp_path / "a.zip")
+    assert not (tmp_path / "a.zip").exists()
+
+
+def test_absolute_paths_become_neutral() -> None:
+    assert neutral("/home/ann/cifar") == "/elsewhere/cifar"
+    assert neutral({"a": ["data.root=/data/x", "global/accuracy", "1/2", "~/x"]}) == {
+        "a": ["data.root=/elsewhere/x", "global/accuracy", "1/2", "~/x"]
+    }
+    assert list(told_names(b"nothing")) == []
