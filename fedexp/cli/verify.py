@@ -102,7 +102,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "what",
         type=home_path,
         metavar="RESULT",
-        help="a run, a sweep, a folder of them, a report, or an artefact (FILE.zip)",
+        help="a run, a sweep, a folder of them, a report, an artefact (FILE.zip), or an "
+        "app of fedexp-flower",
     )
     add(
         "places",

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedexp.deployment.flower.record import FILE as FEDERATION
+from fedexp.deployment.flower.record import read_record
 from fedexp.errors import InputError, readable
 from fedexp.reporting.runs import Run, is_within, read_run
 from fedexp.state.files import load_tensors
@@ -26,7 +28,7 @@ from fedexp.tracking.summary import RECORDED, digest, file_digests, summarize
 from fedexp.tracking.tracker import Record
 
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-_FILES = (FILE_NAME, METRICS, SUMMARY, PARTITION, ORIGIN)
+_FILES = (FILE_NAME, METRICS, SUMMARY, PARTITION, ORIGIN, FEDERATION)
 _COMPARED = ("metrics", "total", "peak", "rounds", "best_round", "seed", "config_hash")
 
 
@@ -38,13 +40,16 @@ class Claim:
         run: the run, as reports read it.
         records: the metrics of each round.
         origins: the entries of ``origin.json``; empty for a run of an earlier version.
-        partition: the text of ``partition.csv``; None if it is absent.
+        partition: the text of ``partition.csv``; None if it is absent, or if the clients were on
+            nodes of Flower, so that the server knew no class counts.
+        on_nodes: whether the clients were on nodes of Flower.
     """
 
     run: Run
     records: list[Record]
     origins: list[Origin]
     partition: str | None
+    on_nodes: bool = False
 
 
 def read_claim(folder: Path) -> Claim:
@@ -60,11 +65,14 @@ def read_claim(folder: Path) -> Claim:
         values = (v for each in records for v in (*each.metrics.values(), *each.per_class.values()))
         if not all(isinstance(value, int | float) for value in values):
             raise ValueError("a metric should be a number")
-    table = folder / PARTITION
+    on_nodes, table = (folder / FEDERATION).is_file(), folder / PARTITION
+    if on_nodes and read_record(folder).own_data:
+        raise InputError(f"{run.place}: its clients' data are on nodes of their own")
     with readable(table, ValueError):
-        text = table.read_text(encoding="utf-8") if table.is_file() else None
+        has_table = table.is_file() and not on_nodes
+        text = table.read_text(encoding="utf-8") if has_table else None
     with readable(folder / ORIGIN, RecursionError):
-        return Claim(run, records, read_origins(folder), text)
+        return Claim(run, records, read_origins(folder), text, on_nodes)
 
 
 def contradictions(claim: Claim) -> Iterator[str]:

@@ -16,7 +16,10 @@ _CLOCK = "time/"
 
 
 def first_difference(
-    claimed: Sequence[Record], again: Sequence[Record], tolerance: float = 0.0
+    claimed: Sequence[Record],
+    again: Sequence[Record],
+    tolerance: float = 0.0,
+    fewer: bool = False,
 ) -> str | None:
     """The first round and metric that differ by more than the tolerance, in words; else None.
 
@@ -24,6 +27,7 @@ def first_difference(
         claimed: the rounds in the run's folder.
         again: the same rounds, trained again.
         tolerance: largest allowed difference, absolute or relative.
+        fewer: whether the run may have measured fewer metrics.
     """
     was, now = ({each.round: _values(each) for each in records} for records in (claimed, again))
     for round in sorted(was.keys() | now.keys()):
@@ -31,7 +35,10 @@ def first_difference(
             return f"round {round} is missing"
         if round not in now:
             return f"round {round} is there, but training again has no such round"
-        if found := list(_differences(was[round], now[round], tolerance)):
+        others = now[round]
+        if fewer:
+            others = {name: value for name, value in others.items() if name in was[round]}
+        if found := list(_differences(was[round], others, tolerance)):
             more = f", and {len(found) - 1} more metrics" if found[1:] else ""
             return f"round {round}: {found[0]}{more}"
     return None

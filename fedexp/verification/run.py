@@ -109,15 +109,16 @@ def compared(place: str, claim: Claim, again: Again) -> Verdict:
     last = max(each.round for each in again.records)
     part = [each for each in claim.records if each.round <= last]
     known, details, exact = _origins(claim, again)
-    data = list(other_data(claim.origins[0], again.origin)) if claim.origins else []
+    knows_data = bool(claim.origins) and not claim.on_nodes
+    data = list(other_data(claim.origins[0], again.origin)) if knows_data else []
     details += [] if exact else data
-    differs = first_difference(part, again.records)
+    differs = first_difference(part, again.records, fewer=claim.on_nodes)
     through = f"through round {last} of {len(claim.records)}"
     wrong = [*_partition(claim, again), *(data if exact else [])]
     wrong += _weights(claim, again, differs is None or exact)
     if differs is None and not wrong:
         return Verdict(place, Outcome.SAME, f"the same bits {through}", details)
-    near = first_difference(part, again.records, TOLERANCE)
+    near = first_difference(part, again.records, TOLERANCE, claim.on_nodes)
     if near is None and not exact and not wrong:
         line = f"the same {through}, up to {TOLERANCE:.0%} or {TOLERANCE}, which is the tolerance"
         return Verdict(place, Outcome.SAME, f"{line} {known}", [f"bits: {differs}", *details])

@@ -51,6 +51,13 @@ def write_bundle(folder: Path, app: App, left_out: list[str]) -> None:
     if folder.exists():
         raise InputError(f"{folder}: exists already; name a new folder")
     check_on_nodes(plan(app.config), app.own_data)
+    (folder / MODULE).mkdir(parents=True)
+    for path, content in bundle_files(name, app, left_out).items():
+        (folder / path).write_text(content, encoding="utf-8")
+
+
+def bundle_files(name: str, app: App, left_out: list[str]) -> dict[str, str]:
+    """The files of an app of this name: path in its folder -> text; nothing is checked."""
     values = {
         "name": name,
         "module": MODULE,
@@ -69,8 +76,5 @@ def write_bundle(folder: Path, app: App, left_out: list[str]) -> None:
         keep_trailing_newline=True,
         trim_blocks=True,
     )
-    (folder / MODULE).mkdir(parents=True)
-    for path, template in _FILES.items():
-        content = environment.get_template(template).render(values)
-        (folder / path).write_text(content, encoding="utf-8")
-    (folder / MODULE / FILE).write_text(app.content, encoding="utf-8")
+    made = {path: environment.get_template(each).render(values) for path, each in _FILES.items()}
+    return {**made, f"{MODULE}/{FILE}": app.content}

@@ -45,7 +45,7 @@ class OnNodes(Population):
         whole = load_place(config, self._app.own_data, source, device)
         self._nodes.meet(config.clients.count)
         sizes = dict(enumerate(self._nodes.sizes.tolist()))
-        write_record(self._folder, Record(self._run, sizes))
+        write_record(self._folder, Record(self._run, sizes, self._app.own_data))
         nothing = torch.arange(0, device=device)
         unknown = torch.full((whole.description.num_classes,), torch.nan, device=device)
         template = replace(

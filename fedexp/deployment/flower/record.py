@@ -18,10 +18,12 @@ class Record:
     Attributes:
         run: the name under which the nodes store their clients' states for this run.
         sizes: client -> number of its training samples.
+        own_data: whether each node reads its own dataset.
     """
 
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     sizes: dict[int, int] = field(default_factory=dict)
+    own_data: bool = False
 
 
 def read_record(folder: Path) -> Record:
@@ -42,7 +44,7 @@ def read_record(folder: Path) -> Record:
         raise InputError(
             f"{path}: should hold run and sizes, as fedexp writes it ({error})"
         ) from error
-    return Record(values["run"], sizes)
+    return Record(values["run"], sizes, bool(values.get("own_data", False)))
 
 
 def write_record(folder: Path, record: Record) -> None:

@@ -1,0 +1,37 @@
+"""An app for Flower follows from its config, and the simulation repeats its runs."""
+
+from pathlib import Path
+
+import pytest
+from support.fake_grid import FakeGrid, bundle, run
+from support.verified import edit_rounds, ways
+
+from fedexp.verification.verdict import Outcome, worst
+from fedexp.verification.verify import verify
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    """An app, with a run of it on nodes in its folder."""
+    module = bundle(tmp_path, "algorithm=fedavg")
+    run(FakeGrid(module, tmp_path / "states"), module.parent / "outputs")
+    return module.parent
+
+
+def test_an_app_and_its_run_verify_until_a_file_is_changed(app: Path) -> None:
+    found = verify(app, ways(9))
+    lines = ["every file follows from its config", "the same bits through round 3 of 3"]
+    assert [each.line for each in found] == lines, found
+    (app / "fedexp_app" / "server.py").write_text("import evil\n")
+    (app / "fedexp_app" / "more.py").write_text("")
+    (folder,) = (
+        path.parent for path in app.rglob("metrics.jsonl") if "checkpoints" not in str(path)
+    )
+    edit_rounds(folder, lambda rounds: rounds[1].update({"train/loss": 0.5}))
+    found = verify(app, ways(2))
+    assert worst(found) == Outcome.DIFFERS
+    assert found[0].details == [
+        "fedexp_app/server.py: differs in line 1 from the file that fedexp writes",
+        "fedexp_app/more.py: was added",
+    ]
+    assert "differs in round 2: train/loss is 0.5" in found[1].line
