@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
+from support.pages import blocks, paste
 
 import fedexp
 from fedexp.cli.command import config_folder
@@ -47,11 +48,6 @@ TINY = [
     *["rounds=1", "clients.count=4", "clients.per_round=2", "local.epochs=1"],
     *["measure.personal=null", "tracking.wandb.mode=disabled"],
 ]
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    """The code blocks of this language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.M | re.S)
 
 
 def commands(page: Path) -> list[list[str]]:
@@ -123,14 +119,8 @@ def composed(overrides: list[str]) -> Config:
 
 @pytest.fixture
 def pasted(tmp_path: Path) -> Path:
-    """A folder with the files on the pages of ``start``: the first comment of each is its name."""
-    for text in [
-        t for p in (METHOD, METRIC, MODEL) for k in ("python", "yaml") for t in blocks(p, k)
-    ]:
-        named = re.match(r"(?:# @package .*\n)?# (\S+\.(?:py|yaml))\n", text)
-        if named:
-            (tmp_path / named[1]).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / named[1]).write_text(text)
+    """A folder with the files on three pages of ``start``."""
+    paste((METHOD, METRIC, MODEL), tmp_path)
     return tmp_path
 
 
