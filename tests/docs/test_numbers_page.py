@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+import yaml
 from generate.measured import FOLDER
 
 ROOT = Path(__file__).parents[2]
@@ -80,3 +82,25 @@ def test_every_metric_on_the_page_is_in_the_code() -> None:
     names = set(re.findall(rf"^\| `({_NAME})`", own, flags=re.M))
     unknown = [name for name in names if not any(each.fullmatch(name) for each in code)]
     assert set(unknown) <= {"global/per_class_accuracy"}  # the tracker's for Measured.per_class
+
+
+PAPERS = {"fednh": "FedNH", "fedsc": "FedSC", "fedgela": "FedGELA", "fedptr": "FedPTR"}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_papers_numbers_are_those_of_their_presets(paper: str) -> None:
+    page = (PAGES / "index.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith(f"| {PAPERS[paper]} |")]
+    presets = (ROOT / "conf/experiment" / paper).glob("*.yaml")
+    loaded = [yaml.safe_load(preset.read_text()) or {} for preset in presets]
+    published = [row for preset in loaded for row in preset.get("paper") or ()]
+    accuracies = {
+        (row["metric"], row["statistic"])
+        for row in published
+        if row["metric"].startswith(("global/accuracy", "personal/accuracy"))
+    }
+    metrics = set(re.findall(r"`([a-z]+/\w+)`", "".join(rows)))
+    statistics = {name for name in ("final", "best", "mean_last5") if f"`{name}`" in "".join(rows)}
+    assert metrics == {metric for metric, _ in accuracies}
+    assert statistics <= {statistic for _, statistic in accuracies}
+    assert statistics
