@@ -18,15 +18,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from fedexp.deployment.flower.app import App
     from fedexp.deployment.flower.bundle import write_bundle
     from fedexp.deployment.flower.check import without_simulated_measures
+    from fedexp.deployment.flower.own_code import own_code
 
     overrides = list(options.overrides)
     if options.own_data:
         overrides.append("partition=iid")  # at a node, one client then gets all samples
     unchecked, choices = composed(overrides, options.config_dir)
     config, left_out = without_simulated_measures(validate(unchecked))
-    write_bundle(options.to, App(config, options.own_data, choices, overrides), left_out)
+    code = own_code(config)
+    app = App(config, options.own_data, choices, overrides, code.digests)
+    write_bundle(options.to, app, code, left_out)
     if left_out:
         print(f"left out, because they look at clients directly: {', '.join(left_out)}")
+    if code.files:
+        print(f"with your own code: {', '.join(sorted(code.files))}")
+    if code.requirements:
+        print(f"the server and every node also need: {' '.join(code.requirements)}")
     print(f"{options.to}: {options.to / 'README.md'} has the commands that start it")
 
 

@@ -1,10 +1,13 @@
 """Checks an app for Flower: its files must follow from its config; its runs are trained again."""
 
+import hashlib
 import re
+import tomllib
 from pathlib import Path
 
 from fedexp.deployment.flower.app import FILE, read_app
 from fedexp.deployment.flower.bundle import MODULE, bundle_files
+from fedexp.deployment.flower.own_code import FOLDER, OwnCode
 from fedexp.drawing.texts import printable
 from fedexp.errors import InputError
 from fedexp.reporting.runs import is_within, run_folders
@@ -24,18 +27,43 @@ def verify_app(folder: Path, ways: Ways) -> list[Verdict]:
     app, readme = read_app(folder / MODULE), folder / "README.md"
     text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
     found = _LEFT_OUT.search(text)
-    expected = bundle_files(folder.resolve().name, app, found[1].split(", ") if found else [])
+    code = OwnCode(dict.fromkeys(app.code, b""), _requirements(folder / "pyproject.toml"))
+    left_out = found[1].split(", ") if found else []
+    expected = bundle_files(folder.resolve().name, app, code, left_out)
     wrong = [
         f"{name}: {what}"
         for name, each in expected.items()
         if (what := _wrong(folder / name, each))
     ]
+    own = {f"{MODULE}/{FOLDER}/{name}": digest for name, digest in app.code.items()}
+    wrong += [
+        f"{name}: has another content than the app names"
+        for name, digest in own.items()
+        if _digest(folder / name) != digest
+    ]
     modules = (path.relative_to(folder).as_posix() for path in (folder / MODULE).rglob("*.py"))
-    wrong += [f"{printable(name)}: was added" for name in sorted(modules) if name not in expected]
+    wrong += [f"{printable(name)}: was added" for name in sorted(modules) if name not in {*expected, *own}]
     outcome = Outcome.DIFFERS if wrong else Outcome.SAME
     line = "does not follow from its config" if wrong else "every file follows from its config"
     verdicts = [Verdict(printable(str(folder)), outcome, line, wrong)]
     return [*verdicts, *(verify_runs(folder, ways) if run_folders(folder)[0] else [])]
+
+
+def _requirements(path: Path) -> list[str]:
+    """The packages that an app needs besides fedexp and flwr; empty if the file is damaged."""
+    try:
+        return list(tomllib.loads(path.read_text(encoding="utf-8"))["project"]["dependencies"][2:])
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
+
+
+def _digest(path: Path) -> str | None:
+    """SHA-256 of a file in the app; None if it is missing."""
+    if not path.is_file():
+        return None
+    if not is_within(path, path.parent):
+        raise InputError(f"{printable(str(path))}: is a link out of its folder")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _wrong(path: Path, expected: str) -> str | None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -24,12 +24,14 @@ class App:
             and each takes the samples of one client of the configured partition.
         choices: config group -> chosen option; saved with the run.
         overrides: the overrides on the command line; saved with the run.
+        code: path of a file with the user's own code -> its digest; see ``own_code``.
     """
 
     config: Config
     own_data: bool
     choices: dict[str, str | None]
     overrides: list[str]
+    code: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def version(self) -> str:
@@ -41,7 +43,9 @@ class App:
     def content(self) -> str:
         """The app as JSON text, for the file ``FILE``."""
         values = vars(self) | {"config": self.config.model_dump(mode="json")}
-        kept = {name: values[name] for name in ("config", "own_data", "choices", "overrides")}
+        kept = {
+            name: values[name] for name in ("config", "own_data", "choices", "overrides", "code")
+        }
         return json.dumps(kept, indent=1, sort_keys=True) + "\n"
 
 

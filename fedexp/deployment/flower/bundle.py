@@ -7,6 +7,7 @@ import jinja2
 
 from fedexp.deployment.flower.app import FILE, App
 from fedexp.deployment.flower.check import check_on_nodes
+from fedexp.deployment.flower.own_code import FOLDER, OwnCode
 from fedexp.deployment.flower.own_config import PLACES
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
@@ -31,12 +32,13 @@ _FILES = {
 }
 
 
-def write_bundle(folder: Path, app: App, left_out: list[str]) -> None:
+def write_bundle(folder: Path, app: App, code: OwnCode, left_out: list[str]) -> None:
     """Check the app and write it to a new folder.
 
     Args:
         folder: the folder; its name must be a name for Flower: letters, digits and hyphens.
         app: the config and the origin of the clients' data.
+        code: the user's own code that the config needs.
         left_out: the measures that were left out of the config, for the app's README.
 
     Raises:
@@ -52,12 +54,16 @@ def write_bundle(folder: Path, app: App, left_out: list[str]) -> None:
         raise InputError(f"{folder}: exists already; name a new folder")
     check_on_nodes(plan(app.config), app.own_data)
     (folder / MODULE).mkdir(parents=True)
-    for path, content in bundle_files(name, app, left_out).items():
+    for path, content in bundle_files(name, app, code, left_out).items():
         (folder / path).write_text(content, encoding="utf-8")
+    for path, source in code.files.items():
+        place = folder / MODULE / FOLDER / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(source)
 
 
-def bundle_files(name: str, app: App, left_out: list[str]) -> dict[str, str]:
-    """The files of an app of this name: path in its folder -> text; nothing is checked."""
+def bundle_files(name: str, app: App, code: OwnCode, left_out: list[str]) -> dict[str, str]:
+    """fedexp's files of an app of this name: path in its folder -> text; nothing is checked."""
     values = {
         "name": name,
         "module": MODULE,
@@ -67,6 +73,9 @@ def bundle_files(name: str, app: App, left_out: list[str]) -> dict[str, str]:
         "config": app.config,
         "own_data": app.own_data,
         "left_out": left_out,
+        "own": FOLDER,
+        "files": sorted(code.files),
+        "packages": code.requirements,
         "places": [key for key in PLACES if key in app.config.data.node],
         "what": " ".join(app.overrides) or "the default experiment",
     }

@@ -10,6 +10,7 @@ from flwr.clientapp import ClientApp
 from fedexp.deployment.flower.app import App, read_app
 from fedexp.deployment.flower.letters import RefusedError, check, pack, refusal
 from fedexp.deployment.flower.node import Node
+from fedexp.deployment.flower.own_code import make_importable
 from fedexp.deployment.flower.own_config import node_config
 from fedexp.errors import InputError
 
@@ -20,6 +21,7 @@ Answer = Callable[[Node, RecordDict], object]
 
 def client_app(folder: Path) -> ClientApp:
     """The ClientApp of the app in this module folder."""
+    make_importable(folder)
     app, made = read_app(folder), ClientApp()
     for register, answer in (
         (made.train(), Node.train),

@@ -13,6 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedexp.config.launch import Launch
 from fedexp.deployment.flower.app import App, read_app
 from fedexp.deployment.flower.nodes import Nodes, Patience
+from fedexp.deployment.flower.own_code import make_importable
 from fedexp.deployment.flower.own_config import dataset_digest, own_places, with_data
 from fedexp.deployment.flower.places import OnNodes
 from fedexp.deployment.flower.post import Post
@@ -28,6 +29,7 @@ LOGGER = logging.getLogger(__name__)
 
 def server_app(folder: Path) -> ServerApp:
     """The ServerApp of the app in this module folder."""
+    make_importable(folder)
     app, made = read_app(folder), ServerApp()
 
     def main(grid: Grid, context: Context) -> None:
