@@ -1,6 +1,7 @@
 """The code on the Markdown pages, and its files."""
 
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,3 +18,9 @@ def paste(pages: Iterable[Path], folder: Path) -> None:
         if named:
             (folder / named[1]).parent.mkdir(parents=True, exist_ok=True)
             (folder / named[1]).write_text(text)
+
+
+def forget(*modules: str) -> None:
+    """Let Python import these modules anew, from another folder."""
+    for name in [each for each in sys.modules if each.partition(".")[0] in modules]:
+        del sys.modules[name]

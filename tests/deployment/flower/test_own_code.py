@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from flwr.cli.build import build_fab_from_disk
 from support.fake_grid import DIGITS, FakeGrid, run
-from support.pages import paste
+from support.pages import forget, paste
 
 import fedexp
 from fedexp.cli.flower import main
@@ -16,6 +16,7 @@ from fedexp.deployment.flower.bundle import MODULE
 from fedexp.deployment.flower.own_code import make_importable
 
 PAGE = Path(__file__).parents[3] / "docs/start/two_halves.md"
+MODULES = ("prototypes", "prior", "helper", "kit")
 METHOD = [*DIGITS, "algorithm=prototypes"]
 
 
@@ -23,14 +24,10 @@ METHOD = [*DIGITS, "algorithm=prototypes"]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The user's folder, from which Python imports."""
     paste([PAGE], tmp_path)
+    forget(*MODULES)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     yield tmp_path
-    _forget("prototypes", "prior", "helper", "kit")
-
-
-def _forget(*modules: str) -> None:
-    for name in [each for each in sys.modules if each.partition(".")[0] in modules]:
-        del sys.modules[name]
+    forget(*MODULES)
 
 
 def app(folder: Path, name: str = "app") -> Path:
@@ -46,7 +43,7 @@ def test_it_equals_the_simulator_at_nodes_that_have_only_the_app(
     assert "with your own code: prior.py, prototypes.py\n" in capsys.readouterr().out
     simulated = fedexp.run([*METHOD, f"hydra.run.dir={folder}/simulated"], folder / "conf")
     sys.path.remove(str(folder))
-    _forget("prototypes", "prior")
+    forget(*MODULES)
     make_importable(module)
     found = run(FakeGrid(module, folder / "states"), folder / "runs")
     assert Path(str(sys.modules["prototypes"].__file__)).parent == module / "own"
