@@ -14,10 +14,13 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from fedexp.cli.ablate import WORD, AblationSweep, ablation_sweep
 from fedexp.cli.hydra_api import for_launchers, job_config, runs_one_by_one
 from fedexp.cli.sweeps import minutes, save_sweep
 from fedexp.cli.swept_values import swept_values
+from fedexp.cli.timed_rounds import announce_seconds
 from fedexp.errors import InputError
+from fedexp.reporting.ablation_rows import write_plain
 from fedexp.reporting.leaderboard.tuning import Tuning
 from fedexp.reporting.papers.sweep import (
     CELLS,
@@ -74,10 +77,13 @@ class TableSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
         """Run all jobs; Hydra gives the overrides of the command line."""
         folder = Path(self.config.hydra.sweep.dir)
-        jobs = self._jobs(arguments)
+        jobs, ablation = self._jobs(arguments), self._ablation
         self._check(self._tuning.one_trial_each(jobs) if self._tuning else jobs)
         folder.mkdir(parents=True, exist_ok=True)
         save_sweep(self.config, folder)
+        if ablation is not None:
+            self._announce(ablation, arguments)
+            write_plain(folder, ablation.plain)
         with limited_sweep(folder, minutes(self.config)):
             if self._tuning is None:
                 return self._launch(jobs, folder)
@@ -126,8 +132,22 @@ class TableSweeper(Sweeper):
         """The config of a job. Raises HydraException."""
         return job_config(self.hydra_context.config_loader, self.config, job)
 
+    def _announce(self, ablation: AblationSweep, arguments: Sequence[str]) -> None:
+        """Print the rows of an ablation, and how long they take, where this process runs them."""
+        print(f"fedexp: {ablation.size()}", file=sys.stderr)
+        is_new = not any(each.startswith("resume=") for each in arguments)
+        if is_new and runs_one_by_one(self.launcher):
+            announce_seconds(ablation.rows, self._compose)
+
     def _jobs(self, arguments: Sequence[str]) -> list[list[str]]:
+        """The overrides of each job; an ablation is kept for ``sweep``."""
         typed = self._axes(arguments)
+        groups = typed.pop(WORD, None)
+        jobs = self._combinations(typed)
+        self._ablation = ablation_sweep(jobs, groups, self._compose) if groups else None
+        return jobs if self._ablation is None else self._ablation.jobs
+
+    def _combinations(self, typed: dict[str, list[str]]) -> list[list[str]]:
         params, *parts = map(self._listed, (self._params, *self._parts))
         if CELLS in params or any(CELLS in part for part in parts):
             (name,) = typed.pop(CELLS)

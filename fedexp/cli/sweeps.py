@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from fedexp.cli.ablate import WORD, check_word
 from fedexp.cli.quoting import parsed
 from fedexp.state.atomic import write_atomically
 
@@ -29,7 +30,8 @@ _LONGEST = 100
 def check_in_jobs(arguments: Sequence[str], folder: Path) -> list[str]:
     """Rewrite each override of a key in a config group as a sweep over one value.
 
-    Sweepers other than fedexp's own get the arguments unchanged.
+    So is ``ablate=head``, which is no key of the config. Sweepers other than fedexp's own get the
+    arguments unchanged.
 
     Args:
         arguments: the arguments on the command line.
@@ -37,6 +39,7 @@ def check_in_jobs(arguments: Sequence[str], folder: Path) -> list[str]:
     """
     words = [parsed(each) for each in arguments]
     keys = {each.key_or_group for each in words if each is not None}
+    check_word(arguments, is_multirun(arguments))
     if not is_multirun(arguments) or _SWEEPER in keys:
         return list(arguments)
     return [
@@ -99,9 +102,11 @@ def _is_flag(argument: str) -> bool:
 
 
 def _is_in_group(override: Override, folder: Path) -> bool:
-    """Whether the override changes a value inside a config group, such as ``head.rho=0.9``."""
+    """Whether it changes a value in a config group, such as ``head.rho=0.9``, or is ``ablate``."""
     group, _, key = override.key_or_group.partition(".")
     is_value = override.type == OverrideType.CHANGE and not override.is_sweep_override()
+    if override.key_or_group == WORD:
+        return is_value
     return is_value and bool(key) and group != "hydra" and (folder / group).is_dir()
 
 

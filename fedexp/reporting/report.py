@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedexp.errors import InputError
 from fedexp.reporting import statistics
+from fedexp.reporting.ablation import Ablation, AblationResults
 from fedexp.reporting.also_differs import also_differs
 from fedexp.reporting.baseline import Baselines, find_baselines, parse_baseline
 from fedexp.reporting.drawing import Drawing
@@ -284,15 +285,23 @@ class Report:
     @property
     def frames(self) -> dict[str, pd.DataFrame]:
         """File name without suffix -> data frame of numbers."""
-        return {name: getattr(self, name) for name in _FRAMES}
+        found = {name: getattr(self, name) for name in _FRAMES}
+        return found | ({"ablation": self.ablation.frame} if self.ablation else {})
+
+    @cached_property
+    def ablation(self) -> AblationResults | None:
+        """The differences of an ablation's rows to the full method; None without ablation."""
+        found = Ablation.among(self.configurations)
+        return AblationResults(found, self.values, self.keys) if found else None
 
     def further_tables(self) -> list[Table]:
-        """Tables that a subclass adds, shown before the list of runs."""
-        return []
+        """The table of an ablation, and those of a subclass, shown before the list of runs."""
+        made = self.ablation.table(self.metrics, self.statistic) if self.ablation else None
+        return [] if made is None else [made]
 
     def further_drawings(self) -> Iterable[Drawing]:
-        """Pictures that a subclass adds."""
-        return ()
+        """The pictures of an ablation, and those of a subclass."""
+        return self.ablation.drawings(self.metrics, self.statistic) if self.ablation else ()
 
     def tables(self) -> list[Table]:
         """Every table of the report, in order."""

@@ -50,21 +50,22 @@ class PaperReport(Report):
         return super().frames | {"paper": self.paper}
 
     def further_tables(self) -> list[Table]:
-        """Tables that compare our numbers with the published numbers.
+        """The tables of ``Report``, and those that compare our numbers with published numbers.
 
         There is one table for each experiment and column of a published table. If a paper reports a
         personal metric, the last table defines each paper's personal accuracy.
         """
         is_personal = any(name.startswith("personal/") for name in self.personal_metrics)
-        return [*paper_tables(self.verdicts), *([personal_table()] if is_personal else [])]
+        ours = [*super().further_tables(), *paper_tables(self.verdicts)]
+        return [*ours, *([personal_table()] if is_personal else [])]
 
     def further_drawings(self) -> Iterable[Drawing]:
-        """Bar charts of our values and the published values."""
+        """The pictures of ``Report``, and bar charts of our values and the published values."""
         from fedexp.reporting.papers.bars import (
             bar_drawings,  # reports without pictures need no matplotlib
         )
 
-        return bar_drawings(self.verdicts)
+        return [*super().further_drawings(), *bar_drawings(self.verdicts)]
 
 
 def _row(verdict: Verdict) -> dict[str, Any]:

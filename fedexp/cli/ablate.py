@@ -1,0 +1,137 @@
+"""``fedexp -m ablate=head,loss``: a method, and the method without each of the named parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from fedexp.cli.option_folders import config_folder
+from fedexp.config.keys import is_below, override_key
+from fedexp.errors import InputError
+from fedexp.reporting.ablation_rows import row_name
+from fedexp.reporting.papers.sweep import unseeded
+
+WORD = "ablate"
+_GROUPS = (
+    *("head", "loss", "regularizer", "gradient", "personalization", "sampler", "aggregator"),
+    *("optimizer", "schedule", "compression", "coordination"),
+)
+"""The config groups of which a method chooses."""
+
+_ABSENT = object()
+
+Compose = Callable[[Sequence[str]], DictConfig]
+"""Returns the config of a job's overrides; may raise HydraException."""
+
+
+@dataclass(frozen=True)
+class AblationSweep:
+    """The jobs of an ablation.
+
+    Attributes:
+        plain: ablated group -> the option that stands for its absence.
+        rows: name of a row -> the overrides of its jobs, one for each seed.
+    """
+
+    plain: dict[str, str]
+    rows: dict[str, list[list[str]]]
+
+    @property
+    def jobs(self) -> list[list[str]]:
+        """The overrides of each job; equal jobs are listed once."""
+        every = [tuple(job) for jobs in self.rows.values() for job in jobs]
+        return [list(job) for job in dict.fromkeys(every)]
+
+    def size(self) -> str:
+        """A line such as ``ablation: full method, without head, without loss ...; 12 jobs``."""
+        return f"ablation: {', '.join(self.rows)}; {len(self.jobs)} jobs"
+
+
+def ablation_sweep(
+    jobs: Iterable[Sequence[str]], groups: Sequence[str], compose: Compose
+) -> AblationSweep:
+    """The jobs of ``ablate=GROUPS``: each job as it is, without each group's part, and without all.
+
+    Typed keys of a part are left out where its place is taken by an option that lacks them.
+
+    Raises:
+        InputError: a group is unknown, or no job has a part in it.
+        HydraException: a job cannot be composed.
+    """
+    plain = {group: _plain_option(group) for group in groups}
+    bases: dict[tuple[str, ...], list[Sequence[str]]] = {}
+    for job in jobs:
+        bases.setdefault(tuple(unseeded(job)), []).append(job)
+    rows: dict[str, list[list[str]]] = {}
+    used: set[str] = set()
+    for base, own in bases.items():
+        choices = compose(base).hydra.runtime.choices
+        every = [group for group in plain if choices[group] != plain[group]]
+        used.update(every)
+        removals = [(), *((group,) for group in every), tuple(every)]
+        for removed in dict.fromkeys(removals):
+            variant = _without(base, {each: plain[each] for each in removed}, compose)
+            name = " ".join([row_name(removed, every), *_told_apart(base, bases)])
+            seeds = [[each for each in job if each not in base] for job in own]
+            rows[name] = [[*variant, *seed] for seed in seeds]
+    if unused := [group for group in plain if group not in used]:
+        found = ", ".join(f"{each}={plain[each]}" for each in unused)
+        raise InputError(
+            f"{WORD}={','.join(groups)}: the method has {found}, the plain default, so nothing "
+            f"would change; leave {' and '.join(unused)} out"
+        )
+    return AblationSweep(plain, rows)
+
+
+def check_word(arguments: Sequence[str], is_sweep: bool) -> None:
+    """Raise InputError if ``ablate`` is typed without ``-m``, or for another sweeper."""
+    keys = [override_key(each) for each in arguments]
+    if WORD not in keys:
+        return
+    typed = arguments[keys.index(WORD)]
+    if not is_sweep:
+        raise InputError(f"{typed}: stands for several runs; add -m")
+    if "hydra/sweeper" in keys:
+        raise InputError(f"{typed}: is for fedexp's own sweeper; leave hydra/sweeper out")
+
+
+def _without(job: Sequence[str], plain: dict[str, str], compose: Compose) -> list[str]:
+    """The job with plain options in place of its parts."""
+    kept = [each for each in job if not is_below(override_key(each), plain)]
+    variant = [*kept, *(f"{group}={option}" for group, option in plain.items())]
+    of_groups = [each for each in job if each not in kept and override_key(each) not in plain]
+    if not of_groups:
+        return variant
+    config = compose(variant)
+    known = [e for e in of_groups if _ABSENT is not _value(config, override_key(e))]
+    return [*variant, *known]
+
+
+def _value(config: DictConfig, key: str) -> object:
+    return OmegaConf.select(config, key, default=_ABSENT)
+
+
+def _told_apart(base: Sequence[str], every: Iterable[Sequence[str]]) -> list[str]:
+    """The overrides of a base that not all bases have."""
+    everywhere = set.intersection(*map(set, every))
+    return [each for each in base if each not in everywhere]
+
+
+def _plain_option(group: str) -> str:
+    """The option of a group in the default experiment without a preset. Raises InputError."""
+    if group not in _GROUPS:
+        raise InputError(f"{WORD}={group}: is none of {', '.join(_GROUPS)}")
+    return _defaults()[group]
+
+
+@cache
+def _defaults() -> dict[str, str]:
+    """Config group -> option, from the list of defaults of fedexp's config tree."""
+    config = OmegaConf.load(Path(config_folder(), "config.yaml"))
+    entries: Any = OmegaConf.to_container(config)["defaults"]  # with ${...} as it stands
+    return {k: v for each in entries if isinstance(each, dict) for k, v in each.items()}

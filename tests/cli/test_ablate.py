@@ -1,0 +1,111 @@
+"""``ablate=head,loss``: which jobs it stands for, and what it refuses."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import hydra
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from fedexp.cli.ablate import _defaults, ablation_sweep, check_word
+from fedexp.cli.command import config_folder
+from fedexp.cli.sweeps import check_in_jobs
+from fedexp.cli.timed_rounds import announce_seconds
+from fedexp.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def config_tree() -> Iterator[None]:
+    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+        yield
+
+
+def compose(overrides: Sequence[str]) -> DictConfig:
+    loader = GlobalHydra.instance().config_loader()
+    return loader.load_configuration("config", list(overrides), RunMode.RUN)
+
+
+TYPED = ["algorithm=fednh", "loss=moon", "loss.mu=5", "head.rho=0.5", "optimizer.lr=0.1"]
+JOBS = [[*TYPED, f"seed={seed}"] for seed in (0, 1)]
+
+
+def test_the_full_method_then_each_part_alone_then_all_and_nothing_else() -> None:
+    found = ablation_sweep(JOBS, ["head", "loss"], compose)
+    lr, rho, mu = "optimizer.lr=0.1", "head.rho=0.5", "loss.mu=5"
+    rows = {
+        "full method": TYPED,
+        "without head": ["algorithm=fednh", "loss=moon", mu, lr, "head=linear"],
+        "without loss": ["algorithm=fednh", rho, lr, "loss=cross_entropy"],
+        "baseline (without head and loss)": [
+            *["algorithm=fednh", lr, "head=linear", "loss=cross_entropy"],
+        ],
+    }
+    assert found.rows == {
+        name: [[*row, f"seed={seed}"] for seed in (0, 1)] for name, row in rows.items()
+    }
+    assert found.plain == {"head": "linear", "loss": "cross_entropy"}
+    assert found.size().endswith("baseline (without head and loss); 8 jobs")
+    clips = {compose(jobs[0]).local.grad_clip for jobs in found.rows.values()}
+    assert clips == {10}  # what the preset sets beside its parts stays
+
+
+def test_keys_that_the_plain_option_has_too_stay() -> None:
+    jobs = [["algorithm=fedavg", "optimizer=adam", "optimizer.lr=0.1", "optimizer.round_decay=0.9"]]
+    _, (plain,) = ablation_sweep(jobs, ["optimizer"], compose).rows.values()
+    kept = ["optimizer.lr=0.1", "optimizer.round_decay=0.9"]
+    assert plain == ["algorithm=fedavg", "optimizer=sgd", *kept]
+
+
+def test_one_group_has_no_further_row_without_all() -> None:
+    assert list(ablation_sweep(JOBS, ["head"], compose).rows) == ["full method", "without head"]
+
+
+def test_swept_values_of_a_part_have_one_row_without_it() -> None:
+    jobs = [["algorithm=fedavg", "loss=moon", f"loss.mu={mu}"] for mu in (1, 5)]
+    found = ablation_sweep(jobs, ["loss"], compose)
+    assert len(found.rows) == 4
+    assert len(found.jobs) == 3
+
+
+def test_refusals_name_the_group() -> None:
+    with pytest.raises(InputError, match=r"^ablate=model: is none of head, loss"):
+        ablation_sweep(JOBS, ["model"], compose)
+    message = r"^ablate=head,sampler: the method has sampler=random, the plain default, .*; leave"
+    with pytest.raises(InputError, match=message):
+        ablation_sweep(JOBS, ["head", "sampler"], compose)
+    with pytest.raises(InputError, match=r"^ablate=head: stands for several runs; add -m"):
+        check_word(["ablate=head"], is_sweep=False)
+    with pytest.raises(InputError, match=r"^ablate=head: is for fedexp's own sweeper"):
+        check_word(["hydra/sweeper=optuna", "ablate=head"], is_sweep=True)
+
+
+def test_a_single_group_reaches_the_sweeper() -> None:
+    """Hydra would refuse ``ablate=head``, which is no key of the config."""
+    assert check_in_jobs(["-m", "ablate=head"], Path(config_folder())) == [
+        "-m",
+        "ablate=choice(head)",
+    ]
+
+
+def test_every_ablated_group_has_a_plain_option() -> None:
+    from fedexp.cli.ablate import _GROUPS
+
+    assert set(_GROUPS) <= _defaults().keys()
+
+
+def test_timed_rounds_name_each_row_and_one_that_cannot_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    small = ["algorithm=fedavg", "clients.count=4", "clients.per_round=2", "data.subset=200"]
+    rows = {"full method": [[*small, "loss=moon", "rounds=1000"]], "without loss": [[*small]]}
+    announce_seconds(rows, compose)
+    said = capsys.readouterr().err
+    assert said.startswith("fedexp: about ")
+    assert " if the jobs run one after another; seconds of round 3" in said
+    assert "full method " in said
+    assert "without loss " in said
+    rows["without head"] = [[*small, "clients.per_round=9"]]
+    with pytest.raises(InputError, match=r"^without head: clients\.per_round=9"):
+        announce_seconds(rows, compose)
