@@ -57,7 +57,7 @@ def build(
         types: argument -> the type to check against, in place of the target's annotation.
     """
     node = dict(node)
-    target = locate_kind(key, node.pop("_target_", None), kind)
+    target = locate_kind(f"{key}._target_", node.pop("_target_", None), kind)
     checked = vars(check(_arguments(target, supplied, types), node, prefix=f"{key}."))
     arguments = {name: _at_home(f"{key}.{name}", value) for name, value in checked.items()}
     check_hooks(key, target, kind)
@@ -76,7 +76,7 @@ def _at_home(key: str, value: Any) -> Any:
 
 
 def locate_kind(key: str, name: Any, kind: type) -> Callable[..., Any]:
-    """Find the class or function with this dotted name, and check that it makes a ``kind``.
+    """Find the class or function that ``key`` names, and check that it makes a ``kind``.
 
     A class must be a subclass of ``kind``. A function must be annotated to return a ``kind``.
     Raises InputError.
@@ -85,7 +85,7 @@ def locate_kind(key: str, name: Any, kind: type) -> Callable[..., Any]:
     if not _makes(target, kind):
         wanted = _public_name(kind)
         raise InputError(
-            f"{key}._target_={name}: should be a subclass of {wanted}, or a function that is "
+            f"{key}={name}: should be a subclass of {wanted}, or a function that is "
             f"annotated to return {wanted}"
         )
     return target
@@ -119,16 +119,14 @@ def locate(key: str, name: Any) -> Callable[..., Any]:
     """Import the class or function with this dotted name; errors name the config ``key``."""
     module, _, attribute = str(name).rpartition(".")
     if name is None:
-        raise InputError(
-            f"{key}._target_: is missing; it names a class, as in _target_: my_package.MyClass"
-        )
+        raise InputError(f"{key}: is missing; it names a class, as in _target_: my_package.MyClass")
     if not module or module.startswith("."):
-        raise InputError(f"{key}._target_={name}: must be written MODULE.NAME")
+        raise InputError(f"{key}={name}: must be written MODULE.NAME")
     try:
         found: Callable[..., Any] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         hint = _where_python_looks(module, error)
-        raise InputError(f"{key}._target_={name}: cannot be imported ({error}{hint})") from error
+        raise InputError(f"{key}={name}: cannot be imported ({error}{hint})") from error
     return found
 
 

@@ -79,7 +79,7 @@ def without_strays(
             continue
         if strays := preset_keys(group, option, node, overrides, folders):
             try:
-                strays -= argument_names(locate(group, node["_target_"]))
+                strays -= argument_names(locate(f"{group}._target_", node["_target_"]))
             except InputError:  # raised again when the object is built
                 continue
             result[group] = {key: value for key, value in node.items() if key not in strays}

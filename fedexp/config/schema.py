@@ -43,6 +43,13 @@ def _local_epochs(value: Any) -> float | list[int]:
     )
 
 
+def _device(value: str) -> str:
+    """Check ``engine.device``: a name, or the dotted name of a class."""
+    if value in ("auto", "cpu", "cuda") or "." in value:
+        return value
+    raise ValueError("should be auto, cpu, cuda or an accelerator's class, as in package.Class")
+
+
 def _not_an_option(value: Any) -> Any:
     """Refuse ``download=OPTION``: an option is chosen with ``compression@download=OPTION``."""
     if isinstance(value, str):
@@ -168,7 +175,7 @@ class System(Common):
 class Engine(Common):
     """The config keys that all engines share."""
 
-    device: Literal["auto", "cpu", "cuda"]
+    device: Annotated[str, AfterValidator(_device)]
     devices: Annotated[int, Field(ge=1, le=1024)]  # a larger number is a typing error
     num_nodes: PositiveInt
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)]

@@ -35,8 +35,8 @@ def seed_layers(device: torch.device, seed: int, purpose: str, *parts: int) -> N
     ``torch.manual_seed`` also seeds all other accelerators. That takes longer than a training step
     of a small model.
     """
-    if device.type == "cuda":
-        torch.cuda.manual_seed(key(seed, purpose, *parts))
+    if device.type not in ("cpu", "meta"):
+        torch.get_device_module(device).manual_seed(key(seed, purpose, *parts))
     torch.default_generator.manual_seed(key(seed, purpose, *parts))
 
 

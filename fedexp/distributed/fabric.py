@@ -4,18 +4,22 @@ import atexit
 import logging
 import os
 from datetime import timedelta
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from lightning.fabric import Fabric
+from lightning.fabric.accelerators.accelerator import Accelerator
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning.fabric.plugins.precision.amp import MixedPrecision
 from lightning.fabric.strategies.ddp import DDPStrategy
+from lightning.fabric.strategies.single_device import SingleDeviceStrategy
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch import distributed as dist
 
+from fedexp.config.build import locate_kind
 from fedexp.config.schema import Engine
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
@@ -33,8 +37,9 @@ def make_fabric(engine: Engine) -> Fabric:
     Also makes PyTorch deterministic if the config says so.
 
     Raises:
-        InputError: this machine does not have the device or has too few, or
-            ``engine.processes_per_device`` is above 1 without CUDA.
+        InputError: this machine does not have the device or has too few, the class in
+            ``engine.device`` is no accelerator, or ``engine.processes_per_device`` is above 1
+            without CUDA.
     """
     for name in ("lightning.fabric", "lightning.pytorch"):  # they log in every process
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -48,16 +53,10 @@ def make_fabric(engine: Engine) -> Fabric:
     if engine.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
     torch.use_deterministic_algorithms(engine.deterministic)  # an earlier run may have set it
-    automatic = "cuda" if torch.cuda.is_available() else "cpu"
+    find = _other_hardware if "." in engine.device else _known_hardware
+    hardware = find(engine)
     try:
-        fabric = Fabric(
-            accelerator=automatic if engine.device == "auto" else engine.device,
-            devices=engine.devices,
-            num_nodes=engine.num_nodes,
-            precision=engine.precision,
-            strategy=_strategy(engine),
-            plugins=[_environment(engine.processes)],
-        )
+        fabric = Fabric(devices=engine.devices, num_nodes=engine.num_nodes, **hardware)
         if engine.processes > 1:
             path = os.environ.get(RENDEZVOUS)
             if path and not dist.is_initialized():
@@ -72,6 +71,38 @@ def make_fabric(engine: Engine) -> Fabric:
     if fabric.global_rank > 0:
         logging.getLogger("fedexp").setLevel(logging.ERROR)  # the first rank logs for all
     return fabric
+
+
+def _known_hardware(engine: Engine) -> dict[str, Any]:
+    """Fabric's arguments for a CPU or for GPUs with CUDA."""
+    automatic = "cuda" if torch.cuda.is_available() else "cpu"
+    return {
+        "accelerator": automatic if engine.device == "auto" else engine.device,
+        "precision": engine.precision,
+        "strategy": _strategy(engine),
+        "plugins": [_environment(engine.processes)],
+    }
+
+
+def _other_hardware(engine: Engine) -> dict[str, Any]:
+    """Fabric's arguments for the accelerator whose class is ``engine.device``.
+
+    Lightning itself would compute on the CPU, in mixed precision for CUDA. The processes exchange
+    tensors of the CPU.
+    """
+    accelerator = locate_kind("engine.device", engine.device, Accelerator)()
+    strategy: SingleDeviceStrategy | DDPStrategy | Literal["auto"] = "auto"
+    plugins: list[Any] = [_environment(engine.processes)]
+    if accelerator.is_available():  # otherwise Fabric raises the error
+        devices = accelerator.get_parallel_devices(accelerator.parse_devices(engine.devices))
+        strategy = SingleDeviceStrategy(devices[0])
+        if engine.processes > 1:
+            strategy = DDPStrategy(
+                parallel_devices=devices, process_group_backend="gloo", timeout=_TIMEOUT
+            )
+        if engine.precision == "bf16-mixed":
+            plugins.append(MixedPrecision(engine.precision, devices[0].type))
+    return {"accelerator": accelerator, "strategy": strategy, "plugins": plugins}
 
 
 def _strategy(engine: Engine) -> DDPStrategy | Literal["auto"]:

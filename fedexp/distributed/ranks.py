@@ -107,9 +107,9 @@ class ProcessGroup(Ranks):
             _flatten(share.sums, wanted, self.device)
             for share, wanted in zip(shares, shapes, strict=True)
         ]
-        total = torch.cat(flat)
+        total = torch.cat(flat).to(self._carrier)
         dist.all_reduce(total)
-        pieces = torch.split(total, [len(each) for each in flat])
+        pieces = torch.split(total.to(self.device), [len(each) for each in flat])
         for party, of_party, wanted, sums in zip(parties, of_parties, shapes, pieces, strict=True):
             party.set_reduced(_unflatten(sums, wanted), [items for items, _ in of_party])
 

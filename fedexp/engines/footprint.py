@@ -61,7 +61,7 @@ def stack_bytes(device: torch.device, on_cpu: int, share: float) -> float:
     With ``engine.deterministic`` the size is ``share`` of the GPU's total memory, because dropout
     masks depend on the size of the stack, and free memory depends on other programs.
     """
-    if device.type != "cuda":
+    if device.type in ("cpu", "meta"):
         return on_cpu
-    free, total = torch.cuda.mem_get_info(device)
+    free, total = torch.get_device_module(device).mem_get_info(device)
     return share * (total if torch.are_deterministic_algorithms_enabled() else free)

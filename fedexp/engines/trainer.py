@@ -9,7 +9,10 @@ from typing import Any, cast
 
 from lightning import Callback, LightningModule
 from lightning import Trainer as LightningTrainer
+from lightning.fabric import Fabric
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.plugins.precision import MixedPrecision, Precision
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Generator
 from torch.utils.data import DataLoader
 
@@ -76,9 +79,8 @@ class Trainer(Serial):
     def _trainer(self, phase: Phase, steps: int, epochs: int) -> LightningTrainer:
         fabric, local = self.resources.fabric, self.resources.local
         ours: dict[str, Any] = {
-            "accelerator": fabric.device.type,
             "devices": 1,
-            "precision": fabric._precision.precision,
+            **_on_device(fabric),
             "max_epochs": epochs,
             "max_steps": steps,
             "gradient_clip_val": local.grad_clip if phase.clipped else None,
@@ -121,9 +123,34 @@ class _KeptOptimizer(Callback):
             self.kept.update(optimizer_state(trainer.optimizers[0], trained))
 
 
+def _on_device(fabric: Fabric) -> dict[str, Any]:
+    """The arguments of ``lightning.Trainer`` for Fabric's device and precision."""
+    kind, is_mixed = fabric.device.type, fabric._precision.precision == "bf16-mixed"
+    found: dict[str, Any] = {"plugins": [_BFloat16("bf16-mixed", kind)] if is_mixed else None}
+    if kind in ("cpu", "cuda"):
+        return found | {"accelerator": kind}
+    # Lightning itself would compute on the CPU.
+    return found | {
+        "accelerator": fabric._connector.accelerator,
+        "strategy": SingleDeviceStrategy(fabric.device),
+    }
+
+
+class _BFloat16(MixedPrecision):
+    """Mixed precision that clips the gradients of every optimizer.
+
+    Lightning refuses fused optimizers, because some of them unscale gradients of float16
+    themselves. In bfloat16 no gradient is scaled.
+    """
+
+    def clip_gradients(self, *arguments: Any, **options: Any) -> None:
+        """Clip as without mixed precision."""
+        Precision.clip_gradients(self, *arguments, **options)
+
+
 def _callback(config: Mapping[str, Any]) -> Callback:
     arguments = dict(config)
-    target = locate_kind("engine.callbacks", arguments.pop("_target_", None), Callback)
+    target = locate_kind("engine.callbacks._target_", arguments.pop("_target_", None), Callback)
     callback: Callback = construct("engine.callbacks", target, Callback, arguments)
     return callback
 

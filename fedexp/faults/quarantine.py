@@ -98,10 +98,14 @@ def has_finite_sums(update: Update, kept: Sequence[Tensors], device: torch.devic
     The result is a bool scalar on ``device``. If it is true, the update is finite. If it is false,
     call ``is_finite``, because a sum of finite numbers can overflow.
     """
-    sums = _sums(_floats(update, kept))
-    if not sums:
-        return torch.ones((), dtype=torch.bool, device=device)
-    return torch.stack(sums).isfinite().all()
+    found = torch.ones((), dtype=torch.bool, device=device)
+    for sums in _stacked(_sums(_floats(update, kept))):
+        are_finite = sums.isfinite().all()
+        if sums.device == device:
+            found = are_finite
+        elif not are_finite:  # on the CPU, so that nothing waits
+            return torch.zeros_like(found)
+    return found
 
 
 def _floats(update: Update, kept: Sequence[Tensors]) -> Iterator[Tensor]:
@@ -146,9 +150,20 @@ def _all_finite(tensors: Iterable[Tensor]) -> bool:
     # checked only if a sum is not finite. All tensors share one check, because each check waits for
     # the GPU.
     values = [value for value in tensors if value.numel()]
-    if not values or bool(torch.stack(_sums(values)).isfinite().all()):
+    if all(bool(sums.isfinite().all()) for sums in _stacked(_sums(values))):
         return True
-    return bool(torch.stack([value.isfinite().all() for value in values]).all())
+    return all(bool(each.all()) for each in _stacked(value.isfinite().all() for value in values))
+
+
+def _stacked(scalars: Iterable[Tensor]) -> list[Tensor]:
+    """The scalars as one vector for each of their devices.
+
+    Reports may be on the CPU, such as a number of steps, while the weights are on a GPU.
+    """
+    groups: dict[torch.device, list[Tensor]] = {}
+    for each in scalars:
+        groups.setdefault(each.device, []).append(each)
+    return [torch.stack(group) for group in groups.values()]
 
 
 def _sums(tensors: Iterable[Tensor]) -> list[Tensor]:

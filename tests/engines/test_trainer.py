@@ -41,7 +41,7 @@ class Forgetful(nn.Sequential):
         ["algorithm=fedbabu"],
         ["algorithm=fedgen", "loss.steps=5"],
         ["sampler=hics", "head=etf"],
-        ["engine.precision=bf16-mixed"],
+        ["engine.precision=bf16-mixed", "local.grad_clip=1"],
         ["model=custom", f"model._target_={__name__}.Forgetful"],
     ],
     ids=" ".join,

@@ -12,6 +12,7 @@ ALLOWED = {
     "needs a GPU",
     "there is a GPU",
     "needs node",
+    "needs a C++ compiler and ninja",
     "only root can mount a disk",
     "only root can mount a file system",
     "the extra ray is not installed",  # it has no files for some systems, so [dev] leaves it out

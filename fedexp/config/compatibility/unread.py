@@ -68,7 +68,7 @@ def unread_keys(
     """
     found = dict(_unread(SETTINGS, "", values))
     for key, node in _nodes(values):
-        table = getattr(locate(key, node["_target_"]), "unread_if", {})
+        table = getattr(locate(f"{key}._target_", node["_target_"]), "unread_if", {})
         found |= _unread(table, key, values)
     for each in declarations:
         found |= each.unread

@@ -94,7 +94,7 @@ def _indices(
 def _constructor(node: Node) -> Any:
     """A function that makes the partitioner, with the config's arguments already set."""
     library = optional("partition=flwr", "flwr_datasets.partitioner", "flwr")
-    target = locate(_KEY, node.get("_target_"))
+    target = locate(f"{_KEY}._target_", node.get("_target_"))
     if not inspect.isclass(target) or not hasattr(target, "load_partition"):
         raise InputError(
             f"{_KEY}._target_={node.get('_target_')}: should be a partitioner, such as "

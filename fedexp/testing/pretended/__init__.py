@@ -1,0 +1,17 @@
+"""The device ``pretended``: an accelerator in the CPU's memory, for tests without an accelerator.
+
+A run on it has the option ``engine.device=fedexp.testing.pretended.Pretended``, and ends with the
+same bits as on the CPU. However, like a GPU it refuses a call that mixes its tensors with tensors
+of the CPU, a generator of the CPU, and ``.numpy()``. ``waits`` records where the program would wait
+for a GPU.
+
+``device.cpp`` implements the device. It is compiled when it is first used, which takes half a
+minute, and needs a C++ compiler and ninja. The device cannot show how fast a GPU is, nor results
+that differ on a GPU by rounding, nor mistakes in the order of a GPU's streams.
+"""
+
+from fedexp.testing.pretended.accelerator import Pretended
+from fedexp.testing.pretended.build import missing_tool
+from fedexp.testing.pretended.waits import Wait, waits
+
+__all__ = ["Pretended", "Wait", "missing_tool", "waits"]

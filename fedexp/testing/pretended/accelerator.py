@@ -1,0 +1,102 @@
+"""The device for PyTorch (``torch.pretended``) and for Lightning (``Pretended``)."""
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from lightning.pytorch.accelerators import Accelerator
+from torch import Tensor
+from torch.utils.backend_registration import generate_methods_for_privateuse1_backend
+
+from fedexp.testing.pretended.build import NAME, load, missing_tool
+
+_FREE_BYTES = 2**30
+
+
+class Pretended(Accelerator):
+    """Lightning's accelerator for the device; all processes of a run use the same device."""
+
+    def setup_device(self, device: torch.device) -> None:
+        """Do nothing, because the device needs no preparation."""
+
+    def get_device_stats(self, device: Any) -> dict[str, Any]:
+        """No statistics."""
+        return {}
+
+    def teardown(self) -> None:
+        """Do nothing."""
+
+    @staticmethod
+    def parse_devices(devices: Any) -> Any:
+        """The numbers of the processes of this machine."""
+        return list(range(devices)) if isinstance(devices, int) else devices
+
+    @staticmethod
+    def get_parallel_devices(devices: Any) -> list[torch.device]:
+        """The device, for each process."""
+        return [device()] * len(devices)
+
+    @staticmethod
+    def auto_device_count() -> int:
+        """One device."""
+        return 1
+
+    @staticmethod
+    def is_available() -> bool:
+        """Whether the device can be compiled here."""
+        return missing_tool() is None
+
+    @staticmethod
+    def name() -> str:
+        """The name of the device."""
+        return NAME
+
+
+@cache
+def device() -> torch.device:
+    """The device, which is made known to PyTorch."""
+    functions = load()
+    torch.utils.rename_privateuse1_backend(NAME)
+    module = _module(functions)
+    torch._register_device_module(NAME, module)  # type: ignore[no-untyped-call]
+    sys.modules[module.__name__] = module
+    generate_methods_for_privateuse1_backend()
+    return torch.device(NAME, 0)
+
+
+def _module(functions: ModuleType) -> ModuleType:
+    """``torch.pretended``, with the functions that PyTorch asks of ``torch.cuda`` and its like."""
+    module = ModuleType(f"torch.{NAME}")
+
+    def use(device: Any = None) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def memory(device: Any = None) -> tuple[int, int]:
+        return _FREE_BYTES, _FREE_BYTES
+
+    def state(device: Any = None) -> Tensor:
+        return functions.get_rng_state()  # type: ignore[no-any-return]
+
+    def set_state(state: Tensor, device: Any = None) -> None:
+        functions.set_rng_state(state)
+
+    vars(module).update(
+        _is_in_bad_fork=lambda: False,
+        current_device=lambda: 0,
+        device=use,
+        device_count=lambda: 1,
+        get_amp_supported_dtype=lambda: [torch.bfloat16],
+        get_rng_state=state,
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        manual_seed=functions.manual_seed,
+        manual_seed_all=functions.manual_seed,
+        mem_get_info=memory,
+        set_device=lambda device: None,
+        set_rng_state=set_state,
+        synchronize=lambda device=None: None,
+    )
+    return module
