@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
 from types import TracebackType
+from typing import NamedTuple
 
 from fedexp.core.results import named
 from fedexp.errors import InputError
@@ -33,24 +34,34 @@ def noted(doing: str, components: Mapping[str, object]) -> Iterator[None]:
     except Exception as error:
         if not any(note.startswith(_BEGIN) for note in getattr(error, "__notes__", ())):
             found = innermost(error.__traceback__, components)
-            error.add_note(f"{_BEGIN}{doing}" + (f", in {found[0]}" if found else ""))
+            error.add_note(f"{_BEGIN}{doing}" + (f", in {found.whose}" if found else ""))
         raise
 
 
-def innermost(
-    traceback: TracebackType | None, components: Mapping[str, object]
-) -> tuple[str, str] | None:
-    """The component whose method is the innermost in the traceback, and the line of the method.
+class Place(NamedTuple):
+    """A place in the code of a component.
 
-    Returns:
-        For example ``("loss (mine.Robust)", "line 12 of mine.py")``; None if there is no component.
+    Attributes:
+        whose: the component, such as ``loss (mine.Robust)``.
+        hook: the component's method that was called, such as ``report``.
+        line: the line in this method, or in another one that it calls: ``line 12 of mine.py``.
     """
+
+    whose: str
+    hook: str
+    line: str
+
+
+def innermost(traceback: TracebackType | None, components: Mapping[str, object]) -> Place | None:
+    """The component whose method is the innermost in the traceback; None if there is none."""
     places = {id(component): place for place, component in components.items()}
+    last: object = None
     found = None
     for frame, number in walk_tb(traceback):
         owner = frame.f_locals.get("self")
         is_torch = frame.f_globals.get("__name__", "").startswith("torch.")  # of ``nn.Module``
         if id(owner) in places and not is_torch:
+            hook = found.hook if found and owner is last else frame.f_code.co_name
             line = f"line {number} of {Path(frame.f_code.co_filename).name}"
-            found = named(places[id(owner)], owner), line
+            found, last = Place(named(places[id(owner)], owner), hook, line), owner
     return found

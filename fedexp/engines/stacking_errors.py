@@ -51,8 +51,7 @@ def stacking(components: Mapping[str, object]) -> Iterator[None]:
         found = innermost(error.__traceback__, components)
         if rule is None or found is None:
             raise
-        whose, line = found
-        raise StackingError(whose, f"{line} {rule}") from error
+        raise StackingError(found.whose, f"{found.line} {rule}") from error
 
 
 def _broken_rule(

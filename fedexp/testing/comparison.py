@@ -24,13 +24,13 @@ def compare(
 
     Args:
         expected: name -> value.
-        run: returns name -> value; an InputError of ``run`` is passed on.
+        run: returns name -> value; its InputError or ContractError is passed on.
         rule: the rule that is then broken; the text of the error begins with it.
         tolerance: largest allowed difference, absolute for tensors and relative for numbers.
     """
     try:
         found = run()
-    except InputError:
+    except (InputError, ContractError):
         raise
     except Exception as error:
         raise ContractError(f"{rule} ({type(error).__name__}: {error})") from error

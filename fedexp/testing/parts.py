@@ -18,6 +18,7 @@ from fedexp.runtime.plan import Plan, plan
 from fedexp.testing.comparison import ContractError, compare
 from fedexp.testing.federations import configure, federation_of, resume, scramble, sent, sent_after
 from fedexp.testing.interrupted import Interrupted, other_client
+from fedexp.testing.on_device import sent_from_device
 
 _ROUNDS = 2
 _Run = Callable[[Federation, Config], None]
@@ -25,7 +26,10 @@ _Run = Callable[[Federation, Config], None]
 
 
 def check_part(
-    *overrides: str, config_dir: str | Path | None = None, tolerance: float = 1e-4
+    *overrides: str,
+    config_dir: str | Path | None = None,
+    tolerance: float = 1e-4,
+    device: bool = False,
 ) -> None:
     """Check the parts that these overrides choose, such as ``"loss=robust"``.
 
@@ -43,23 +47,31 @@ def check_part(
        ``engine=vectorized`` refuses the part, this rule is not checked.
     6. ``engine=vectorized`` gives the same weights as ``engine=serial``, up to ``tolerance``, or
        refuses the part with an InputError.
+    7. With ``device``: on an accelerator the weights have the same bits, no call mixes tensors of
+       the CPU and of the accelerator, and no training step waits for the accelerator. It is a
+       pretended one, ``fedexp.testing.pretended``, which computes like the CPU.
 
     Args:
         overrides: overrides as on the command line, in addition to ``TINY``.
         config_dir: a folder with your own config groups, as for ``--config-dir``.
         tolerance: largest allowed difference of a weight between the two engines.
+        device: whether to check rule 7. It takes a process of its own, and half a minute the first
+            time, when the device is compiled; that needs a C++ compiler and ninja.
 
     Raises:
         ContractError: names the first broken rule and the value that breaks it.
         InputError: a hook returns a wrong result, an update is not finite, the config is invalid,
-            or chosen clients may not train or send their updates later, as with ``faults`` or a
-            deadline.
+            chosen clients may not train or send their updates later, as with ``faults`` or a
+            deadline, or the device cannot be compiled.
     """
     config = configure(overrides, config_dir)
     _check_rounds(plan(config))
     expected = _sent_after(_train, config)
     for run, rule in _RULES.items():
         compare(expected, partial(_sent_after, run, config), rule)
+    if device:
+        sent_there = partial(sent_from_device, overrides, config_dir, _ROUNDS)
+        compare(expected, sent_there, "on an accelerator the weights differ from the CPU's")
     try:
         vectorized = configure([*overrides, "engine=vectorized"], config_dir)
         plan(vectorized)

@@ -12,6 +12,6 @@ that differ on a GPU by rounding, nor mistakes in the order of a GPU's streams.
 
 from fedexp.testing.pretended.accelerator import Pretended
 from fedexp.testing.pretended.build import missing_tool
-from fedexp.testing.pretended.waits import Wait, waits
+from fedexp.testing.pretended.waits import Wait, told_of_waits, waits
 
-__all__ = ["Pretended", "Wait", "missing_tool", "waits"]
+__all__ = ["Pretended", "Wait", "missing_tool", "told_of_waits", "waits"]

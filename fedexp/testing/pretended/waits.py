@@ -1,7 +1,7 @@
 """Where a program would wait for a GPU."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -33,16 +33,28 @@ class Wait(NamedTuple):
 def waits() -> Iterator[list[Wait]]:
     """Record in the yielded list where the program would wait for a GPU, inside the block."""
     found: list[Wait] = []
-    device()
-    load().listen(lambda what: found.append(_wait(what, sys._getframe(1))))
-    try:
+    with told_of_waits(lambda what, frame: found.append(_wait(what, frame))):
         yield found
+
+
+@contextmanager
+def told_of_waits(listener: Callable[[str, FrameType | None], object]) -> Iterator[None]:
+    """Inside the block, call ``listener`` before each wait.
+
+    Its arguments are what waits, and the frame of the Python function that does it. What the
+    listener raises is a RuntimeError of that function.
+    """
+    device()
+    load().listen(lambda what: listener(what, sys._getframe(1)))
+    try:
+        yield
     finally:
         load().listen(None)
 
 
 def _wait(what: str, frame: FrameType | None) -> Wait:
-    calls, line = [], 0
+    calls: list[str] = []
+    line = 0
     while frame is not None:
         code = frame.f_code
         if code.co_filename.startswith(_ROOT) and "/testing/" not in code.co_filename:

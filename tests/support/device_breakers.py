@@ -1,0 +1,75 @@
+"""Parts that work on a CPU, and break one rule of an accelerator each."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedexp.core.client_protocol import Client
+from fedexp.core.forward import Forward
+from fedexp.core.messages import PartUpdate, Tensors
+from fedexp.core.part import Memory, Setting
+from fedexp.core.sockets import Loss
+
+
+class CrossEntropy(Loss):
+    def forward(self, batch: Forward) -> Tensor:
+        return batch.mean(F.cross_entropy(batch.logits, batch.targets, reduction="none"))
+
+
+class Mask(CrossEntropy):
+    """Multiplies by a mask that it draws on the CPU."""
+
+    def forward(self, batch: Forward) -> Tensor:
+        kept = torch.arange(batch.logits.shape[1]) < 9
+        return super().forward(batch) + (batch.logits * kept).square().mean()
+
+
+class KeptTensor(CrossEntropy):
+    """Keeps a tensor in an attribute, which stays on the CPU when the model moves."""
+
+    def setup(self, setting: Setting) -> None:
+        self.scale = torch.full((setting.num_classes,), 2.0)
+
+    def forward(self, batch: Forward) -> Tensor:
+        return super().forward(batch) + (batch.logits * self.scale).square().mean()
+
+
+class InNumPy(CrossEntropy):
+    """Computes a report with NumPy."""
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        return {"mean": torch.tensor(self._mean(client))}
+
+    def _mean(self, client: Client) -> float:
+        return float(client.data.class_counts.numpy().mean())
+
+
+class ReportOnCpu(CrossEntropy):
+    """Reports a tensor of the CPU, and adds it to one of the device."""
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        return {"prior": torch.ones(10), "seen": client.data.class_counts}
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        self.counts = [each.extras["seen"] + each.extras["prior"] for each in updates]
+
+
+class OneNumberOnCpu(CrossEntropy):
+    """Reports a number on the CPU, which breaks no rule."""
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        return {"size": torch.tensor(float(client.data.num_samples))}
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        self.total = sum(each.extras["size"].item() for each in updates)
+
+
+class Waits(CrossEntropy):
+    """Reads a value in each training step."""
+
+    def forward(self, batch: Forward) -> Tensor:
+        loss = super().forward(batch)
+        self.last = loss.item()
+        return loss
