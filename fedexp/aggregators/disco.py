@@ -11,6 +11,7 @@ from fedexp.aggregators.average import LARGE_CLIENTS_TWICE, Average
 from fedexp.aggregators.gathered import Gathered
 from fedexp.config.compatibility.traits import TAKES_STALE
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
+from fedexp.core.transfer import to_device
 
 Distance = Literal["kl", "l2"]
 
@@ -126,7 +127,7 @@ class Disco(Gathered):
     def report(self, client: Client, memory: Memory) -> Tensors:
         """The distance d_k of the client's class distribution from the target, a float32 scalar."""
         counts = client.data.class_counts
-        own = discrepancy(counts, self._target.to(counts.device), self.distance)
+        own = discrepancy(counts, to_device(self._target, counts.device), self.distance)
         return {"discrepancy": own.float()}
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
@@ -135,7 +136,7 @@ class Disco(Gathered):
             torch.tensor([getattr(update, name) for update in updates], dtype=torch.float64)
             for name in ("num_samples", "draws")
         )
-        found = torch.stack([update.extras["discrepancy"].double().cpu() for update in updates])
+        found = torch.stack([update.extras["discrepancy"] for update in updates]).double().cpu()
         weights = disco_weights(sizes, found, draws, self.a, self.b, self.relative)
         self._left_out = (weights == 0).double().mean().item()
         average = Average("samples")

@@ -12,6 +12,7 @@ from fedexp.config.compatibility.traits import UNTRAINED_CLASSIFIER, Need
 from fedexp.config.compatibility.unread import given
 from fedexp.contract import PartUpdate, Setting, Tensors
 from fedexp.core.randomness import torch_generator
+from fedexp.core.transfer import to_device
 from fedexp.data.batches import nearest_steps
 from fedexp.errors import InputError
 
@@ -144,7 +145,7 @@ class FLTrust(GlobalStep):
         in_epoch = -(-len(labels) // self.batch_size)
         left = self.steps or nearest_steps(self.epochs, in_epoch)
         while left > 0:
-            permutation = torch.randperm(len(labels), generator=order).to(labels.device)
+            permutation = to_device(torch.randperm(len(labels), generator=order), labels.device)
             yield from torch.split(permutation, self.batch_size)[:left]
             left -= in_epoch
 
@@ -164,8 +165,8 @@ def compared(steps: Tensors, own: Tensors) -> tuple[Tensor, Tensor, Tensor]:
     flat = [
         (steps[name].reshape(len(steps[name]), -1), value.flatten()) for name, value in own.items()
     ]
-    inner = torch.stack([(x @ y).cpu() for x, y in flat]).sum(dim=0)
-    lengths = torch.stack([x.square().sum(dim=1).cpu() for x, _ in flat]).sum(dim=0).sqrt()
-    length = torch.stack([y.square().sum().cpu() for _, y in flat]).sum().sqrt()
+    inner = torch.stack([x @ y for x, y in flat]).cpu().sum(dim=0)
+    lengths = torch.stack([x.square().sum(dim=1) for x, _ in flat]).cpu().sum(dim=0).sqrt()
+    length = torch.stack([y.square().sum() for _, y in flat]).cpu().sum().sqrt()
     product = lengths * length
     return inner / product.where(product > 0, 1), lengths, length

@@ -46,4 +46,4 @@ class GlobalStep(Gathered):
 def distances(points: Tensors, center: Tensors) -> Tensor:
     """The L2 distances [K] of K points (name -> [K, ...]) from ``center`` (name -> [...])."""
     gaps = [(x - center[name]).reshape(len(x), -1) for name, x in points.items()]
-    return torch.stack([gap.square().sum(dim=1).cpu() for gap in gaps]).sum(dim=0).sqrt()
+    return torch.stack([gap.square().sum(dim=1) for gap in gaps]).cpu().sum(dim=0).sqrt()

@@ -19,6 +19,7 @@ from fedexp.config.compatibility.traits import (
 )
 from fedexp.contract import Aggregator, Contribution, Setting, Tensors, Update
 from fedexp.core.randomness import torch_generator
+from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
 
 LOGGER = logging.getLogger(__name__)
@@ -169,4 +170,4 @@ class Private(Aggregator):
 
     def _noised(self, total: Tensor, generator: torch.Generator) -> Tensor:
         noise = torch.randn(total.shape, generator=generator, dtype=torch.float64)
-        return total + self.noise_multiplier * self.clip * noise.to(total.device)
+        return total + self.noise_multiplier * self.clip * to_device(noise, total.device)

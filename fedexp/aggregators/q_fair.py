@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 
 from fedexp.aggregators.server_step import ServerStep
@@ -52,7 +53,7 @@ class QFair(ReportsStartLoss, ServerStep):
         """The client's loss F_k before training, and its learning rate if ``lipschitz`` is None."""
         sent = super().report(client, memory)
         if self.lipschitz is None:
-            sent["learning_rate"] = sent["loss"].new_tensor(client.learning_rate)
+            sent["learning_rate"] = torch.tensor(client.learning_rate)
         return sent
 
     def factor(self, update: PartUpdate) -> float:

@@ -1,5 +1,6 @@
 """A client's data with extra samples appended to its training batches."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import fields
 
@@ -8,6 +9,7 @@ from torch import Generator, Tensor
 
 from fedexp.core.client_protocol import Batch
 from fedexp.core.last_batch import KEEP, LastBatch
+from fedexp.core.transfer import to_device
 from fedexp.data.batches import LocalBatches
 from fedexp.data.federated import ClientData
 
@@ -33,6 +35,10 @@ class AppendedBatches(LocalBatches):
             whole.samples, whole.index, whole.lengths, whole.augment, whole.order, whole.draws
         )
         self._whole, self._inputs, self._labels, self._order = whole, inputs, labels, order
+        # Reading the number of own samples in a batch from the batch would wait for a GPU.
+        self._own_of = defaultdict[int, set[int]](set)
+        for length, more in zip(self.lengths, _spread(len(labels), len(self.lengths)), strict=True):
+            self._own_of[length + more].add(length)
 
     @property
     def shares_samples(self) -> bool:
@@ -43,7 +49,8 @@ class AppendedBatches(LocalBatches):
         """Positions of each batch's samples; appended sample j is at position len(samples) + j."""
         chunks = self._whole.chunks()
         permutation = torch.randperm(len(self._labels), generator=self._order)
-        appended = (len(self.samples) + permutation.to(self.index.device)).tensor_split(len(chunks))
+        places = len(self.samples) + to_device(permutation, self.index.device)
+        appended = torch.split(places, _spread(len(places), len(chunks)))
         return [torch.cat(pair) for pair in zip(chunks, appended, strict=True)]
 
     def gather(self, index: Tensor) -> Batch:
@@ -52,10 +59,26 @@ class AppendedBatches(LocalBatches):
         Appended sample j has the position ``len(samples) + j``. In the batch the appended samples
         come last.
         """
-        is_appended = index >= len(self.samples)
-        inputs, labels = super().gather(index[~is_appended])
-        own = index[is_appended] - len(self.samples)
-        return torch.cat((inputs, self._inputs[own])), torch.cat((labels, self._labels[own]))
+        count = self._own_in(index)
+        inputs, labels = super().gather(index[:count])
+        appended = index[count:] - len(self.samples)
+        return (
+            torch.cat((inputs, self._inputs[appended])),
+            torch.cat((labels, self._labels[appended])),
+        )
+
+    def _own_in(self, index: Tensor) -> int:
+        """How many of the batch's samples are not appended; they come first."""
+        possible = self._own_of[len(index)]
+        if len(possible) == 1:
+            return next(iter(possible))
+        return int((index < len(self.samples)).sum())
+
+
+def _spread(count: int, batches: int) -> list[int]:
+    """How many of ``count`` samples each batch gets; the first batches may get one more."""
+    least, rest = divmod(count, batches)
+    return [least + (number < rest) for number in range(batches)]
 
 
 class AppendedData(ClientData):

@@ -160,13 +160,13 @@ class FederatedData:
         labels, classes = dataset.train.labels.numpy(), dataset.description.num_classes
         counts = torch.from_numpy(class_counts(labels, train_indices, classes))
         train, test, validation = (
-            [torch.from_numpy(index).to(device) for index in indices]
+            _on_device(indices, device)
             for indices in (train_indices, test_indices, validation_indices)
         )
         self.class_counts = counts.clone()
         self.clients = [
-            ClientData(n, own.to(device), train[n], test[n], self, validation_index=validation[n])
-            for n, own in enumerate(counts)
+            ClientData(n, own, train[n], test[n], self, validation_index=validation[n])
+            for n, own in enumerate(counts.to(device))
         ]
         left_out = {client: self.clients[client] for client in held_out}
         self.leave_out(held_out)
@@ -206,3 +206,12 @@ class FederatedData:
         The same method of ``DrawnData`` may have to draw these samples first.
         """
         return self.class_counts[clients]
+
+
+def _on_device(indices: Sequence[np.ndarray], device: torch.device) -> Sequence[Tensor]:
+    """Copy the clients' positions to the device in one piece; returns one tensor for each client.
+
+    Ten thousand small copies would wait for a GPU ten thousand times.
+    """
+    whole = torch.from_numpy(np.concatenate(indices)).to(device)
+    return torch.split(whole, [len(index) for index in indices])

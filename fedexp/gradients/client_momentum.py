@@ -86,7 +86,7 @@ class ClientMomentum(LocalGradient):
     def report(self, client: Client, memory: Memory) -> Tensors:
         """Client: send eta K; if the optimizer has momentum, ``unit_distance`` replaces K."""
         distance = unit_distance(optimizer_of(client), client.steps) * client.learning_rate
-        return {"distance": torch.tensor(distance, dtype=torch.float64, device=client.device)}
+        return {"distance": torch.full((), distance, dtype=torch.float64, device=client.device)}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """Server: compute Delta, the round's mean direction. Return ``merged`` unchanged."""

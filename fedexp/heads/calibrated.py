@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 from fedexp.config.compatibility.traits import ADDS_DRIFT, PRIVATE_BACKBONE
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.core.randomness import torch_generator
+from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
 from fedexp.heads.global_classifier import GlobalClassifier, trained_classifier
 
@@ -46,8 +47,8 @@ def gaussian_features(mean: Tensor, covariance: Tensor, count: int, draw: Genera
     # The symmetric root is, unlike the eigenvectors, a continuous function of the covariance.
     values, vectors = torch.linalg.eigh(covariance)
     root = vectors * values.clamp(min=0).sqrt() @ vectors.T
-    noise = torch.randn(count, len(mean), generator=draw, dtype=torch.float64).to(root.device)
-    features: Tensor = mean + noise @ root
+    noise = torch.randn(count, len(mean), generator=draw, dtype=torch.float64)
+    features: Tensor = mean + to_device(noise, root.device) @ root
     return features
 
 

@@ -6,6 +6,7 @@ from torch import Generator, Tensor, nn
 
 from fedexp.config.compatibility.traits import UNTRAINED_CLASSIFIER
 from fedexp.core.messages import PartMessage
+from fedexp.core.transfer import to_device
 from fedexp.heads.linear import Linear
 
 
@@ -40,7 +41,7 @@ def trained_classifier(
     inputs = F.pad(features, (0, 1), value=1.0)
     targets = torch.eye(len(weight), device=device)[labels]
     for _ in range(epochs):
-        order = torch.randperm(len(inputs), generator=generator).to(device)
+        order = to_device(torch.randperm(len(inputs), generator=generator), device)
         for batch in torch.split(order, batch_size):
             z = inputs[batch]
             errors = (z @ weight.T).softmax(dim=1) - targets[batch]

@@ -7,6 +7,7 @@ from torch import Generator, Tensor
 
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.core.randomness import torch_generator
+from fedexp.core.transfer import to_device
 from fedexp.heads.global_classifier import GlobalClassifier, trained_classifier
 
 _EPS = 1e-6
@@ -255,4 +256,4 @@ class Retrained(GlobalClassifier):
         draw = torch_generator(self.seed, "head_gradients", client.round, client.data.client, label)
         orders = [torch.randperm(len(own), generator=draw) for _ in range(self.draws)]
         chosen = torch.cat([order[: self.draw_size] for order in orders])
-        return client.data.inputs(own[chosen.to(own.device)], augment=draw)
+        return client.data.inputs(own[to_device(chosen, own.device)], augment=draw)

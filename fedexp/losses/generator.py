@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from fedexp.core.messages import Tensors
+from fedexp.core.transfer import to_device
 
 
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
@@ -154,7 +155,7 @@ class GeneratorTraining:
         for _ in range(self.steps):
             chosen = torch.randint(len(held), (self.batch_size,), generator=draw)
             noise = torch.rand(self.batch_size, self.generator.noise_dim, generator=draw)
-            labels, noise = held[chosen.to(held.device)], noise.to(held.device)
+            labels, noise = held[to_device(chosen, held.device)], to_device(noise, held.device)
             features = self.generator(noise, labels)
             loss = ensemble_loss([head(features) for head in heads], labels, shares)
             loss = loss + self.diversity * diversity_loss(noise, features)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedexp.contract import Client, Forward, Memory, PartMessage, Setting, Tensors
 from fedexp.core.prototypes import Metric, consistent_prototypes, relational_prototypes
+from fedexp.core.transfer import to_device
 from fedexp.losses.prototype_loss import PrototypeLoss
 from fedexp.losses.semantic import Distance, Normalizer, cpdr, mean_distances, rpcl
 
@@ -105,9 +106,11 @@ class RpclCpdr(PrototypeLoss):
     def receive(self, message: PartMessage) -> None:
         """Store the prototypes that the server sent. If it sent none, no class has a prototype."""
         device = self.spread.device
-        self._no_prototypes = {n: tensor.to(device) for n, tensor in self._no_prototypes.items()}
+        self._no_prototypes = {
+            n: to_device(each, device) for n, each in self._no_prototypes.items()
+        }
         for name, tensor in (message.extras or self._no_prototypes).items():
-            setattr(self, name, tensor.to(device))
+            setattr(self, name, to_device(tensor, device))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """If ``normalizer`` is ``dataset``, compute U(r) from this client's samples.

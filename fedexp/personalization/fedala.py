@@ -11,6 +11,7 @@ from torch import Tensor
 from fedexp.contract import Batch, Client, Loss, Memory, Network, Personalization, Setting
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.randomness import torch_generator
+from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
 from fedexp.regularizers.anchors import prefixed, with_prefix
 from fedexp.rounding import rounded_down
@@ -136,7 +137,7 @@ class FedALA(Personalization):
         least = min(2, data.num_samples)
         count = max(least, rounded_down(self.percent / 100, data.num_samples))
         draws = torch_generator(self._seed, "aggregation weights", client.round, data.client)
-        drawn = torch.randperm(data.num_samples, generator=draws)[:count].to(client.device)
+        drawn = to_device(torch.randperm(data.num_samples, generator=draws)[:count], client.device)
         # All batches have nearly one size: a last batch of one sample would be too small for
         # BatchNorm.
         for positions in torch.tensor_split(drawn, math.ceil(count / self.batch_size)):

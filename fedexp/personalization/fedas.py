@@ -12,6 +12,7 @@ from fedexp.core.forward import at_least_float32
 from fedexp.core.functional import call_in_eval_mode
 from fedexp.core.prototypes import class_prototypes
 from fedexp.core.randomness import torch_generator
+from fedexp.core.transfer import to_device
 from fedexp.personalization.fedper import FedPer, GlobalModel
 
 
@@ -91,7 +92,7 @@ class FedAS(FedPer):
         draw = torch_generator(self._seed, "alignment", client.round, client.data.client)
         for _ in range(self.align_epochs):
             order = torch.randperm(client.data.num_samples, generator=draw)
-            yield from torch.split(order.to(client.device), self.align_batch_size)
+            yield from torch.split(to_device(order, client.device), self.align_batch_size)
 
 
 def distance_from_means(z: Tensor, labels: Tensor, means: Tensor, holds: Tensor) -> Tensor:

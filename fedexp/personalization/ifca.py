@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.token_rows import scored_rows
+from fedexp.core.transfer import to_device
 from fedexp.personalization.cluster_models import ClusterModels, Weighting, model_of
 from fedexp.regularizers.anchors import prefixed, with_prefix
 
@@ -67,7 +68,7 @@ class IFCA(ClusterModels):
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Average the models of each cluster."""
-        chosen = [int(update.extras["chosen"]) for update in updates]
+        chosen = torch.stack([update.extras["chosen"] for update in updates]).tolist()
         self._used, self._first = len(set(chosen)), {}
         for number in set(chosen):
             members = [u for u, own in zip(updates, chosen, strict=True) if own == number]
@@ -96,7 +97,7 @@ class IFCA(ClusterModels):
         models = [message.weights]
         for number in range(1, self.clusters):
             received = with_prefix(str(number), message.extras)
-            models.append({name: w.to(client.device) for name, w in received.items()})
+            models.append({name: to_device(w, client.device) for name, w in received.items()})
         losses = torch.stack([_mean_loss(client, model) for model in models])
         self.chosen.copy_(losses.nan_to_num(nan=torch.inf).argmin())
         return models[int(self.chosen)]

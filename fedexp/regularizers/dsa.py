@@ -14,6 +14,8 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
+from fedexp.core.transfer import to_device
+
 Transform = Callable[[Tensor], Tensor]
 """A function images -> images of the same shape, with the same parameters in every call."""
 
@@ -98,13 +100,15 @@ def rotate(images: Tensor, angle: Tensor) -> Tensor:
 
 
 def _draw_color(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Transform:
-    brightness, saturation, contrast = torch.rand(3, shape[0], generator=generator).to(device)
+    brightness, saturation, contrast = to_device(
+        torch.rand(3, shape[0], generator=generator), device
+    )
     return lambda images: color(images, brightness - 0.5, 2 * saturation, contrast + 0.5)
 
 
 def _draw_shift(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Transform:
     down, right = (
-        torch.randint(-most, most + 1, shape[:1], generator=generator).to(device)
+        to_device(torch.randint(-most, most + 1, shape[:1], generator=generator), device)
         for most in _rounded(shape, _SHIFT)
     )
     return lambda images: shift(images, down, right)
@@ -114,25 +118,25 @@ def _draw_cutout(shape: tuple[int, ...], generator: Generator, device: torch.dev
     size = _rounded(shape, _CUTOUT)
     # An even side has its centre between two pixels, so it has one more possible position.
     row, column = (
-        torch.randint(pixels + 1 - side % 2, shape[:1], generator=generator).to(device)
+        to_device(torch.randint(pixels + 1 - side % 2, shape[:1], generator=generator), device)
         for pixels, side in zip(shape[2:], size, strict=True)
     )
     return lambda images: cutout(images, row, column, size)
 
 
 def _draw_flip(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Transform:
-    flipped = (torch.rand(shape[0], generator=generator) < 0.5).to(device)
+    flipped = to_device(torch.rand(shape[0], generator=generator) < 0.5, device)
     return lambda images: flip(images, flipped)
 
 
 def _draw_scale(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Transform:
-    draws = torch.rand(2, shape[0], generator=generator).to(device)
+    draws = to_device(torch.rand(2, shape[0], generator=generator), device)
     vertical, horizontal = 1 / _SCALE + draws * (_SCALE - 1 / _SCALE)
     return lambda images: scale(images, vertical, horizontal)
 
 
 def _draw_rotate(shape: tuple[int, ...], generator: Generator, device: torch.device) -> Transform:
-    draws = torch.rand(shape[0], generator=generator).to(device)
+    draws = to_device(torch.rand(shape[0], generator=generator), device)
     angle = (2 * draws - 1) * math.radians(_DEGREES)
     return lambda images: rotate(images, angle)
 

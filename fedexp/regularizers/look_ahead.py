@@ -78,7 +78,7 @@ class StepMatching:
             generator: the generator that draws the augmentation.
         """
         past = self.remember(memory, weights)
-        changed = {name: old for name, old in past.items() if not torch.equal(old, weights[name])}
+        changed = {name: past[name] for name in _different(past, weights)}
         if not changed or int(memory["seen"]) <= self.lag + self.wait:
             return {}, {}
         now = {name: weights[name] for name in changed}
@@ -132,10 +132,18 @@ class StepMatching:
         images, size, losses = match_trajectory(
             loss, past, now, images, labels, size, **vars(self.options), augment=augment
         )
-        if not (images.isfinite().all() and size.isfinite()):
+        if not (images.isfinite().all() & size.isfinite()):
             return {"trajectory/diverged": 1.0}
         memory.update(synthetic=images, step_size=size)
         return {"trajectory/matching_loss": losses[-1].item()}
+
+
+def _different(past: Tensors, weights: Tensors) -> list[str]:
+    """The names of the tensors in ``past`` that differ from ``weights``; waits for a GPU once."""
+    if not past:
+        return []
+    differ = torch.stack([(old != weights[name]).any() for name, old in past.items()])
+    return [name for name, differs in zip(past, differ.tolist(), strict=True) if differs]
 
 
 def cross_entropy_of(model: Functional) -> FunctionalLoss:

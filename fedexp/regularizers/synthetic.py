@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedexp.contract import LocalData, Setting
 from fedexp.core.randomness import torch_generator
+from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
 
 Start = Literal["images", "distinct_images", "noise"]
@@ -47,7 +48,7 @@ def noise(setting: Setting, per_class: int, device: torch.device, *key: int) -> 
     """
     shape = (setting.num_classes * per_class, *setting.model.input_shape)
     generator = torch_generator(setting.seed, "synthetic", *key)
-    return torch.randn(shape, generator=generator).to(device)
+    return to_device(torch.randn(shape, generator=generator), device)
 
 
 def client_start(
@@ -98,4 +99,4 @@ def real_images(
     else:
         order = torch.randperm(len(positions), generator=generator)
         drawn = order[torch.arange(count) % len(positions)]
-    return data.inputs(positions[drawn.to(positions.device)])
+    return data.inputs(positions[to_device(drawn, positions.device)])

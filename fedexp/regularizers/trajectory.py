@@ -258,6 +258,6 @@ class Trajectory(Regularizer):
         if not now or "synthetic" not in memory:
             return {}, metrics
         ahead = self._project(cross_entropy_of(model), now, memory["synthetic"], labels)
-        if not all(value.isfinite().all() for value in ahead.values()):
+        if not torch.stack([value.isfinite().all() for value in ahead.values()]).all():
             return {}, metrics | {"trajectory/diverged": 1.0}
         return ahead, metrics

@@ -319,12 +319,13 @@ class HiCS(Sampler):
         stored = self.head_updates if self.head_names else self.signals
         if self.refresh == "warm_up" and stored[client].any():
             return
-        if not all(value.isfinite().all() for value in extracted.values()):
+        on_cpu = {name: value.cpu() for name, value in extracted.items()}
+        if not all(value.isfinite().all() for value in on_cpu.values()):
             return
-        if "signal" in extracted:
-            self.signals[client] = extracted["signal"].cpu()
+        if "signal" in on_cpu:
+            self.signals[client] = on_cpu["signal"]
         if self.head_names:
-            self.head_updates[client] = extracted["head_update"].cpu()
+            self.head_updates[client] = on_cpu["head_update"]
 
     def _record_clusters(self, round: int, clusters: Tensor) -> None:
         """Store this round's clusters for the figure; -1 marks a client that cannot be chosen."""

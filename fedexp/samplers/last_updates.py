@@ -93,7 +93,8 @@ class LastUpdates(Sampler):
         """
         if not vectors:
             return
-        self.updates |= {c: v.cpu() for c, v in sorted(vectors.items()) if v.isfinite().all()}
+        on_cpu = {client: vector.cpu() for client, vector in sorted(vectors.items())}
+        self.updates |= {c: v for c, v in on_cpu.items() if v.isfinite().all()}
         new = [place for place, client in enumerate(self.with_data) if client in vectors]
         everyone = torch.split(torch.arange(len(self.with_data)), _BLOCK)
         for places in torch.split(torch.tensor(new, dtype=torch.int64), _BLOCK):

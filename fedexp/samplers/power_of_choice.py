@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from math import isnan
 
+import torch
 from pydantic import PositiveInt
 
 from fedexp.config.compatibility.traits import DRAWS_BY_SIZE
@@ -60,7 +61,9 @@ class PowerOfChoice(Sampler):
 
     def observe(self, answers: Mapping[int, Tensors]) -> None:
         """Store the candidates' losses until the choice."""
-        self.losses = {client: answer["loss"].item() for client, answer in answers.items()}
+        losses = [answer["loss"] for answer in answers.values()]
+        values = torch.stack(losses).tolist() if losses else []
+        self.losses = dict(zip(answers, values, strict=True))
 
     def select(self, round: int) -> list[int]:
         """Choose the candidates with the largest loss, as many as the cohort size K."""
