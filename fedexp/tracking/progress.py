@@ -95,8 +95,11 @@ def print_report(
 
 
 def how_to_upload(folder: Path, pattern: str) -> str | None:
-    """Advice with the command that uploads a folder's offline W&B records; None without records."""
-    if next(folder.glob(pattern), None) is None:
+    """Advice with the command that uploads a folder's offline W&B records; None without records.
+
+    Records that are or were being uploaded do not count: the tracker reports on them.
+    """
+    if not any(next(record.glob("*.sync*"), None) is None for record in folder.glob(pattern)):
         return None
     return f"Offline in W&B; to upload: wandb sync {shlex.quote(str(folder))}/{pattern}"
 

@@ -6,7 +6,6 @@ import secrets
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,6 +24,7 @@ from fedexp.tracking.jsonl import PER_CLASS
 from fedexp.tracking.run_name import columns
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 from fedexp.tracking.wandb_identity import WandbIdentity, identity_of, ignored_id
+from fedexp.tracking.wandb_upload import Upload, finish
 
 if TYPE_CHECKING:
     import wandb
@@ -38,6 +38,9 @@ _MODEL_FILES = (FILE_NAME, DATA, PARTITION)
 _TAG_LENGTH = 64
 _SECRET = ("KEY", "TOKEN", "PASSWORD")
 """Parts of names of variables whose values are never shown."""
+
+_FLUSH_S = 1.0
+"""Seconds after which a round is in the record's file, where the upload finds it."""
 
 _OWN = {"silent": True, "console": "off"}
 """fedexp's settings of W&B, unless a variable such as ``WANDB_SILENT`` sets another value."""
@@ -83,8 +86,9 @@ def _check_folder(folder: Path | None) -> None:
 class WandbTracker(Tracker):
     """Records the run as one W&B run, with files in ``wandb/`` in the run's folder.
 
-    If the start online fails (no key, no network, no answer in time), the run is recorded offline.
-    Any other failure turns this tracker off. Each failure is reported in one warning.
+    The record is always written to files, without W&B's server. With ``mode=online``, another
+    process uploads the record meanwhile (see ``wandb_upload``), so a server that fails costs the
+    run no time and the record no round. A failure to write turns this tracker off, with a warning.
 
     Args:
         run: the facts about the run. Its config and choices become the W&B config. Each choice is
@@ -103,20 +107,19 @@ class WandbTracker(Tracker):
         self._is_elsewhere = settings.dir is not None
         identity = identity_of(run, settings)
         _log_identity(run, settings, identity)
-        start = partial(_start, run, settings, identity)
-        if settings.mode == "online":
-            with self._guard("cannot go online, recording offline for `wandb sync`"):
-                self._run = start("online")
-            if self._run is None:
-                _stop_service()
-        if settings.mode != "disabled" and self._run is None:
+        self._upload: Upload | None = None
+        self._limit_s, self._of_sweep = settings.finish_timeout, run.sweep is not None
+        if settings.mode != "disabled":
             with self._guard("cannot record, going on without it"):
-                self._run = start("offline")
+                self._run = _start(run, settings, identity)
         if self._run is not None:
             with suppress(OSError):  # a full disk is reported where results are written
                 identity.save(run.folder)
-        # Offline, the new W&B record must be complete, because W&B cannot append to an older one:
-        # the record that is synced last replaces the others. Online, W&B ignores known steps.
+            if settings.mode == "online":
+                with self._guard("cannot upload, going on without it"):
+                    self._upload = _upload(self._run, settings, self._of_sweep)
+        # The new W&B record must be complete, because W&B cannot append to an older one: the record
+        # that is uploaded last replaces the others.
         earlier, saved = [Record(0), *run.past] if run.past else [], saved_figures(run.folder)
         for record in earlier:
             self._log(record, saved.get(record.round, {}))
@@ -126,21 +129,29 @@ class WandbTracker(Tracker):
         self._log(record, {})
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """Add the summary and close the W&B run; without a summary, the run is marked as failed."""
-        if self._run is None:
-            return
+        """Add the summary, close the W&B run and wait for its upload.
+
+        Without a summary, the run is marked as failed.
+        """
+        if self._run is not None:
+            self._close(self._run, summary)
+        if self._upload is not None:  # a record that an error left open is not waited for
+            finish(self._upload, self._limit_s if self._run else 0, self._of_sweep)
+            self._upload = None
+
+    def _close(self, run: "wandb.Run", summary: Mapping[str, Any] | None) -> None:
         with self._guard("finishing failed, its last numbers may be missing"):
             if self._per_class:
-                self._run.summary[PER_CLASS] = _table(self._per_class)
-            self._run.summary.update(_flatten(summary or {}))
+                run.summary[PER_CLASS] = _table(self._per_class)
+            run.summary.update(_flatten(summary or {}))
             if warnings := (summary or {}).get("warnings"):
-                self._run.summary["warnings"] = "; ".join(warnings)
+                run.summary["warnings"] = "; ".join(warnings)
             if self._folder and summary is not None:
-                _save_artifacts(self._run, self._folder)
-            if self._run.offline and self._is_elsewhere:
-                place = shlex.quote(str(Path(self._run.dir).parent))
+                _save_artifacts(run, self._folder)
+            if self._upload is None and self._is_elsewhere:
+                place = shlex.quote(str(Path(run.dir).parent))
                 _LOGGER.info("Offline in W&B; to upload: wandb sync %s", place)
-            self._run.finish(exit_code=int(summary is None))
+            run.finish(exit_code=int(summary is None))
 
     def _log(self, record: Record, saved: Mapping[str, Path]) -> None:
         """Log a round; ``saved`` has its figures that were drawn before the run was resumed."""
@@ -179,10 +190,16 @@ def _own(**others: Any) -> "wandb.Settings":
     return wandb.Settings(**own, **others)
 
 
-def _start(
-    run: RunInfo, settings: Wandb, identity: WandbIdentity, mode: Literal["online", "offline"]
-) -> "wandb.Run":
-    """Start or resume a W&B run; an earlier W&B run of this process is finished first."""
+def _upload(run: "wandb.Run", settings: Wandb, of_sweep: bool) -> Upload:
+    """Start the upload of a W&B run's record."""
+    import wandb
+
+    server = wandb.setup().settings.base_url
+    return Upload(Path(run.settings.sync_file), server, settings.init_timeout, of_sweep)
+
+
+def _start(run: RunInfo, settings: Wandb, identity: WandbIdentity) -> "wandb.Run":
+    """Start or resume the local record; an earlier W&B run of this process is finished first."""
     import wandb
 
     wandb.setup(_own())  # otherwise the login prints messages
@@ -191,19 +208,13 @@ def _start(
     folder.mkdir(parents=True, exist_ok=True)
     started = wandb.init(
         dir=folder,
-        mode=mode,
+        mode="offline",
         id=run.run_id,
-        resume="allow" if run.resumed and mode == "online" else None,
         config={**run.config, **columns(run), "choices": dict(run.choices)},
         **{key: known[key] for key in ("project", "entity", "group", "job_type", "name", "notes")},
         tags=[tag[:_TAG_LENGTH] for tag in known["tags"]],
-        force=mode == "online",  # without a key, W&B then fails and does not go offline
         reinit="finish_previous",
-        settings=_own(
-            init_timeout=settings.init_timeout / 2,  # login and start share the time
-            login_timeout=settings.init_timeout / 2,
-            finish_timeout=settings.finish_timeout,
-        ),
+        settings=_own(x_transaction_log_flush_interval=_FLUSH_S),
     )
     started.define_metric("round")
     started.define_metric("*", step_metric="round")
@@ -216,8 +227,7 @@ def _start(
 def _save_artifacts(run: "wandb.Run", folder: Path) -> None:
     """Save two artifacts: the model, as a folder for ``fedexp.load``, and the partition.
 
-    The partition is declared as an input of the W&B run. Equal partitions have equal names, so W&B
-    can show all runs that used the same partition.
+    Equal partitions have equal names, so W&B can show all runs that used the same partition.
     """
     import wandb
 
@@ -233,8 +243,7 @@ def _save_artifacts(run: "wandb.Run", folder: Path) -> None:
         name = digest(table.read_bytes())[:_DIGITS]
         partition = wandb.Artifact(f"partition-{name}", type="partition")
         partition.add_file(str(table))
-        # Offline, W&B cannot declare an input, so the partition becomes an output of the run.
-        run.log_artifact(partition) if run.offline else run.use_artifact(partition)
+        run.log_artifact(partition)  # as an output: in a local record, W&B declares no inputs
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         _LOGGER.warning("W&B: model and partition are not saved as artifacts (%s)", reason)
@@ -288,13 +297,6 @@ def save_report(
     except (wandb.errors.Error, OSError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise InputError(f"--wandb {entity}/{project}: files not saved ({reason})") from error
-
-
-def _stop_service() -> None:
-    """End W&B's background process, which holds the run's id even after a failed online start."""
-    import wandb
-
-    wandb.teardown()
 
 
 def _row(record: Record, saved: Mapping[str, Path]) -> dict[str, Any]:

@@ -118,6 +118,8 @@ def test_the_command_that_uploads_offline_records_is_printed(tmp_path: Path) -> 
     assert how_to_upload(tmp_path / "a b", "*/wandb/offline-run-*") == (
         f"Offline in W&B; to upload: wandb sync '{tmp_path}/a b'/*/wandb/offline-run-*"
     )
+    (tmp_path / "a b" / "0" / "wandb" / "offline-run-1" / "run-1.wandb.synced").touch()
+    assert how_to_upload(tmp_path / "a b", "*/wandb/offline-run-*") is None
 
 
 @pytest.mark.parametrize(("rounds", "words"), [(1, "1 round,"), (2, "2 rounds,")])

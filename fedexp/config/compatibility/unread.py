@@ -42,13 +42,13 @@ SETTINGS: Mapping[str, UnreadWith] = MappingProxyType(
         "partition.shift.strength": {"partition.shift.kinds": ([],)},
         "system.late": {"system.deadline": (None,)},
         "checkpoint.every": {"checkpoint.keep": (0,)},
-        "tracking.wandb.init_timeout": {"tracking.wandb.mode": ("offline", "disabled")},
+        **{
+            f"tracking.wandb.{name}": {"tracking.wandb.mode": ("offline", "disabled")}
+            for name in ("init_timeout", "finish_timeout")
+        },
         **{
             f"tracking.wandb.{name}": {"tracking.wandb.mode": ("disabled",)}
-            for name in (
-                *("project", "entity", "group", "job_type", "name", "tags", "artifact"),
-                "finish_timeout",
-            )
+            for name in ("project", "entity", "group", "job_type", "name", "tags", "artifact")
         },
     }
 )

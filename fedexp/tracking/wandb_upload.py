@@ -1,0 +1,240 @@
+"""Uploads a run's W&B record beside training, which never waits for W&B's server.
+
+A run with ``tracking.wandb.mode=online`` writes the same local record as an offline run. Another
+process, ``wandb_uploader``, reads this record and uploads it. So nothing that happens to the server
+or to the upload can reach the run or its record.
+"""
+
+import atexit
+import logging
+import multiprocessing
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Thread
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import fedexp
+
+_LOGGER = logging.getLogger(__name__)
+
+_POLL_S = 0.1
+_IDLE_S = 5.0
+"""If the upload says nothing new for this time, the server is asked whether it still answers."""
+
+_PROBE_S = 5.0
+_PENDING = 2
+"""The most finished jobs of a sweep whose uploads may go on beside the next job."""
+
+_BUSY = 429
+_BROKEN = 500
+_ADDRESS = re.compile(r"View run .* at (\S+)")
+_ERROR = re.compile(r"(?:wandb: )?ERROR (.*)")
+
+
+class Upload:
+    """The upload of one record.
+
+    Args:
+        record: the ``.wandb`` file that the run writes.
+        server: the address of W&B's server.
+        patience_s: seconds for the server's first answer; then one warning says that there is none.
+        of_sweep: whether the run is a job of a sweep, in which such a server is left alone.
+    """
+
+    def __init__(self, record: Path, server: str, patience_s: float, of_sweep: bool) -> None:
+        self.folder, self._server = record.parent, server
+        self._synced = Path(f"{record}.synced")
+        self._reason, self._moved = "", time.monotonic()
+        self._process: subprocess.Popen[str] | None = None
+        self._of_sweep = of_sweep
+        if of_sweep and server in _Sweep.silent:
+            self._reason = _Sweep.silent[server]
+            return
+        self._process = _start(record, server)
+        Thread(target=self._follow, args=[self._process], daemon=True).start()
+        Thread(target=self._greet, args=[patience_s], daemon=True).start()
+
+    @property
+    def command(self) -> str:
+        """The command that completes the record on the server."""
+        return f"wandb sync {shlex.quote(str(self.folder))}"
+
+    def is_uploaded(self) -> bool:
+        """Whether W&B has marked the record as completely uploaded."""
+        return self._synced.exists()
+
+    def is_running(self) -> bool:
+        """Whether the upload goes on."""
+        return self._process is not None and self._process.poll() is None
+
+    def wait(self, limit_s: float) -> bool:
+        """Wait until the record is uploaded, at most ``limit_s`` and while the server answers.
+
+        The run must have closed the record. Returns whether the record is uploaded. A Ctrl-C ends
+        the waiting and nothing else.
+        """
+        end = time.monotonic() + limit_s
+        try:
+            if not self._ended_by(min(end, time.monotonic() + 1)) and self._still_answers():
+                _LOGGER.info(
+                    "W&B: uploading to %s, at most %g s; Ctrl-C leaves it to `%s`",
+                    *(self._server, limit_s, self.command),
+                )
+            while not self._ended_by(min(end, time.monotonic() + _IDLE_S)):
+                if time.monotonic() >= end:
+                    self._reason = f"not done after {limit_s:g} s"
+                    break
+                if not self._still_answers():
+                    break
+        except KeyboardInterrupt:
+            self._reason = "left by Ctrl-C"
+        self.stop()
+        return self.is_uploaded()
+
+    def why_not(self) -> str:
+        """Why the record is not uploaded, in a few words."""
+        return self._reason or "the upload ended early"
+
+    def stop(self) -> None:
+        """End the upload's process, whatever it does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _ended_by(self, end: float) -> bool:
+        while self.is_running() and time.monotonic() < end:
+            time.sleep(_POLL_S)
+        return not self.is_running()
+
+    def _still_answers(self) -> bool:
+        """Whether the upload moved lately or the server answers; otherwise notes the reason."""
+        if time.monotonic() - self._moved < _IDLE_S:
+            return True
+        if problem := _problem(self._server, _PROBE_S):
+            self._note(problem)
+        return not problem
+
+    def _follow(self, process: "subprocess.Popen[str]") -> None:
+        """Take in what the upload prints; it prints a line whenever something arrived."""
+        for line in process.stdout or ():
+            self._moved = time.monotonic()
+            if found := _ADDRESS.search(line):
+                _LOGGER.info("W&B: %s", found[1])
+            elif found := _ERROR.match(line):
+                self._reason = found[1].strip()
+            elif "Not authenticated" in line or "No API key" in line:
+                self._reason = "no key; `wandb login` stores one"
+
+    def _greet(self, patience_s: float) -> None:
+        """Say in one line if the server does not answer at the start."""
+        problem = _problem(self._server, patience_s)
+        if problem and not (self._of_sweep and self._server in _Sweep.silent):
+            self._note(problem)
+            _LOGGER.warning(
+                "W&B: %s; training does not wait, the record is kept in %s", problem, self.folder
+            )
+
+    def _note(self, problem: str) -> None:
+        self._reason = problem
+        if self._of_sweep:
+            _Sweep.silent[self._server] = problem
+
+
+class _Sweep:
+    """What the jobs of a sweep in this process share.
+
+    Attributes:
+        silent: server that did not answer -> the reason; later jobs leave it alone.
+        pending: uploads of finished jobs that go on beside the next job.
+        left: uploads that did not succeed.
+        limit_s: seconds to wait for the last uploads; 0 before the first job is finished.
+    """
+
+    silent: dict[str, str] = {}
+    pending: list[Upload] = []
+    left: list[Upload] = []
+    limit_s = 0.0
+
+
+def finish(upload: Upload, limit_s: float, of_sweep: bool) -> None:
+    """Wait for the upload of a closed record; in a sweep, let it go on beside the next job.
+
+    The workers of a parallel sweep wait, because they end without a last step in which to wait.
+    """
+    if not of_sweep or multiprocessing.parent_process() is not None:
+        if not upload.wait(limit_s):
+            _report([upload])
+        return
+    if not _Sweep.limit_s:
+        atexit.register(_finish_sweep)
+    _Sweep.limit_s = limit_s
+    _Sweep.pending.append(upload)
+    while _Sweep.pending:
+        if len(_Sweep.pending) <= _PENDING and _Sweep.pending[0].is_running():
+            break
+        _settle(_Sweep.pending.pop(0), limit_s)
+
+
+def _settle(upload: Upload, limit_s: float) -> None:
+    if not upload.wait(limit_s):
+        _Sweep.left.append(upload)
+
+
+def _finish_sweep() -> None:
+    """At the end of the process, wait for the last uploads and name all that failed in one line."""
+    end = time.monotonic() + _Sweep.limit_s
+    for upload in _Sweep.pending:
+        _settle(upload, max(0.0, end - time.monotonic()))
+    if _Sweep.left:
+        _report(_Sweep.left)
+
+
+def _report(left: Sequence[Upload]) -> None:
+    reasons = " and ".join(sorted({each.why_not() for each in left}))
+    places = sorted({str(each.folder.parent) for each in left})
+    if len(left) == 1:
+        command = left[0].command
+    elif len({str(Path(each).parent.parent) for each in places}) == 1 and len(places) > 1:
+        command = f"wandb sync {shlex.quote(str(Path(places[0]).parent.parent))}/*/wandb"
+    else:
+        command = f"wandb sync {shlex.join(places)}"
+    what = "this run is" if len(left) == 1 else f"{len(left)} runs are"
+    _LOGGER.warning("W&B: %s not completely uploaded (%s); to complete: %s", what, reasons, command)
+
+
+def _start(record: Path, server: str) -> "subprocess.Popen[str]":
+    own = {key: value for key, value in os.environ.items() if key != "WANDB_SERVICE"}
+    own |= {"WANDB_BASE_URL": server, "WANDB_DIR": str(record.parents[2]), "WANDB_MODE": "online"}
+    own |= {"WANDB_SILENT": "false", "WANDB_QUIET": "false", "PYTHONUNBUFFERED": "1"}
+    package = str(Path(fedexp.__file__).parents[1])
+    own["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-m", "fedexp.tracking.wandb_uploader", str(record)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=own,
+        start_new_session=True,  # a Ctrl-C in the terminal is for the run
+    )
+
+
+def _problem(server: str, timeout_s: float) -> str | None:
+    """Why the server gives no useful answer; None if it answers."""
+    question = Request(f"{server}/graphql", data=b'{"query": "{__typename}"}')
+    question.add_header("Content-Type", "application/json")
+    try:
+        urlopen(question, timeout=timeout_s).close()
+    except HTTPError as error:
+        is_useful = error.code < _BROKEN and error.code != _BUSY
+        return None if is_useful else f"{server} answers with HTTP {error.code}"
+    except OSError as error:
+        return f"{server} does not answer ({getattr(error, 'reason', None) or error})"
+    return None

@@ -1,0 +1,111 @@
+"""A small server that speaks enough of W&B's protocol for its client, and fails when it is told to.
+
+It keeps the rows of each run's history, by run id. Artifacts and files are taken and forgotten.
+"""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+_RUN = {
+    "id": "1",
+    "name": "run",
+    "displayName": "run",
+    "description": None,
+    "config": None,
+    "sweepName": None,
+    "historyLineCount": 0,
+    "project": {"id": "1", "name": "test", "entity": {"id": "1", "name": "lab"}},
+}
+_ARTIFACT = {"id": "1", "state": "COMMITTED", "artifactSequence": {"latestArtifact": {"id": "1"}}}
+
+
+class WandbServer:
+    """The server, with ``address``.
+
+    Attributes:
+        status: the status of every answer; 200 means that it works.
+        delay_s: seconds before every answer.
+        begun: the runs whose upload has begun.
+        rows: run id -> step -> the row of the history, as a dict.
+    """
+
+    def __init__(self) -> None:
+        self.status, self.delay_s = 200, 0.0
+        self.begun: set[str] = set()
+        self.rows: dict[str, dict[int, dict[str, Any]]] = {}
+        self._port = 0
+        self.start()
+
+    def start(self) -> None:
+        """Listen, after ``die`` at the same address as before."""
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), _handler(self))
+        self._port = self._server.server_address[1]
+        self.address = f"http://127.0.0.1:{self._port}"
+        threading.Thread(target=self._server.serve_forever, args=[0.05], daemon=True).start()
+
+    def die(self) -> None:
+        """Refuse connections from now on."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def reply(self, path: str, body: bytes) -> tuple[int, Any]:
+        """The status and the answer to a request."""
+        status = self.status
+        time.sleep(self.delay_s)
+        if status != 200:
+            return status, {"errors": [{"message": f"no ({status})"}]}
+        if path == "/graphql":
+            return 200, {"data": self._data(json.loads(body))}
+        if path.endswith("/file_stream"):
+            self._keep(path.split("/")[-2], json.loads(body))
+        return 200, {}
+
+    def _data(self, question: dict[str, Any]) -> dict[str, Any]:
+        asked, given = question.get("operationName"), question.get("variables") or {}
+        if asked == "UpsertBucket":
+            self.begun.add(given["name"])
+            bucket = _RUN | {"name": given["name"]}
+            return {"upsertBucket": {"bucket": bucket, "inserted": True}}
+        if asked == "CreateRunFiles":
+            files = [
+                {"name": name, "uploadUrl": f"{self.address}/files/{name}"}
+                for name in given["files"]
+            ]
+            made = {"runID": "1", "uploadHeaders": [], "files": files}
+            return {"createRunFiles": made}
+        if asked == "CreateArtifact":
+            return {"createArtifact": {"artifact": _ARTIFACT}}
+        return {}
+
+    def _keep(self, run: str, sent: dict[str, Any]) -> None:
+        history = (sent.get("files") or {}).get("wandb-history.jsonl", {"content": []})
+        rows = self.rows.setdefault(run, {})
+        for each in map(json.loads, history["content"]):
+            rows[each["_step"]] = {key: each[key] for key in each if not key.startswith("_")}
+
+
+def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: Any) -> None:
+            """Print nothing."""
+
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, found = server.reply(self.path, body)
+            data = json.dumps(found).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            # A dead server keeps no connection open.
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_PUT = _answer  # noqa: N815  named by http.server
+
+    return Handler
