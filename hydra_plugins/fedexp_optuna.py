@@ -26,7 +26,7 @@ from fedexp.cli.hydra_api import for_launchers, runs_one_by_one
 from fedexp.cli.sweeps import minutes, save_sweep
 from fedexp.errors import InputError
 from fedexp.reporting.papers.sweep import CELLS
-from fedexp.runtime.limits import how_to_go_on, limited_sweep, reason_to_stop_sweep
+from fedexp.runtime.limits import how_to_go_on, leave_jobs, limited_sweep, reason_to_stop_sweep
 
 _RESULTS = "optimization_results.yaml"  # written by hydra-optuna-sweeper
 
@@ -79,6 +79,7 @@ class StudySweeper(Sweeper):
             except _StoppedError as stopped:
                 line = how_to_go_on(str(stopped), "the search stopped", folder)
                 print(f"fedexp: {line}", file=sys.stderr)
+                leave_jobs()
                 return
             except ValueError:
                 if self.trials.succeeded:

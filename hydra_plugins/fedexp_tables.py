@@ -30,7 +30,7 @@ from fedexp.reporting.papers.sweep import (
     unseeded,
     without_seeds,
 )
-from fedexp.runtime.limits import how_to_go_on, limited_sweep, reason_to_stop_sweep
+from fedexp.runtime.limits import how_to_go_on, leave_jobs, limited_sweep, reason_to_stop_sweep
 
 
 class TableSweeper(Sweeper):
@@ -114,6 +114,7 @@ class TableSweeper(Sweeper):
         if reason := reason_to_stop_sweep():
             for job in [*_not_started(jobs, results), *jobs[begun:]]:
                 print(f"Not run: {' '.join(job)}")
+                leave_jobs()
             print(f"fedexp: {how_to_go_on(reason, 'the sweep stopped', folder)}", file=sys.stderr)
         return results
 

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf, read_write
 
 from fedexp.cli.resume import check_run_folder, check_sweep_folder
 from fedexp.reporting.papers.sweep import announce_single_cell
+from fedexp.runtime.limits import has_left_jobs
 from fedexp.runtime.sweep_interrupts import block_interrupts, end_interrupted_sweep
 
 _OWN_PLUGINS = {
@@ -60,13 +61,14 @@ class SweepTable(Callback):
     """Prints the table of a sweep's jobs, writes it to ``sweep.csv``, and names failed jobs."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Called by Hydra in the parent after the last job; exits with 1 if a job failed.
+        """Called by Hydra in the parent after the last job.
 
-        In a contest, where trials may fail, it only names the failed jobs and the command that
-        writes the contest's tables.
+        Exits with 1 if a job failed, and with 75 if a job stopped before its last round or was not
+        started. In a contest, where trials may fail, it only names the failed jobs and the command
+        that writes the contest's tables.
         """
         from fedexp.reporting.papers.report import PaperReport
-        from fedexp.reporting.sweep import jobs, report_sweep
+        from fedexp.reporting.sweep import UNFINISHED, jobs, report_sweep
 
         log_name, folder = f"{config.hydra.job.name}.log", Path(config.hydra.sweep.dir)
         if OmegaConf.select(config, "hydra.sweeper.tune.budgets"):
@@ -77,8 +79,9 @@ class SweepTable(Callback):
         choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
         is_search = choices.get("hydra/sweeper") == "optuna"
         objective = config.objective if is_search else None
-        if not report_sweep(folder, log_name, PaperReport, objective):
-            raise SystemExit(1)
+        code = report_sweep(folder, log_name, PaperReport, objective)
+        if code or has_left_jobs():
+            raise SystemExit(code or UNFINISHED)
 
 
 class FinishRoundOnInterrupt(Callback):

@@ -17,10 +17,14 @@ from fedexp.tracking.progress import how_to_upload
 
 FILE_NAME = "sweep.csv"
 
+FAILED = 1
+UNFINISHED = 75
+"""The exit code of a sweep that has more to do: the system's "temporary failure, try again"."""
+
 
 def report_sweep(
     folder: Path, log_name: str, kind: type[Report] = Report, objective: str | None = None
-) -> bool:
+) -> int:
     """Print the tables over the jobs that did not fail; if there are any, write ``sweep.csv``.
 
     Args:
@@ -31,7 +35,8 @@ def report_sweep(
             ``Report.metrics``.
 
     Returns:
-        Whether no job failed. A job that stopped at a time limit or a signal did not fail.
+        The sweep's exit code: ``FAILED`` if a job failed; else ``UNFINISHED`` if a job stopped at a
+        time limit or a signal; else 0.
     """
     runs, failed = jobs(folder)
     console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -49,7 +54,9 @@ def report_sweep(
         console.print(advice)
     for job in failed:
         console.print(f"Failed: {job}; {log_name} there says why")
-    return not failed
+    if failed:
+        return FAILED
+    return 0 if all(run.finished for run in runs) else UNFINISHED
 
 
 def jobs(folder: Path) -> tuple[list[Run], list[Path]]:

@@ -271,7 +271,7 @@ def test_the_table_of_a_sweep_controls_no_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hostile_runs(tmp_path)
-    assert report_sweep(tmp_path, "fedexp.log", PaperReport)
+    assert report_sweep(tmp_path, "fedexp.log", PaperReport) == 0
     assert "\x1b" not in capsys.readouterr().out
     rows = list(csv.reader((tmp_path / "sweep.csv").open(newline="")))
     assert not any(re.match(r"[=@\t]", cell) for row in rows for cell in row)

@@ -102,7 +102,7 @@ def test_a_search_has_a_column_for_every_searched_key(
     for n, (rate, rho) in enumerate([(0.0375619614449, 0.5), (0.0123456789012, 0.7365185360714)]):
         job = [f"optimizer.lr={rate}", f"head.rho={rho}", "x.y=1", "seed=0"]
         write_run(tmp_path / "s" / str(n), job, accuracies(0.5 + n / 10))
-    assert report_sweep(tmp_path / "s", "fedexp.log", objective="global/accuracy")
+    assert report_sweep(tmp_path / "s", "fedexp.log", objective="global/accuracy") == 0
     said = capsys.readouterr().out
     assert [line.split() for line in said.splitlines() if line.startswith(" 0.")] == [
         ["0.03756", "0.5", "1", "1", "0.5000"],

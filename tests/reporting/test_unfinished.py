@@ -9,7 +9,7 @@ from support.run_files import accuracies, write_run
 from fedexp.cli.report import main
 from fedexp.reporting.report import Report
 from fedexp.reporting.runs import read_run
-from fedexp.reporting.sweep import report_sweep
+from fedexp.reporting.sweep import UNFINISHED, report_sweep
 from fedexp.reporting.unfinished import how_to_finish
 
 
@@ -57,7 +57,7 @@ def test_no_finished_run_at_all(tmp_path: Path) -> None:
 
 
 def test_the_sweep_s_table_and_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report_sweep(write_half(tmp_path), "fedexp.log")  # stopped, not failed
+    assert report_sweep(write_half(tmp_path), "fedexp.log") == UNFINISHED  # not failed
     said = capsys.readouterr().out
     assert "0.6000 ± 0.1414" in said
     assert all(line in said for line in lines(tmp_path))
