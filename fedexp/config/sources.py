@@ -75,7 +75,9 @@ def source_code(config: Mapping[str, Any]) -> Code:
     own: dict[str, str] = {}
     libraries = set()
     for key, target in targets(config).items():
-        modules = {each for each in _modules(locate(key, target)) if each in sys.modules}
+        modules = {
+            each for each in _modules(locate(f"{key}._target_", target)) if each in sys.modules
+        }
         mine = {each for name in modules if is_own(name) for each in _reached(name)}
         modules = {each for each in modules if not is_foreign(each)} | mine
         parts[key] = sorted(filter(None, map(file_name, modules)))

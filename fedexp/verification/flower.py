@@ -42,7 +42,9 @@ def verify_app(folder: Path, ways: Ways) -> list[Verdict]:
         if _digest(folder / name) != digest
     ]
     modules = (path.relative_to(folder).as_posix() for path in (folder / MODULE).rglob("*.py"))
-    wrong += [f"{printable(name)}: was added" for name in sorted(modules) if name not in {*expected, *own}]
+    wrong += [
+        f"{printable(name)}: was added" for name in sorted(modules) if name not in {*expected, *own}
+    ]
     outcome = Outcome.DIFFERS if wrong else Outcome.SAME
     line = "does not follow from its config" if wrong else "every file follows from its config"
     verdicts = [Verdict(printable(str(folder)), outcome, line, wrong)]
