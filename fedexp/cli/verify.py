@@ -15,6 +15,7 @@ from fedexp.errors import InputError
 from fedexp.state.atomic import write_atomically
 
 if TYPE_CHECKING:
+    from fedexp.verification.run import Ways
     from fedexp.verification.verdict import Verdict
 
 _ALL = 1_000_000
@@ -42,20 +43,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _verdicts(options: argparse.Namespace) -> list[Verdict]:
+    from fedexp.verification.verify import verify  # slow to import
+
+    return verify(options.what, ways_of(options, options.places, options.to))
+
+
+def ways_of(
+    options: argparse.Namespace, places: Sequence[str] = (), to: Path | None = None
+) -> Ways:
+    """How to check, from the flags of ``add_ways``. Raises InputError for a wrong place."""
     from fedexp.cli.compose import composed  # slow to import
     from fedexp.verification.run import Ways
-    from fedexp.verification.verify import verify
 
-    ways = Ways(
+    return Ways(
         rounds=options.rounds,
         cache=str(home_path(composed([]).config["data"]["cache"]).absolute()),
-        data=dict(_place(each) for each in options.places),
+        data=dict(map(_place, places)),
         runs_own_code=options.run_own_code,
-        to=options.to and options.to.absolute(),
+        to=to and to.absolute(),
         jobs=options.jobs,
         seed=options.seed,
     )
-    return verify(options.what, ways)
 
 
 def _place(word: str) -> tuple[str, str]:
@@ -90,6 +98,25 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def add_ways(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say how much is checked."""
+    add = parser.add_argument
+    add(
+        "--rounds",
+        type=_rounds,
+        default=5,
+        metavar="N",
+        help="rounds to train again (5), or all",
+    )
+    add("--jobs", type=_positive, default=3, metavar="N", help="runs of a sweep to check (3)")
+    add("--seed", type=int, default=0, help="draws these runs (0)")
+    add(
+        "--run-own-code",
+        action="store_true",
+        help="run code that is not fedexp's, after you have read it; without it the code is shown",
+    )
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="fedexp-verify",
@@ -111,21 +138,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="data.root=PATH",
         help="where the data are on this machine: data.root, data.path or data.test_path",
     )
-    add(
-        "--rounds",
-        type=_rounds,
-        default=5,
-        metavar="N",
-        help="rounds to train again (5), or all",
-    )
     add("--to", type=home_path, metavar="DIR", help="write the verdict and the rounds trained")
-    add("--jobs", type=_positive, default=3, metavar="N", help="runs of a sweep to check (3)")
-    add("--seed", type=int, default=0, help="draws these runs (0)")
-    add(
-        "--run-own-code",
-        action="store_true",
-        help="run code that is not fedexp's, after you have read it; without it the code is shown",
-    )
+    add_ways(parser)
     return parser.parse_intermixed_args(arguments)
 
 

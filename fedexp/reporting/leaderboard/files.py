@@ -12,18 +12,22 @@ from fedexp.reporting.leaderboard.figures import gains_map, ranks_by_budget
 from fedexp.reporting.leaderboard.page import METRICS, budgets_of, cells_of, page
 from fedexp.reporting.leaderboard.results import chosen
 from fedexp.reporting.leaderboard.standings import standings
+from fedexp.reporting.markdown import markdown
+from fedexp.reporting.table import Table
 
 RESULTS, PAGE = "leaderboard.csv", "leaderboard.md"
 
 
-def write(results: pd.DataFrame, folder: Path) -> list[Path]:
+def write(results: pd.DataFrame, folder: Path, entries: Table | None = None) -> list[Path]:
     """Write ``leaderboard.csv``, ``leaderboard.md`` and the pictures; return their paths.
 
-    Raises InputError if the folder cannot be written.
+    ``entries`` is a table of the entries from outside, if there are any. Raises InputError if the
+    folder cannot be written.
     """
     drawn = pictures(results)
     names = [f"![{title}]({name}.png)" for name, title, _ in drawn]
-    text = "\n\n".join(["# Leaderboard", page(results), *names])
+    told = [] if entries is None else [markdown(entries)]
+    text = "\n\n".join(["# Leaderboard", *told, page(results), *names])
     contents = {RESULTS: csv(results), PAGE: f"{text}\n".encode()}
     contents |= {f"{name}.png": _png(figure) for name, _, figure in drawn}
     write_contents(contents, folder)

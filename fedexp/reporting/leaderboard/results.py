@@ -43,7 +43,7 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     Raises:
         InputError: a folder holds no sweep of a contest, or nothing has run.
     """
-    found = [(_tuning(sweep), *read_runs([sweep])) for sweep in sweeps]
+    found = [(tuning_of(sweep), *read_runs([sweep])) for sweep in sweeps]
     every = [set(run.overrides) for _, runs, _ in found for run in runs]
     shared = set.intersection(*every) if every else set()
     rows, problems = [], []
@@ -79,7 +79,8 @@ def chosen(results: pd.DataFrame, budget: int) -> pd.DataFrame:
     return results[results["trial"] == 0].merge(keys, on=KEYS)
 
 
-def _tuning(sweep: Path) -> Tuning:
+def tuning_of(sweep: Path) -> Tuning:
+    """How the methods of a contest were tuned. Raises InputError if ``sweep`` is no contest."""
     try:
         node: Any = OmegaConf.to_container(OmegaConf.load(sweep / "multirun.yaml").hydra.sweeper)
         return Tuning.read(node["tune"])

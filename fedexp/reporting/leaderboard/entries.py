@@ -1,0 +1,105 @@
+"""Entries from outside: their runs beside the runs of a contest, if both had the same task."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedexp.config.keys import COSTS, flatten, is_below
+from fedexp.errors import InputError
+from fedexp.reporting.leaderboard.results import read_results, tuning_of
+from fedexp.reporting.runs import Run, read_runs
+from fedexp.reporting.table import Table
+from fedexp.tracking.origin import read_origins
+
+_TASK = ("rounds", "clients.count", "clients.per_round", "clients.held_out", "data", "partition")
+_PLACES = (*COSTS, "data.root", "data.path", "data.test_path")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An artefact that was checked.
+
+    Attributes:
+        name: the name of its file.
+        digest: the SHA-256 of the file.
+        runs: the unpacked folder of its runs.
+        checked: what was checked, in words.
+        by: who checked it.
+    """
+
+    name: str
+    digest: str
+    runs: Path
+    checked: str
+    by: str
+
+
+def with_entries(
+    results: pd.DataFrame, sweeps: Sequence[Path], entries: Sequence[Entry]
+) -> tuple[pd.DataFrame, Table | None, list[str]]:
+    """Add the methods of entries to the results of a contest.
+
+    A method of an entry is named with the entry's number, as ``mine [1]``. Methods of the contest
+    itself count only with the contest's own runs.
+
+    Returns:
+        The results, a table of the entries, and a line for each entry that is left out. The table
+        is None if there are no entries.
+    """
+    runs = read_runs(sweeps)[0]
+    frames, rows, problems = [results], [], []
+    for entry in entries:
+        try:
+            _check(entry, sweeps[0], runs)
+            found, left_out = read_results([entry.runs])
+        except InputError as error:
+            problems.append(f"{entry.name}: left out: {error}")
+            continue
+        problems += [f"{entry.name}: {line}" for line in left_out]
+        new = found[~found["method"].isin(results["method"])]
+        mark = f"[{len(rows) + 1}]"
+        names = ", ".join(sorted(new["method"].unique()))
+        rows.append([mark, entry.name, names, entry.digest[:16], entry.checked, entry.by])
+        frames.append(new.assign(method=new["method"] + f" {mark}"))
+    columns = ["entry", "file", "methods", "SHA-256", "checked", "by"]
+    table = Table("Entries from outside", columns, rows) if rows else None
+    return pd.concat(frames), table, problems
+
+
+def _check(entry: Entry, contest: Path, runs: Iterable[Run]) -> None:
+    """Raise InputError if the entry was tuned otherwise, or had another task in a cell."""
+    ours, theirs = tuning_of(contest), tuning_of(entry.runs)
+    if (ours.seed, ours.budgets) != (theirs.seed, theirs.budgets):
+        raise InputError(
+            f"its trials have budgets {theirs.budgets} and seed {theirs.seed}; the contest's have "
+            f"{ours.budgets} and {ours.seed}"
+        )
+    tasks = {_cell(run): run for run in runs}
+    for run in read_runs([entry.runs])[0]:
+        if (known := tasks.get(_cell(run))) is None:
+            cell, seed = _cell(run)
+            raise InputError(f"cell {cell} with seed {seed} is not in the contest")
+        if wrong := next(_other_task(run, known), None):
+            raise InputError(f"in cell {_cell(run)[0]} it has {wrong}")
+
+
+def _cell(run: Run) -> tuple[str, int]:
+    return str(run.choices.get("experiment")).rpartition("/")[2], run.seed
+
+
+def _other_task(run: Run, known: Run) -> Iterator[str]:
+    theirs, ours = _task(run.config), _task(known.config)
+    for key in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(key) != ours.get(key):
+            yield f"{key}={theirs.get(key)}; the contest has {ours.get(key)}"
+    starts = [read_origins(each.folder) for each in (run, known)]
+    if all(starts) and starts[0][0]["data"] != starts[1][0]["data"]:
+        yield "other data, or another partition of them"
+
+
+def _task(config: Mapping[str, Any]) -> dict[str, Any]:
+    flat = flatten(config)
+    return {k: v for k, v in flat.items() if is_below(k, _TASK) and not is_below(k, _PLACES)}
