@@ -20,6 +20,7 @@ extensions = [
     "generate.mathml",
     "generate.plain_docstrings",
     "generate",
+    "generate.links",
 ]
 exclude_patterns = ["_build", "**.ipynb_checkpoints"]
 

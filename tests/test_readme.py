@@ -200,8 +200,8 @@ def test_the_preset_sets_its_values(importable: Path) -> None:
     assert cfg.partition._target_.endswith("shards")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere_in_the_repository(page: Path) -> None:
     broken = []
     for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
         name, _, anchor = link.partition("#")

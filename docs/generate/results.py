@@ -29,7 +29,7 @@ def results_pages() -> Iterator[tuple[str, str]]:
     texts = {path.stem: path.read_text() for path in sorted(RESULTS.glob("*.md"))}
     commands = _sections(COMMANDS.read_text())
     for paper, title in PAPERS.items():
-        page = _page(paper)
+        page = page_of_results(paper)
         own = texts.pop(paper).partition("\n")[2]
         yield f"results/{paper}.part", _linked(own, page)
         yield f"results/{paper}_verdicts.part", _linked(_verdicts(texts[_INDEX], title), page)
@@ -37,10 +37,10 @@ def results_pages() -> Iterator[tuple[str, str]]:
     others = "\n".join(name for name in texts if name != _INDEX)
     texts[_INDEX] += f"\n```{{toctree}}\n:hidden:\n\n{others}\n```\n"
     for name, text in texts.items():
-        yield f"{_page(name)}.md", _linked(text, _page(name))
+        yield f"{page_of_results(name)}.md", _linked(text, page_of_results(name))
 
 
-def _page(name: str) -> str:
+def page_of_results(name: str) -> str:
     """The site's page, relative to ``docs/``, of a page of the results."""
     if name == _INDEX:
         return "results/index"
@@ -79,7 +79,7 @@ def _linked(text: str, page: str) -> str:
         file, _, anchor = target.partition("#")
         if not (file.endswith(".md") and (RESULTS / file).exists()):
             return label
-        own = _relative(page, _page(file.removesuffix(".md")))
+        own = _relative(page, page_of_results(file.removesuffix(".md")))
         return f"[{label}]({own}.md{'#' * bool(anchor)}{anchor})"
 
     return _LINK.sub(link, text)

@@ -1,5 +1,6 @@
 """The generated pages: no option without a page, and what a page has."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -8,8 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from generate import pages
+from generate import NOTEBOOKS, pages
 from generate.curve import svg
+from generate.links import on_site
 from generate.options import GROUPS, Option, all_options, options
 from generate.text import escape, prose
 from generate.yaml_comments import read
@@ -124,3 +126,34 @@ def test_the_table_of_methods_has_each_methods_optimizer() -> None:
     assert cells.keys() == {each.name for each in options("algorithm")}
     assert {cells[name][2] for name in ("fedavg", "fedala", "feddyn_paper")} == {"sgd"}
     assert {cells[name][2] for name in ("scaffold", "feddyn", "qfedavg")} == {"sgd_plain"}
+
+
+WRITTEN = [
+    path
+    for path in sorted((ROOT / "docs").rglob("*.md"))
+    if not {"_build", "options", "results"} & set(path.relative_to(ROOT / "docs").parts)
+]
+
+
+def test_links_of_written_pages_lead_to_pages_of_the_site() -> None:
+    lessons = {f"start/lessons/{path.name}" for path in NOTEBOOKS.glob("*.ipynb")}
+    there = {*site(), *lessons, *(p.relative_to(ROOT / "docs").as_posix() for p in WRITTEN)}
+    missing = []
+    for path in WRITTEN:
+        page = path.relative_to(ROOT / "docs").with_suffix("")
+        text = on_site(path.read_text(), page.as_posix())
+        for target in re.findall(r"(?<!!)\[[^\]]*\]\((?!\w+:)([^)#\s]+)", text):
+            place = os.path.normpath(page.parent / target).removeprefix("/")
+            missing += [] if place in there else [f"{page}: {target}"]
+    assert missing == []
+
+
+def test_a_link_to_a_file_of_the_repository_has_its_page() -> None:
+    text = "[a](../../conf/loss/moon.yaml), [b](../../conf/loss), [c](../../conf), [d](x.md#e)"
+    assert on_site(text, "start/page") == (
+        "[a](/options/loss/moon.md), [b](/options/loss/index.md), [c](/options/index.md), [d](x.md#e)"
+    )
+    more = "[a](../notebooks/02_spiral.ipynb) [b](../scripts/results/hics.md) ![c](../conf/a.yaml)"
+    assert on_site(more, "page") == (
+        "[a](/start/lessons/02_spiral.ipynb) [b](/papers/hics.md) ![c](../conf/a.yaml)"
+    )
