@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.ablate import WORD, AblationSweep, ablation_sweep
 from fedexp.cli.hydra_api import for_launchers, job_config, runs_one_by_one
+from fedexp.cli.presets import preset_settings
 from fedexp.cli.sweeps import minutes, save_sweep
 from fedexp.cli.swept_values import swept_values
 from fedexp.cli.timed_rounds import announce_seconds
@@ -119,15 +120,21 @@ class TableSweeper(Sweeper):
         return results
 
     def _check(self, jobs: Sequence[Sequence[str]]) -> None:
-        """Compose each job's config. A HydraException names the overrides in which jobs differ."""
+        """Compose each job's config, and print what their presets set besides their parts.
+
+        A HydraException names the overrides in which jobs differ.
+        """
         everywhere = set.intersection(*map(set, jobs))
+        composed = []
         for job in without_seeds(jobs):
             try:
-                self._compose(job)
+                composed.append((self._compose(job), job))
             except HydraException as error:
                 varies = " ".join(each for each in unseeded(job) if each not in everywhere)
                 where = f"{varies}: " if varies else ""
                 raise HydraException(f"{where}{error}") from error.__cause__
+        if line := preset_settings(composed):
+            print(f"fedexp: {line}", file=sys.stderr)
 
     def _compose(self, job: Sequence[str]) -> DictConfig:
         """The config of a job. Raises HydraException."""

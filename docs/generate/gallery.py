@@ -6,9 +6,20 @@ from generate.citation import year
 from generate.measured import GLOBAL, PERSONAL, runs
 from generate.options import Option, default, options
 from generate.text import escape, sentence, table
+from generate.yaml_comments import Key
 
 _SOCKETS = ("head", "loss", "regularizer", "gradient", "personalization", "sampler", "aggregator")
-_HEADER = ("method", "socket", "optimizer", "year", "accuracy", "personal", "MB", "seconds")
+_HEADER = (
+    "method",
+    "socket",
+    "optimizer",
+    "sets besides its parts",
+    "year",
+    "accuracy",
+    "personal",
+    "MB",
+    "seconds",
+)
 
 _BEFORE = """\
 # All methods
@@ -19,7 +30,8 @@ what methods cost and that they run, not which one is best. A click on a column'
 """
 
 _AFTER = """\
-*optimizer*: the local optimizer. [`sgd`](/options/optimizer/sgd.md) has momentum 0.9 and is this
+*optimizer*, *sets besides its parts*: [what a preset may
+set](/concepts/sockets.md). [`sgd`](/options/optimizer/sgd.md) has momentum 0.9 and is this
 project's default, which a method has unless it chooses another one; authors often use SGD without
 momentum, [`sgd_plain`](/options/optimizer/sgd_plain.md). *accuracy*: of the global model after the
 last round. *personal*: mean accuracy of the clients' own models on their classes. Both are means
@@ -53,6 +65,11 @@ def _row(option: Option) -> list[str]:
         f"[{option.name}](/{option.page}.md)<small>{escape(idea)}</small>",
         ", ".join(sockets),
         optimizer,
+        "<br>".join(f"`{each.name}={each.default}`" for each in option.keys if _is_training(each)),
         str(year(option) or ""),
         *numbers,
     ]
+
+
+def _is_training(key: Key) -> bool:
+    return key.name.startswith(("local.", "optimizer.", "schedule."))

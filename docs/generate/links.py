@@ -51,7 +51,6 @@ def site_page(place: PurePosixPath) -> str | None:
         return None
     if place.suffix == ".yaml":
         return f"options/{'/'.join(names)}".removesuffix(".yaml") + ".md"
-    is_paper = len(names) == 2 and names[0] == "experiment"
-    return (
-        f"options/{'/'.join(names)}.md" if is_paper else "/".join(["options", *names, "index.md"])
-    )
+    if len(names) == 2 and names[0] == "experiment":  # a paper
+        return f"options/experiment/{names[1]}.md"
+    return "/".join(["options", *names, "index.md"])

@@ -52,18 +52,23 @@ class Ablation:
             setting = tuple(pair for pair in label if not is_below(pair[0], plain))
             if plain:
                 settings.setdefault((setting, tuple(plain)), {})[label] = removed
+        kept = {key: rows for key, rows in settings.items() if _has_one_full_method(rows)}
         full: dict[Label, Label] = {}
         names: dict[Label, str] = {}
-        for (setting, groups), rows in settings.items():
-            first, *others = sorted(rows, key=lambda label: len(rows[label]))
-            if not others or len(rows[others[0]]) == len(rows[first]):
-                continue
+        for (setting, groups), rows in kept.items():
+            first = min(rows, key=lambda label: len(rows[label]))
             every = [each for each in groups if each not in rows[first]]
-            where = f"{text(setting)}: " if len(settings) > 1 else ""
+            where = f"{text(setting)}: " if len(kept) > 1 else ""
             for label, removed in rows.items():
                 full[label] = first
                 names[label] = where + row_name([e for e in removed if e in every], every)
         return cls(full, names) if full else None
+
+
+def _has_one_full_method(rows: Mapping[Label, Sequence[str]]) -> bool:
+    """Whether one row has fewer plain options than all others."""
+    counts = sorted(map(len, rows.values()))
+    return len(counts) > 1 and counts[0] < counts[1]
 
 
 @dataclass(frozen=True)

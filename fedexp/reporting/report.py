@@ -17,6 +17,7 @@ from fedexp.reporting.also_differs import also_differs
 from fedexp.reporting.baseline import Baselines, find_baselines, parse_baseline
 from fedexp.reporting.drawing import Drawing
 from fedexp.reporting.labels import Label, label_runs, text
+from fedexp.reporting.local_training import local_training
 from fedexp.reporting.marks import with_marks
 from fedexp.reporting.origins import searched_keys
 from fedexp.reporting.runs import Run, read_runs
@@ -315,7 +316,8 @@ class Report:
             found.append(difference_table(frame, self.keys, self.metrics, self.statistic, title))
         unvaried = also_differs(self.configurations)
         found += [] if unvaried is None else [unvaried]
-        results.notes.extend(filter(None, [random_sources(self.runs)]))
+        told = [random_sources(self.runs), local_training(self.runs, self.keys)]
+        results.notes.extend(filter(None, told))
         return [*found, *self.further_tables(), self._runs_table()]
 
     def _runs_table(self) -> Table:

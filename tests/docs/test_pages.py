@@ -149,9 +149,9 @@ def test_links_of_written_pages_lead_to_pages_of_the_site() -> None:
 
 
 def test_a_link_to_a_file_of_the_repository_has_its_page() -> None:
-    text = "[a](../../conf/loss/moon.yaml), [b](../../conf/loss), [c](../../conf), [d](x.md#e)"
+    text = "[a](../../conf/loss/moon.yaml) [b](../../conf/loss) [c](../../conf) [d](x.md#e)"
     assert on_site(text, "start/page") == (
-        "[a](/options/loss/moon.md), [b](/options/loss/index.md), [c](/options/index.md), [d](x.md#e)"
+        "[a](/options/loss/moon.md) [b](/options/loss/index.md) [c](/options/index.md) [d](x.md#e)"
     )
     more = "[a](../notebooks/02_spiral.ipynb) [b](../scripts/results/hics.md) ![c](../conf/a.yaml)"
     assert on_site(more, "page") == (

@@ -1,0 +1,47 @@
+"""What presets set besides their parts is said before a sweep."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import hydra
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from fedexp.cli.command import config_folder
+from fedexp.cli.presets import preset_settings
+
+
+def compose(overrides: Sequence[str]) -> DictConfig:
+    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        return loader.load_configuration("config", list(overrides), RunMode.RUN)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "line"),
+    [
+        (["algorithm=fedavg"], ""),
+        (
+            ["algorithm=fedavg", "algorithm=fednh", "algorithm=scaffold"],
+            "fednh local.grad_clip=10; scaffold optimizer=sgd_plain",
+        ),
+        (["algorithm=fednh local.grad_clip=3", "algorithm=scaffold optimizer=sgd"], ""),
+        (["algorithm=fednh_paper"], "fednh_paper local.grad_clip=10"),
+    ],
+)
+def test_what_is_typed_or_replaced_is_left_out(jobs: list[str], line: str) -> None:
+    every = [each.split() for each in jobs]
+    found = preset_settings((compose(job), job) for job in every)
+    assert found == (f"presets set besides their parts: {line}" if line else "")
+
+
+def test_a_preset_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "algorithm").mkdir()
+    (tmp_path / "algorithm/mine.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - scaffold\n\nlocal:\n  epochs: 2\n"
+    )
+    job = [f"hydra.searchpath=[file://{tmp_path}]", "algorithm=mine"]
+    line = "presets set besides their parts: mine optimizer=sgd_plain local.epochs=2"
+    assert preset_settings([(compose(job), job)]) == line
