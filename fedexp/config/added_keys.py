@@ -7,6 +7,7 @@ from typing import Any
 from fedexp.config.keys import selected
 
 ADDED: Mapping[str, Any] = {
+    "engine.meeting_timeout": 120.0,
     "local.last_batch": "auto",  # earlier runs had no batch that ``auto`` would change
     "checkpoint.changed_code": "refuse",
     **{

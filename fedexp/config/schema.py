@@ -178,6 +178,7 @@ class Engine(Common):
     device: Annotated[str, AfterValidator(_device)]
     devices: Annotated[int, Field(ge=1, le=1024)]  # a larger number is a typing error
     num_nodes: PositiveInt
+    meeting_timeout: PositiveFloat
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)]
     processes_per_device: Annotated[int, Field(ge=1, le=64)]
     balance: Literal["samples", "time"]

@@ -22,6 +22,7 @@ from torch import distributed as dist
 from fedexp.config.build import locate_kind
 from fedexp.config.schema import Engine
 from fedexp.distributed import launcher
+from fedexp.distributed.meeting import meet
 from fedexp.errors import InputError
 
 RENDEZVOUS = "FEDEXP_RENDEZVOUS"
@@ -58,10 +59,11 @@ def make_fabric(engine: Engine) -> Fabric:
     try:
         fabric = Fabric(devices=engine.devices, num_nodes=engine.num_nodes, **hardware)
         if engine.processes > 1:
-            path = os.environ.get(RENDEZVOUS)
-            if path and not dist.is_initialized():
-                _join(fabric, path)
+            if not dist.is_initialized() and (store := _store(fabric, engine)):
+                _join(fabric, store)
             fabric.launch()
+    except InputError:
+        raise
     except (RuntimeError, ValueError, MisconfigurationException) as error:
         reason = str(error).partition("\n")[0]
         several = f" engine.devices={engine.devices}" if engine.devices > 1 else ""
@@ -119,13 +121,25 @@ def _strategy(engine: Engine) -> DDPStrategy | Literal["auto"]:
     )
 
 
-def _join(fabric: Fabric, path: str) -> None:
-    """Meet the other ranks of this machine through the file at ``path``; this opens no port."""
+def _store(fabric: Fabric, engine: Engine) -> "dist.Store | None":
+    """The store through which the ranks connect; None if torchrun has made one."""
+    if path := os.environ.get(RENDEZVOUS):  # on one machine, a file: this opens no port
+        return dist.FileStore(path, fabric.world_size)  # type: ignore[attr-defined,no-any-return]
+    this = launcher.this_process()
+    if this.started_by != "srun":
+        return None
+    slurm = SLURMEnvironment(auto_requeue=False)
+    limit_s = engine.meeting_timeout
+    return meet(slurm.main_address, slurm.main_port, this.rank, this.size, limit_s)
+
+
+def _join(fabric: Fabric, store: "dist.Store") -> None:
+    """Connect to the other ranks through the store."""
     strategy = cast(DDPStrategy, fabric.strategy)
     on_gpu = fabric.device.type == "cuda"
     dist.init_process_group(
         strategy.process_group_backend or ("nccl" if on_gpu else "gloo"),
-        store=dist.FileStore(path, fabric.world_size),  # type: ignore[attr-defined]
+        store=store,
         rank=fabric.global_rank,
         world_size=fabric.world_size,
         timeout=_TIMEOUT,

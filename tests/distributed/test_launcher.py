@@ -50,6 +50,7 @@ def engine(devices: int, num_nodes: int = 1, processes_per_device: int = 1) -> E
         device="cpu",
         devices=devices,
         num_nodes=num_nodes,
+        meeting_timeout=120,
         threads="auto",
         precision="32-true",
         channels_last=False,
