@@ -14,6 +14,7 @@ from hydra.core.utils import JobReturn
 from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt
 from fedexp.runtime.limits import how_to_go_on
+from fedexp.runtime.slurm_queue import watch_queue
 
 try:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import BaseSubmititLauncher
@@ -51,6 +52,13 @@ class SlurmLauncher(_QueueLauncher):
     """Runs a sweep as an array job of SLURM."""
 
     _EXECUTOR = "slurm"
+
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
+        """Queue the jobs and wait for them; say why SLURM holds jobs back."""
+        with watch_queue(Path(self.params["submitit_folder"]).parent):
+            return super().launch(job_overrides, initial_job_idx)
 
 
 class LocalLauncher(_QueueLauncher):
