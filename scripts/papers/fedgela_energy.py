@@ -106,6 +106,7 @@ def _regret_elsewhere(means: pd.DataFrame, cell: str, factors: pd.Series | None)
 
 def _regret(curve: pd.Series, energy: float) -> float:
     """How far the curve at this E_W, interpolated over log E_W, is below its best."""
+    curve = curve.dropna()  # a cell may have fewer values than the others
     at = np.interp(np.log(energy), np.log(curve.index.to_numpy(float)), curve.to_numpy(float))
     return float(curve.max() - at)
 
