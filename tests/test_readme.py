@@ -44,6 +44,8 @@ ALL_PAGES = [*PAGES, ROOT / "conf" / "experiment" / "README.md", *DOCS]
 TOP = ("conf", "docs", "fedexp", "notebooks", "scripts", "tests")
 """Folders of the repository, with which a path on a page begins."""
 OWN = "--config-dir"
+OF_THE_SWEEPER = ("hydra/", "hydra.", "ablate=")
+"""Beginnings of words that are no overrides of a job."""
 TINY = [
     *["rounds=1", "clients.count=4", "clients.per_round=2", "local.epochs=1"],
     *["measure.personal=null", "tracking.wandb.mode=disabled"],
@@ -62,7 +64,7 @@ def jobs(arguments: list[str]) -> list[list[str]]:
     overrides = [
         each
         for each in arguments
-        if each.startswith("~") or ("=" in each and not each.startswith(("hydra/", "hydra.")))
+        if each.startswith("~") or ("=" in each and not each.startswith(OF_THE_SWEEPER))
     ]
     choices = [
         [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]

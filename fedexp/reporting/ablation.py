@@ -111,7 +111,7 @@ class AblationResults:
             rows = self.frame[(self.frame["metric"] == metric) & (self.frame["statistic"] == shown)]
             if rows["difference"].map(math.isfinite).any():
                 name, title = f"ablation_{file_name(metric)}", f"{metric}: {TITLE.lower()}"
-                found.append(Drawing(name, title, _drawing(rows, title)))
+                found.append(Drawing(name, title, _drawing(rows, f"{title}, 95 % interval")))
         return found
 
 

@@ -65,7 +65,7 @@ def test_its_commands_have_flags_and_words_that_exist(folder: Path) -> None:
     lines = "".join(blocks(PAGE, "bash")).splitlines()
     words = [word for line in lines for word in line.split("#")[0].split()]
     pairs = [each.partition("=")[::2] for each in words if re.fullmatch(r"[a-z_.]+=\S+", each)]
-    swept = ["hydra/sweeper", "hydra.sweep.dir", "hydra.sweeper.n_trials", "search"]
+    swept = ["ablate", "hydra/sweeper", "hydra.sweep.dir", "hydra.sweeper.n_trials", "search"]
     for key, value in pairs:
         if key not in swept:
             composed(["algorithm=prototypes", f"{key}={value.split(',')[0]}"], folder / "conf")
