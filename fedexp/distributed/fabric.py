@@ -107,6 +107,13 @@ def _other_hardware(engine: Engine) -> dict[str, Any]:
     return {"accelerator": accelerator, "strategy": strategy, "plugins": plugins}
 
 
+def cpu_fabric(precision: Literal["32-true", "bf16-mixed"] = "32-true") -> Fabric:
+    """Fabric for a single process on the CPU, whatever SLURM or torchrun have set."""
+    return Fabric(
+        accelerator="cpu", devices=1, precision=precision, plugins=[LightningEnvironment()]
+    )
+
+
 def _strategy(engine: Engine) -> DDPStrategy | Literal["auto"]:
     """Lightning's strategy: how the processes are connected; "auto" for a single process."""
     if engine.processes == 1:

@@ -16,6 +16,7 @@ from fedexp.core.error_notes import noted
 from fedexp.core.messages import Message, Update
 from fedexp.data.federated import FederatedData
 from fedexp.data.load import load_data
+from fedexp.distributed.fabric import cpu_fabric
 from fedexp.distributed.placement import Placement
 from fedexp.distributed.ranks import ranks_of
 from fedexp.faults.quarantine import Quarantine
@@ -94,7 +95,7 @@ class Federation:
     @classmethod
     def on_cpu(cls, plan: Plan) -> "Federation":
         """A simulated federation in this process, on the CPU; it records nothing."""
-        fabric = Fabric(accelerator="cpu", devices=1)
+        fabric = cpu_fabric()
         return cls(plan, fabric, load_data(plan.config, plan.source, fabric.device))
 
     def restore(self, checkpoint: Checkpoint) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from lightning import Trainer
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from support.federations import begin_client, federate
 from torch.utils.data import DataLoader
 
@@ -28,6 +29,7 @@ def fit_with_trainer(
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        plugins=[LightningEnvironment()],
     )
     module.train()
     batches: Any = module.data.local_batches(module.round, batch_size)

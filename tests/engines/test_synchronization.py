@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.fabric import Fabric
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from support.federations import compose, federate, take_step
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -104,7 +105,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def on_meta(*overrides: str) -> Federation:
     planned = plan(compose(*overrides))
-    fabric = MetaFabric(accelerator="cpu", devices=1)
+    fabric = MetaFabric(accelerator="cpu", devices=1, plugins=[LightningEnvironment()])
     data = load_data(planned.config, planned.source, META)
     return Federation(planned, fabric, data)
 

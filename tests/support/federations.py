@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import hydra
-from lightning.fabric import Fabric
 from torch import nn
 
 from fedexp.cli.command import config_folder
@@ -19,6 +18,7 @@ from fedexp.core.messages import Message, Update
 from fedexp.core.server import Server
 from fedexp.data.federated import FederatedData
 from fedexp.data.load import load_data
+from fedexp.distributed.fabric import cpu_fabric
 from fedexp.engines.base import Engine
 from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
@@ -62,7 +62,7 @@ def federate(
 ) -> Federation:
     """A federation on the CPU; ``change`` may change the clients' data before the parts see it."""
     planned = plan(compose(*overrides))
-    fabric = Fabric(accelerator="cpu", devices=1, precision=planned.config.engine.precision)
+    fabric = cpu_fabric(planned.config.engine.precision)
     data = load_data(planned.config, planned.source, fabric.device)
     change(data)
     return Federation(planned, fabric, data)

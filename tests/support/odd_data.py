@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.fabric import Fabric
 
 from fedexp.config.schema import Config
 from fedexp.data.federated import FederatedData
 from fedexp.data.load import load_data
+from fedexp.distributed.fabric import cpu_fabric
 from fedexp.errors import InputError
 from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
@@ -42,7 +42,7 @@ def train_one_round(*overrides: str, cache: Path, **keys: Any) -> FederatedData:
     data_node = config.data.model_copy(update={"cache": cache} | keys)
     config = config.model_copy(update={"data": data_node})
     planned = plan(config)
-    fabric = Fabric(accelerator="cpu", devices=1)
+    fabric = cpu_fabric()
     data = load_data(config, planned.source, fabric.device)
     metrics = Federation(planned, fabric, data).run_round(1).metrics
     assert metrics["global/accuracy"] >= 0
