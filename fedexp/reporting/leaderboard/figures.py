@@ -32,26 +32,26 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     rows = compared.to_dict("records")
     gains = {(row["cell"], row["method"]): (row["gain"], row["signs"]) for row in rows}
     table = np.array([[_mean(gains.get((c, m), (None,))[0]) for c in cells] for m in methods])
-    width = max(6.4, 1.1 * len(cells) + 2.6)  # at least 6.4 inches, for the title
-    figure = empty_figure(width, 0.24 * len(methods) + 1.8)
+    width = max(5.2, 0.78 * len(cells) + 1.6)  # on a page 7 inches wide the numbers stay legible
+    figure = empty_figure(width, 0.27 * len(methods) + 1.3)
     axes = figure.subplots()
     colors = colormaps["RdBu"].with_extremes(bad=FAINT)
     known, strongest = np.ma.masked_invalid(table), _STRONGEST
-    image = axes.imshow(known, cmap=colors, vmin=-strongest, vmax=strongest, aspect="auto")
+    axes.imshow(known, cmap=colors, vmin=-strongest, vmax=strongest, aspect="auto")
     for y, method in enumerate(methods):
         for x, cell in enumerate(cells):
             if (cell, method) in gains:
                 gain, signs = gains[cell, method]
-                text = f"{gain.mean:+.3f} {signs}".rstrip()
+                text = f"{gain.mean:+.2f} {signs}".rstrip()
                 color = "white" if abs(gain.mean) > 0.7 * _STRONGEST else "black"
-                axes.text(x, y, text, ha="center", va="center", fontsize=7, color=color)
-    axes.set_xticks(range(len(cells)), [_words(cell) for cell in cells], fontsize=8)
-    axes.set_yticks(range(len(methods)), methods, fontsize=8)
+                axes.text(x, y, text, ha="center", va="center", fontsize=9, color=color)
+    axes.set_xticks(range(len(cells)), [_words(cell) for cell in cells], fontsize=9)
+    axes.set_yticks(range(len(methods)), methods, fontsize=9)
     axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
-    figure.colorbar(image, ax=axes, label="gain over FedAvg", extend="both", aspect=40)
     several = any(gain.n > 1 for gain in compared["gain"])
-    legend = "+ or - after the number: ahead or behind; ++ after Benjamini-Hochberg, +++ after Holm"
-    figure.suptitle(f"{metric}: {legend if several else 'nothing is tested without several seeds'}")
+    legend = "+ or - after it: ahead or behind;\n++ after Benjamini-Hochberg, +++ after Holm"
+    legend = legend if several else "\nnothing is tested without several seeds"
+    figure.suptitle(f"{metric}, gain over FedAvg; {legend}", fontsize=9)
     return figure
 
 
