@@ -192,9 +192,8 @@ def _own(**others: Any) -> "wandb.Settings":
 
 def _upload(run: "wandb.Run", settings: Wandb, of_sweep: bool) -> Upload:
     """Start the upload of a W&B run's record."""
-    import wandb
-
-    server = wandb.setup().settings.base_url
+    # W&B reads the variable once in a process.
+    server = (os.environ.get("WANDB_BASE_URL") or run.settings.base_url).rstrip("/")
     return Upload(Path(run.settings.sync_file), server, settings.init_timeout, of_sweep)
 
 

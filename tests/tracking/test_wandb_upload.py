@@ -2,6 +2,7 @@
 
 import logging
 import os
+import secrets
 import shlex
 import subprocess
 import sys
@@ -10,10 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import wandb
 from support import wandb_log
 from support.wandb_server import WandbServer
 from tracking.test_wandb import SUMMARY, settings
 
+from fedexp.tracking import wandb_upload
 from fedexp.tracking.jsonl import JsonLines, read_metrics
 from fedexp.tracking.tracker import Record, RunInfo, Trackers
 from fedexp.tracking.wandb import WandbTracker
@@ -140,3 +143,72 @@ def test_a_server_that_is_late_costs_nothing(
     server.delay_s = 0
     run_command(line)
     assert on_server(server) == EVERYTHING
+
+
+@pytest.fixture
+def sweep(monkeypatch: pytest.MonkeyPatch) -> Iterator[type]:
+    """What the jobs of a sweep share, empty; nothing waits at the end of the process."""
+    monkeypatch.setattr(wandb_upload.atexit, "register", lambda _: None)
+    shared = wandb_upload._Sweep
+    for name, empty in (("silent", {}), ("pending", []), ("left", []), ("limit_s", 0.0)):
+        monkeypatch.setattr(shared, name, empty)
+    yield shared
+    for upload in shared.pending:
+        upload.stop()
+
+
+def job(folder: Path, number: int) -> None:
+    run = RunInfo(folder / str(number), run_id=f"job{number}", sweep="lr")
+    tracker = WandbTracker(run, settings(mode="online", finish_timeout=60))
+    tracker.log(Record(1, {"global/accuracy": 0.5}))
+    tracker.finish(SUMMARY)
+
+
+def test_a_dead_server_is_found_once_in_a_sweep_and_one_command_completes_all(
+    tmp_path: Path, server: WandbServer, sweep: type, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.die()
+    job(tmp_path, 0)
+    deadline = time.monotonic() + 60
+    while not lines(caplog) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    job(tmp_path, 1)
+    wandb_upload._finish_sweep()
+    found, left = lines(caplog)
+    assert "does not answer" in found
+    assert left.startswith("W&B: 2 runs are not completely uploaded (")
+    assert left.endswith(f"; to complete: wandb sync {tmp_path}/*/wandb")
+
+
+def test_the_upload_of_a_job_goes_on_beside_the_next_one(
+    tmp_path: Path, server: WandbServer, sweep: type, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.delay_s = 0.2
+    for number in (0, 1):
+        job(tmp_path, number)
+    assert wandb_upload._Sweep.pending
+    wandb_upload._finish_sweep()
+    assert lines(caplog) == []
+    assert [len(server.rows[f"job{number}"]) for number in (0, 1)] == [1, 1]
+
+
+@pytest.mark.slow
+def test_any_server_that_speaks_wandb_gets_the_whole_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """FEDEXP_WANDB_SERVER is its address, FEDEXP_WANDB_KEY a key of a user."""
+    if not (address := os.environ.get("FEDEXP_WANDB_SERVER")):
+        pytest.skip("FEDEXP_WANDB_SERVER does not name a W&B server")
+    monkeypatch.setenv("WANDB_BASE_URL", address)
+    monkeypatch.setenv("WANDB_API_KEY", os.environ.get("FEDEXP_WANDB_KEY", f"local{'0' * 36}"))
+    caplog.set_level(logging.INFO)
+    run = RunInfo(tmp_path, run_id=secrets.token_hex(4))
+    tracker = WandbTracker(run, settings(mode="online", entity=None, finish_timeout=120))
+    for each in (1, 2, 3):
+        tracker.log(Record(each, {"global/accuracy": each / 8}))
+    tracker.finish(SUMMARY)
+    assert lines(caplog) == []
+    (path,) = (each.message for each in caplog.records if "/runs/" in each.message)
+    entity, project, _, name = path.split("/")[-4:]
+    rows = wandb.Api().run(f"{entity}/{project}/{name}").scan_history(["round", "global/accuracy"])
+    assert [row["global/accuracy"] for row in rows] == [0.125, 0.25, 0.375]

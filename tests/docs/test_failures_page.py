@@ -1,0 +1,57 @@
+"""Each row of the page about failures has a test of what it promises."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+WANDB, LIMITS = "tracking/test_wandb_upload.py", "runtime/test_limits.py"
+PROCESSES, MEETING = "distributed/test_processes.py", "distributed/test_meeting.py"
+
+TESTS = {
+    "W&B's server is dead or unreachable": (
+        WANDB,
+        "test_a_server_that_dies_costs_nothing_and_the_printed_command_completes_the_record",
+    ),
+    "W&B answers with 401, 429 or 500, or not at all": (
+        WANDB,
+        "test_a_server_that_refuses_costs_nothing",
+    ),
+    "W&B's server is slow": (WANDB, "test_a_server_that_is_late_costs_nothing"),
+    "W&B's server is dead in a sweep": (
+        WANDB,
+        "test_a_dead_server_is_found_once_in_a_sweep_and_one_command_completes_all",
+    ),
+    "the process is killed (kill -9, power loss)": (
+        "runtime/test_kill_and_resume.py",
+        "test_a_killed_run_ends_as_if_it_had_not_been",
+    ),
+    "SIGTERM or SIGUSR1, as from `scancel`": (LIMITS, "test_a_signal_ends_a_sweep_with_its_table"),
+    "a limit of time (`limits.minutes`)": (
+        LIMITS,
+        "test_a_sweep_whose_time_is_up_names_what_has_not_run",
+    ),
+    "a job reaches SLURM's limit of time": (
+        "cli/test_submitit.py",
+        "test_a_job_whose_time_is_up_is_queued_again_and_goes_on",
+    ),
+    "SLURM holds jobs back": ("runtime/test_slurm_queue.py", "test_each_reason_is_one_line"),
+    "a process of a run dies": (PROCESSES, "test_a_rank_that_dies_ends_the_run_with_its_number"),
+    "the first machine of `srun` cannot be found": (
+        MEETING,
+        "test_a_name_that_is_unknown_is_one_line",
+    ),
+    "a machine of `srun` does not come": (MEETING, "test_ranks_that_do_not_come_are_named"),
+    "the disk is full": ("faults/test_full_disks.py", "test_files_that_cannot_grow"),
+    "the run's folder is deleted or moved": (
+        "faults/test_lost_folders.py",
+        "test_what_follows_is_written_to_a_new_folder",
+    ),
+}
+
+
+def test_each_row_has_a_test() -> None:
+    page = (ROOT / "docs/concepts/failures.md").read_text()
+    rows = re.findall(r"^\| (.*?) \|", page, flags=re.M)[1:]
+    assert rows == list(TESTS)
+    for file, name in TESTS.values():
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(), name
