@@ -105,9 +105,9 @@ def _wrong_summary(claim: Claim, summary: Mapping[str, Any]) -> Iterator[str]:
     """A line for each value of ``summary.json`` that does not follow from the other records."""
     run = claim.run
     saved = json.loads(read_json(run.folder / FILE_NAME))["config"]
-    about = run.overrides, run.choices, {}, "", 0, 0.0
-    found = summarize(run.history, run.headlines, run.targets, saved, *about)
-    found = json.loads(as_bytes(found))  # as it is written: NaN is null
+    record = run.history, run.headlines, run.targets
+    made = summarize(*record, saved, run.overrides, run.choices, {}, "", 0, 0.0)
+    found = json.loads(as_bytes(made))  # as it is written: NaN is null
     for key in _COMPARED:
         if key not in summary or key not in found:
             continue
