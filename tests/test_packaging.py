@@ -43,6 +43,7 @@ def test_a_wheel_carries_its_configs(tmp_path: Path) -> None:
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ADDRESSED = [
+    "docs/index.md",
     *["pyproject.toml", "README.md", "CHANGELOG.md", "CITATION.cff", "SECURITY.md"],
     *["docs/start/first_table.md", ".github/ISSUE_TEMPLATE/config.yml"],
 ]

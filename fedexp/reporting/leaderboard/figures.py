@@ -49,9 +49,9 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     axes.set_yticks(range(len(methods)), methods, fontsize=9)
     axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
     several = any(gain.n > 1 for gain in compared["gain"])
-    legend = "+ or - after it: ahead or behind;\n++ after Benjamini-Hochberg, +++ after Holm"
+    legend = " + or - after it: ahead or behind;\n++ after Benjamini-Hochberg, +++ after Holm"
     legend = legend if several else "\nnothing is tested without several seeds"
-    figure.suptitle(f"{metric}, gain over FedAvg; {legend}", fontsize=9)
+    figure.suptitle(f"{metric}, gain over FedAvg;{legend}", fontsize=9)
     return figure
 
 

@@ -58,4 +58,6 @@ def test_the_page_of_one_seed_has_no_deviations_and_no_intervals(tmp_path: Path)
     assert "One seed: no deviations and no intervals." in text
     assert "±" not in text
     (gains, *_) = (figure for name, _, figure in pictures(read_results([sweep])[0]))
-    assert gains.get_suptitle() == "global accuracy: nothing is tested without several seeds"
+    assert gains.get_suptitle() == (
+        "global accuracy, gain over FedAvg;\nnothing is tested without several seeds"
+    )
