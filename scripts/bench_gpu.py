@@ -1,151 +1,139 @@
-"""Three targets of speed, measured on one GPU in a few minutes.
+"""All that is to be known of fedexp on a GPU, in one command for a machine lent for minutes.
 
-    python scripts/bench_gpu.py [--images DIR] [--minutes 8]
+    python scripts/bench_gpu.py --to FOLDER [--minutes 9] [--images DIR] [STEP ...]
+    python scripts/bench_gpu.py --reference    # on a CPU: the numbers to compare presets with
 
-    1. One run of FedNH as in Table 1 of its paper (CIFAR-10, 200 rounds, conv2cifar, evaluation
-       every 10 rounds) takes at most a minute, without start and loading.
-    2. Ten clients with a small CNN train at least five times as fast with the fastest of several
-       ways, such as compiled steps or stacked clients, as with the serial engine.
-    3. Clients with a ResNet-18 train on at least 0.9 times as many images a second as a plain loop.
+The steps, the most important first:
 
-DIR is a folder of CIFAR-10 as images (train/<class>/*, test/<class>/*). Without DIR the images are
-random, which takes as long. After the given minutes the program skips the remaining measurements.
-The seconds of an unfinished run are estimated from its first rounds. Writes
-scripts/results/bench_gpu.json after every measurement.
+    1. Every preset, tiny, against the CPU's numbers in scripts/results/presets_cpu.json.
+    2. Seconds, memory and waits of a round: small clients and ResNet-18, serial, stacked, in bf16
+       and compiled, against a loop as written by hand.
+    3. FedNH's 200 rounds of Table 1 of its paper, with the goal of a minute.
+    4. Two ranks, a resumed run, deterministic, bf16, compiled: against the plain run.
+    5. Cells of the papers, which need DIR, a folder of CIFAR-10 as images (train/<class>/*,
+       test/<class>/*). The others take random images without it.
+
+Each step is a process of its own with a time limit. Its result is written to FOLDER/STEP.json as
+soon as a part of it is known, its output to FOLDER/STEP.log. A step that fails or takes too long
+ends alone. The same command goes on: a step whose result is finished is not repeated. On a machine
+with nothing but PyTorch, scripts/wheels.sh has what else is needed.
 """
 
 import argparse
 import json
-import statistics
+import os
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from typing import Any
+from importlib import import_module
+from pathlib import Path
 
-import torch
-from benchmark import random_images
-from benchmark.process import machine
-from benchmark.results import RESULTS
-from benchmark.rounds import Run, fedexp_round, raw_round, seconds_of
-from rich.console import Console
+from benchmark.gpu.steps import STEPS, Step
 
-from fedexp.distributed.processes import spawn
-
-ROUNDS = 200
-TABLE_1 = ["experiment=fednh/cifar10_dir03", "measure.global.every=10", f"rounds={ROUNDS}"]
-TABLE_1 += ["measure.personal.of=all", "algorithm=fednh"]
-COHORT = ["partition=iid", "clients.count=100", "clients.per_round=10", "local.batch_size=64"]
-SMALL = [*COHORT, "model=simple_cnn", "local.epochs=5"]
-LARGE = [*COHORT, "model=resnet18", "model.norm=group", "local.epochs=1"]
-PLAIN = ["engine.channels_last=false"]
-BF16 = ["engine.channels_last=true", "engine.precision=bf16-mixed"]
-WAYS: dict[str, list[str]] = {
-    "serial": PLAIN,  # first: others are compared with it
-    "serial, compiled": [*PLAIN, "engine.compile=true"],
-    "serial, reduce-overhead": [*PLAIN, "engine.compile=reduce-overhead"],
-    "serial, reduce-overhead, bf16": [*BF16, "engine.compile=reduce-overhead"],
-    "vectorized": ["engine=vectorized", *PLAIN],
-    "vectorized, bf16": ["engine=vectorized", *BF16],
-    "vectorized, compiled": ["engine=vectorized", "engine.compile=true"],
-}
-SHARES_GPU = [*PLAIN, "engine.processes_per_device=4"]
-IMAGES_A_ROUND = 10 * 500
-PER_MEASUREMENT = 9
-"""Rounds of one measurement; the first two warm up."""
-
-
-def timed(run: Run, rounds: int, deadline: float) -> Iterator[float]:
-    """Seconds of each round, until the deadline."""
-
-    def to_the_end(number: int) -> None:
-        run(number)
-        torch.cuda.synchronize()
-
-    for round in range(1, rounds + 1):
-        if time.monotonic() > deadline:
-            return
-        torch.cuda.synchronize()
-        yield seconds_of(to_the_end, round)
-
-
-def median(run: Run, deadline: float) -> float | None:
-    """Median seconds of a round after the warm-up; None if there was time for less than three."""
-    seconds = list(timed(run, PER_MEASUREMENT, deadline))[2:]
-    return statistics.median(seconds) if len(seconds) >= 3 else None
-
-
-def of_rank(overrides: list[str]) -> float:
-    """Like ``median``, without a deadline: all processes must do the same number of rounds."""
-    run = fedexp_round(overrides)
-    seconds = list(timed(run, PER_MEASUREMENT, float("inf")))
-    return statistics.median(seconds[2:])
-
-
-def table_1(data: list[str], deadline: float) -> dict[str, Any]:
-    """Seconds of the whole run, measured for at most 2.5 minutes."""
-    run = fedexp_round([*TABLE_1, *data])
-    seconds = list(timed(run, ROUNDS, min(deadline, time.monotonic() + 150)))
-    done, spent = len(seconds), sum(seconds)
-    estimated = (
-        spent if done == ROUNDS else seconds[0] + sum(seconds[1:]) * (ROUNDS - 1) / max(1, done - 1)
-    )
-    return {"seconds": estimated, "rounds": done, "estimated": done < ROUNDS}
-
-
-def small(data: list[str], deadline: float) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, overrides in WAYS.items():
-        try:
-            seconds = median(fedexp_round([*SMALL, *data, *overrides]), deadline)
-        except Exception as error:  # one way's failure is a result as well
-            found[name] = f"{type(error).__name__}: {error}".partition("\n")[0]
-            continue
-        if seconds is not None:
-            found[name] = seconds
-    if time.monotonic() < deadline - 60:
-        found["4 processes"] = spawn(of_rank, 4, [*SMALL, *data, *SHARES_GPU])
-    times = {name: each for name, each in found.items() if isinstance(each, float)}
-    fastest = min(times, key=lambda name: times[name])
-    return {"seconds": found, "fastest": fastest, "speedup": times["serial"] / times[fastest]}
-
-
-def large(data: list[str], deadline: float) -> dict[str, Any]:
-    loops = {"raw loop": raw_round([*LARGE, *data, *PLAIN])}
-    loops["serial"] = fedexp_round([*LARGE, *data, *PLAIN])
-    loops["serial, bf16"] = fedexp_round([*LARGE, *data, *BF16])
-    times = {name: median(run, deadline) for name, run in loops.items()}
-    rates = {name: IMAGES_A_ROUND / each for name, each in times.items() if each}
-    return {"images_a_second": rates, "share": rates["serial"] / rates["raw loop"]}
-
-
-TARGETS = {
-    "FedNH, Table 1: seconds": (table_1, "seconds", 60, lambda value: value <= 60),
-    "ten small clients: speed-up": (small, "speedup", 5, lambda value: value >= 5),
-    "ResNet-18: share of a plain loop": (large, "share", 0.9, lambda value: value >= 0.9),
-}
+LEAST_SECONDS = 5.0
+"""No step begins with less time than this."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images")
-    parser.add_argument("--minutes", type=float, default=8)
-    arguments = parser.parse_args()
-    if not torch.cuda.is_available():
-        sys.exit("bench_gpu.py: needs a GPU with CUDA, of which this machine has none")
-    deadline = time.monotonic() + 60 * arguments.minutes - 15
-    images = arguments.images
-    data = ["data=image_folder", f"data.root={images}"] if images else random_images.OVERRIDES
-    result: dict[str, Any] = {"machine": machine(), "images": "CIFAR-10" if images else "random"}
-    console = Console()
-    for name, (measure, key, target, is_met) in TARGETS.items():
+    arguments = _parsed()
+    if arguments.reference:
+        import_module("benchmark.gpu.presets").write_reference()
+    elif arguments.run:
+        _work(arguments)
+    else:
+        sys.exit(_run_all(arguments))
+
+
+def _parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [step.name for step in STEPS]
+    parser.add_argument("steps", nargs="*", metavar="STEP", help=f"of {', '.join(names)}")
+    parser.add_argument("--to", type=Path, metavar="FOLDER")
+    parser.add_argument("--minutes", type=float, default=9)
+    parser.add_argument("--images", metavar="DIR")
+    parser.add_argument("--device", choices=("cuda", "cpu", "pretended"), default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="little data: to try the command")
+    parser.add_argument("--reference", action="store_true")
+    parser.add_argument("--run", help=argparse.SUPPRESS)  # one step, in its own process
+    parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
+    found = parser.parse_args()
+    if not found.reference and found.to is None:
+        parser.error("--to FOLDER: is missing")
+    for name in found.steps:
+        if name not in names:
+            parser.error(f"{name}: no such step; there are {', '.join(names)}")
+    return found
+
+
+def _run_all(arguments: argparse.Namespace) -> int:
+    """Run the steps until the time is over; returns how many failed."""
+    deadline, failed = time.monotonic() + 60 * arguments.minutes, 0
+    arguments.to.mkdir(parents=True, exist_ok=True)
+    for step in STEPS:
+        if arguments.steps and step.name not in arguments.steps:
+            continue
+        left = deadline - time.monotonic()
+        if _is_done(arguments.to, step):
+            print(f"{step.name}: is there", flush=True)
+        elif left < LEAST_SECONDS:
+            print(f"{step.name}: no time left; the same command goes on here", flush=True)
+        else:
+            why = _run_step(arguments, step, min(step.seconds, left))
+            failed += why is not None
+            print(f"{step.name}: {why or _told(arguments.to, step)}", flush=True)
+    return min(failed, 1)
+
+
+def _told(folder: Path, step: Step) -> str:
+    """The numbers of a finished result in one line."""
+    found = json.loads((folder / f"{step.name}.json").read_text())
+    numbers = {k: v for k, v in found.items() if isinstance(v, int | float | str) and k != "done"}
+    return ", ".join(f"{name} {value}" for name, value in numbers.items())
+
+
+def _is_done(folder: Path, step: Step) -> bool:
+    path = folder / f"{step.name}.json"
+    return path.exists() and json.loads(path.read_text()).get("done", False)
+
+
+def _run_step(arguments: argparse.Namespace, step: Step, seconds: float) -> str | None:
+    """Run one step in its own process; returns why it did not finish, None if it did."""
+    given = ["--to", str(arguments.to), "--device", arguments.device]
+    given += ["--images", arguments.images] if arguments.images else []
+    given += ["--tiny"] if arguments.tiny else []
+    command = [sys.executable, __file__, "--run", step.name, "--seconds", str(seconds), *given]
+    log = arguments.to / f"{step.name}.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
-            found = measure(data, deadline)
-            found |= {"target": target, "met": is_met(found[key])}
-        except Exception as error:  # the others are measured all the same
-            found = {"why": f"{type(error).__name__}: {error}".partition("\n")[0]}
-        result[name] = found
-        console.print(name, found)
-        (RESULTS / "bench_gpu.json").write_text(json.dumps(result, indent=1) + "\n")
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # with the ranks that it has started
+            process.wait()
+            return f"stopped after {seconds:.0f} s; what it has found is in its file"
+    lines = log.read_text(errors="replace").strip().splitlines() or [""]
+    return f"failed: {lines[-1]}" if code else None
+
+
+def _work(arguments: argparse.Namespace) -> None:
+    """In the process of a step: write each result that its function yields."""
+    step = next(each for each in STEPS if each.name == arguments.run)
+    place = import_module("benchmark.gpu.place").Place(
+        arguments.to, arguments.device, arguments.tiny, arguments.images, arguments.seconds
+    )
+    place.prepare()
+    module, _, function = step.work.partition(".")
+    work = getattr(import_module(f"benchmark.gpu.{module}"), function)
+    machine = import_module("benchmark.process").machine()
+    found: dict[str, object] = {}
+    for found in work(place, place.read(step.name), *step.arguments):
+        place.write(step.name, {"machine": machine, "device": arguments.device, **found})
+    place.write(step.name, {"machine": machine, "device": arguments.device, **found, "done": True})
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from torch import Generator, Tensor
 
 from fedexp.compression.compressor import Compressor
 from fedexp.contract import Memory, Tensors
+from fedexp.core.transfer import to_device
 
 
 class PowerSGD(Compressor):
@@ -38,7 +39,8 @@ class PowerSGD(Compressor):
         matrix = value.flatten(1)
         start = memory.get("q")
         if start is None:
-            start = torch.randn(matrix.shape[1], self.rank, generator=generator).to(matrix)
+            drawn = torch.randn(matrix.shape[1], self.rank, generator=generator)
+            start = to_device(drawn, matrix.device).to(matrix.dtype)
         p = torch.linalg.qr(matrix @ start).Q
         q = matrix.T @ p
         if self.warm_start:

@@ -10,6 +10,7 @@ from torch.nn.functional import pad
 from fedexp.compression.bits import pack, unpack
 from fedexp.compression.compressor import Compressor
 from fedexp.contract import Memory, Tensors
+from fedexp.core.transfer import to_device
 
 Bits = Annotated[int, Field(ge=2, le=16)]
 
@@ -41,7 +42,7 @@ class QSGD(Compressor):
         rows = self._in_buckets(value.flatten())
         norms = rows.norm(dim=1)
         exact = (rows.abs() / norms.unsqueeze(1) * self._levels).nan_to_num(nan=0.0)
-        drawn = torch.rand(rows.shape, generator=generator).to(rows.device)
+        drawn = to_device(torch.rand(rows.shape, generator=generator), rows.device)
         rounded = (exact.floor() + (drawn < exact - exact.floor())).clamp(max=self._levels)
         codes = (rounded * rows.sign().nan_to_num() + self._levels).flatten()[: value.numel()]
         return {"norms": norms, "codes": pack(codes, self.bits)}

@@ -6,6 +6,7 @@ from torch import Generator, Tensor
 from fedexp.compression.compressor import Compressor
 from fedexp.compression.top_k import Share, kept, scattered
 from fedexp.contract import Memory, Tensors
+from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
 
 
@@ -47,4 +48,4 @@ class RandK(Compressor):
         """The flat indices [k] of the k entries that are sent."""
         entries = like.numel()
         drawn = torch.randperm(entries, generator=generator)[: kept(entries, self.share)]
-        return drawn.to(like.device)
+        return to_device(drawn, like.device)

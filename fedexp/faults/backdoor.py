@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedexp.core.client_protocol import Batch
 from fedexp.core.randomness import numpy_generator
+from fedexp.core.transfer import to_device
 from fedexp.data.federated import ClientData
 from fedexp.data.samples import Samples
 from fedexp.faults.trigger import Trigger
@@ -44,7 +45,7 @@ class Backdoor:
         count = self.poisoned_images(data.num_samples)
         generator = numpy_generator(seed, "backdoor", data.client)
         drawn = generator.choice(data.num_samples, count, replace=False)
-        places = data.train_index[torch.from_numpy(drawn).to(data.train_index.device)]
+        places = data.train_index[to_device(torch.from_numpy(drawn), data.train_index.device)]
         population = copy(data.population)
         population.train = _Poisoned(train, places, self.trigger, self._pixel)
         labels = population.train.labels[data.train_index]

@@ -497,6 +497,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("convolution_overrideable", convolution);
   library.impl("convolution_backward_overrideable", convolution_backward);
   library.impl("_has_compatible_shallow_copy_type", may_replace);
+  // Without these, PyTorch composes them of other operators, which round differently.
+  for (const auto* name : {"native_group_norm", "native_layer_norm"})
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
 }
 
 // ---- Mixed precision ------------------------------------------------------------------------------

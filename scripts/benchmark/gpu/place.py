@@ -1,0 +1,91 @@
+"""Where a step runs, and where its result goes."""
+
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmark import random_images
+from benchmark.process import peak_mib
+from fedexp.testing.pretended import Pretended, waits
+
+CLASSES = {"pretended": "fedexp.testing.pretended.Pretended"}
+"""Name of a device -> the value of ``engine.device``, where that is another one."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The options of the command.
+
+    Attributes:
+        folder: the folder of the results.
+        device: cuda, cpu or pretended.
+        tiny: whether to take little data and few rounds, to try the command.
+        images: a folder of CIFAR-10 as images; None for random images.
+        seconds: the time for the step.
+    """
+
+    folder: Path
+    device: str
+    tiny: bool
+    images: str | None
+    seconds: float
+
+    def prepare(self) -> None:
+        """Make the device known to PyTorch, before any training."""
+        if self.device == "pretended":
+            Pretended.get_parallel_devices([0])
+
+    @property
+    def on_device(self) -> list[str]:
+        return [f"engine.device={CLASSES.get(self.device, self.device)}"]
+
+    @property
+    def cifar10(self) -> list[str]:
+        if self.images:
+            return ["data=image_folder", f"data.root={self.images}"]
+        return random_images.OVERRIDES
+
+    def read(self, name: str) -> dict[str, Any]:
+        """The result so far; empty if there is none."""
+        path = self.folder / f"{name}.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def write(self, name: str, found: dict[str, Any]) -> None:
+        """Write the result; whoever stops the program finds the old or the new one, whole."""
+        path = self.folder / f"{name}.json"
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(found, indent=1) + "\n")
+        os.replace(unfinished, path)
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished its work."""
+        if self.device != "cpu":
+            torch.get_device_module(self.device).synchronize()
+
+    def peak_mib(self) -> float:
+        """The largest memory of the GPU's tensors; on other devices, of the process."""
+        return torch.cuda.max_memory_allocated() / 2**20 if self.device == "cuda" else peak_mib()
+
+    @contextmanager
+    def counted_waits(self) -> Iterator[list[object]]:
+        """Yield a list that gets an entry for each wait for the device inside the block."""
+        if self.device == "pretended":
+            with waits() as found:
+                yield found  # type: ignore[misc]
+        elif self.device == "cuda":
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                torch.cuda.set_sync_debug_mode("warn")
+                try:
+                    yield caught  # type: ignore[misc]
+                finally:
+                    torch.cuda.set_sync_debug_mode("default")
+        else:
+            yield []
