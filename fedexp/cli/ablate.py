@@ -133,5 +133,5 @@ def _plain_option(group: str) -> str:
 def _defaults() -> dict[str, str]:
     """Config group -> option, from the list of defaults of fedexp's config tree."""
     config = OmegaConf.load(Path(config_folder(), "config.yaml"))
-    entries: Any = OmegaConf.to_container(config)["defaults"]  # with ${...} as it stands
-    return {k: v for each in entries if isinstance(each, dict) for k, v in each.items()}
+    values: Any = OmegaConf.to_container(config)  # with ${...} as it stands
+    return {k: v for each in values["defaults"] if isinstance(each, dict) for k, v in each.items()}

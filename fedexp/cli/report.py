@@ -25,7 +25,7 @@ from fedexp.tracking.wandb import save_report
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-report`` command; exit code 1 if nothing could be read."""
     options = _parse(arguments)
-    arguments = arguments_of(
+    read = arguments_of(
         options.paths,
         options.baseline,
         options.statistic,
@@ -36,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.format,
         options.figures == "all",
     )
-    made = made_again(arguments)
-    show(made, options.to, arguments, *arguments["write"])
+    made = made_again(read)
+    show(made, options.to, read, *read["write"])
     if options.wandb is not None:
         print(save(made, *options.wandb))
         if options.to is not None:

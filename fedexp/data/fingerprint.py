@@ -60,5 +60,5 @@ def _digest(tensors: Iterable[Tensor]) -> str:
     for tensor in tensors:
         sha.update(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode())
         content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
-        sha.update(memoryview(content.numpy()))
+        sha.update(content.numpy().data)
     return sha.hexdigest()

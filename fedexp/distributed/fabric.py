@@ -128,10 +128,10 @@ def _strategy(engine: Engine) -> DDPStrategy | Literal["auto"]:
     )
 
 
-def _store(fabric: Fabric, engine: Engine) -> "dist.Store | None":
+def _store(fabric: Fabric, engine: Engine) -> Any:
     """The store through which the ranks connect; None if torchrun has made one."""
     if path := os.environ.get(RENDEZVOUS):  # on one machine, a file: this opens no port
-        return dist.FileStore(path, fabric.world_size)  # type: ignore[attr-defined,no-any-return]
+        return dist.FileStore(path, fabric.world_size)  # type: ignore[attr-defined]
     this = launcher.this_process()
     if this.started_by != "srun":
         return None
@@ -140,7 +140,7 @@ def _store(fabric: Fabric, engine: Engine) -> "dist.Store | None":
     return meet(slurm.main_address, slurm.main_port, this.rank, this.size, limit_s)
 
 
-def _join(fabric: Fabric, store: "dist.Store") -> None:
+def _join(fabric: Fabric, store: Any) -> None:
     """Connect to the other ranks through the store."""
     strategy = cast(DDPStrategy, fabric.strategy)
     on_gpu = fabric.device.type == "cuda"

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from torch import distributed as dist
 
@@ -26,7 +27,7 @@ _ADVICE = (
 )
 
 
-def meet(address: str, port: int, rank: int, size: int, limit_s: float) -> "dist.Store":
+def meet(address: str, port: int, rank: int, size: int, limit_s: float) -> Any:
     """Wait for all ranks; return the store through which they set up their connections.
 
     Args:

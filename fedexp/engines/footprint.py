@@ -64,4 +64,4 @@ def stack_bytes(device: torch.device, on_cpu: int, share: float) -> float:
     if device.type in ("cpu", "meta"):
         return on_cpu
     free, total = torch.get_device_module(device).mem_get_info(device)
-    return share * (total if torch.are_deterministic_algorithms_enabled() else free)
+    return share * float(total if torch.are_deterministic_algorithms_enabled() else free)

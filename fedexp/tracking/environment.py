@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
-LIBRARIES = ("torch", "torchvision", "lightning", "hydra-core", "omegaconf", "numpy", "scipy")
-LIBRARIES += ("scikit-learn", "pandas")
+LIBRARIES = (
+    *("torch", "torchvision", "lightning", "hydra-core", "omegaconf", "numpy", "scipy"),
+    *("scikit-learn", "pandas"),
+)
 
 BITS_DEPEND_ON = ("torch", "processor", "device", "threads")
 """Keys of an environment that decide whether two runs can have the same bits."""

@@ -20,8 +20,6 @@ from threading import Thread
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-import fedexp
-
 _LOGGER = logging.getLogger(__name__)
 
 _POLL_S = 0.1
@@ -213,7 +211,7 @@ def _start(record: Path, server: str) -> "subprocess.Popen[str]":
     own = {key: value for key, value in os.environ.items() if key != "WANDB_SERVICE"}
     own |= {"WANDB_BASE_URL": server, "WANDB_DIR": str(record.parents[2]), "WANDB_MODE": "online"}
     own |= {"WANDB_SILENT": "false", "WANDB_QUIET": "false", "PYTHONUNBUFFERED": "1"}
-    package = str(Path(fedexp.__file__).parents[1])
+    package = str(Path(__file__).parents[2])
     own["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
         [sys.executable, "-m", "fedexp.tracking.wandb_uploader", str(record)],

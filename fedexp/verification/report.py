@@ -87,7 +87,8 @@ def _wrong_numbers(
 def _of_table(name: str, was: str, now: str) -> Iterator[str]:
     rows, others = (list(csv.reader(text.splitlines())) for text in (was, now))
     headings = rows[0] if rows else []
-    for number, (row, other) in enumerate(zip_longest(rows, others, fillvalue=[]), start=1):
+    none: list[str] = []
+    for number, (row, other) in enumerate(zip_longest(rows, others, fillvalue=none), start=1):
         for column, (cell, computed) in enumerate(zip_longest(row, other, fillvalue="")):
             if cell != computed:
                 heading = headings[column] if column < len(headings) else str(column)

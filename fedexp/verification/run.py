@@ -96,7 +96,7 @@ def _train(claim: Claim, texts: Mapping[str, str] | None, ways: Ways) -> Again:
 def _comparable(claim: Claim) -> int:
     """The number of rounds with the code of the run's first start."""
     first = claim.origins[0] if claim.origins else None
-    later = [
+    later: list[int] = [
         each["from_round"] - 1
         for each in claim.origins[1:]
         if first and changed_parts(first["code"], each["code"])

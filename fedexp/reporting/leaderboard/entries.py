@@ -50,7 +50,8 @@ def with_entries(
         is None if there are no entries.
     """
     runs = read_runs(sweeps)[0]
-    frames, rows, problems = [results], [], []
+    frames, problems = [results], []
+    rows: list[list[Any]] = []
     for entry in entries:
         try:
             _check(entry, sweeps[0], runs)

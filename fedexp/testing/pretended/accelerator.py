@@ -9,7 +9,10 @@ from typing import Any
 import torch
 from lightning.pytorch.accelerators import Accelerator
 from torch import Tensor
-from torch.utils.backend_registration import generate_methods_for_privateuse1_backend
+from torch.utils.backend_registration import (
+    generate_methods_for_privateuse1_backend,
+    rename_privateuse1_backend,
+)
 
 from fedexp.testing.pretended.build import NAME, load, missing_tool
 
@@ -59,9 +62,9 @@ class Pretended(Accelerator):
 def device() -> torch.device:
     """The device, which is made known to PyTorch."""
     functions = load()
-    torch.utils.rename_privateuse1_backend(NAME)
+    rename_privateuse1_backend(NAME)
     module = _module(functions)
-    torch._register_device_module(NAME, module)  # type: ignore[no-untyped-call]
+    torch._register_device_module(NAME, module)
     sys.modules[module.__name__] = module
     generate_methods_for_privateuse1_backend()
     return torch.device(NAME, 0)
