@@ -47,9 +47,12 @@ def verify_report(folder: Path, within: Path | None = None) -> Verdict:
     if edited and not wrong:
         wrong = [f"{name}: has changed since it was written" for name in edited]
     if changed or wrong:
-        numbers = f"{len(wrong)} cells do not follow from the runs" if wrong else "sources changed"
+        numbers = (
+            f"cells that do not follow from the runs: {len(wrong)}" if wrong else "sources changed"
+        )
         return Verdict(place, Outcome.DIFFERS, numbers, [*changed, *map(printable, wrong)])
-    runs = f"{len(found['runs'])} runs"
+    count = len(found["runs"])
+    runs = f"{count} run{'s' if count != 1 else ''}"
     return Verdict(place, Outcome.SAME, f"every number of {len(names)} files follows from {runs}")
 
 
