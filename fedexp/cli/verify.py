@@ -28,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-verify`` command; exit code 0: the same, 1: differs, 2: cannot be compared."""
     options = _parse(arguments)
     try:
+        if not options.what.exists():  # before the imports, which take seconds
+            raise InputError(f"{options.what}: does not exist")
         verdicts = _verdicts(options)
         from fedexp.verification.verdict import worst
 
