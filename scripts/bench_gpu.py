@@ -55,7 +55,9 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=9)
     parser.add_argument("--images", metavar="DIR")
     parser.add_argument("--device", choices=("cuda", "cpu", "pretended"), default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="little data: to try the command")
+    parser.add_argument(
+        "--tiny", action="store_true", help="little data, no limit of a step: to try the command"
+    )
     parser.add_argument("--reference", action="store_true")
     parser.add_argument("--run", help=argparse.SUPPRESS)  # one step, in its own process
     parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
@@ -81,7 +83,8 @@ def _run_all(arguments: argparse.Namespace) -> int:
         elif left < LEAST_SECONDS:
             print(f"{step.name}: no time left; the same command goes on here", flush=True)
         else:
-            why = _run_step(arguments, step, min(step.seconds, left))
+            seconds = left if arguments.tiny else min(step.seconds, left)
+            why = _run_step(arguments, step, seconds)
             failed += why is not None
             print(f"{step.name}: {why or _told(arguments.to, step)}", flush=True)
     return min(failed, 1)

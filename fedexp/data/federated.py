@@ -177,7 +177,9 @@ class FederatedData:
         nothing = torch.arange(0, device=self.train.labels.device)
         self.class_counts[list(clients)] = 0
         self.clients = [
-            ClientData(n, counts, nothing, nothing, self) if n in clients else self.clients[n]
+            ClientData(n, counts, nothing, nothing, self, validation_index=nothing)
+            if n in clients
+            else self.clients[n]
             for n, counts in enumerate(self.class_counts.to(nothing.device))
         ]
         others = {n: each for n, each in self.held_out_clients.items() if n not in clients}
