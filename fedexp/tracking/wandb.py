@@ -45,6 +45,9 @@ _FLUSH_S = 1.0
 _OWN = {"silent": True, "console": "off"}
 """fedexp's settings of W&B, unless a variable such as ``WANDB_SILENT`` sets another value."""
 
+_TELEMETRY = "opentelemetry"
+"""The logger of W&B's statistics of its own use, whose failures are nobody's concern."""
+
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -118,6 +121,8 @@ class WandbTracker(Tracker):
             if settings.mode == "online":
                 with self._guard("cannot upload, going on without it"):
                     self._upload = _upload(self._run, settings, self._of_sweep)
+                if run.past:
+                    _LOGGER.info("W&B: resumed; an upload of all rounds replaces the earlier one")
         # The new W&B record must be complete, because W&B cannot append to an older one: the record
         # that is uploaded last replaces the others.
         earlier, saved = [Record(0), *run.past] if run.past else [], saved_figures(run.folder)
@@ -202,6 +207,7 @@ def _start(run: RunInfo, settings: Wandb, identity: WandbIdentity) -> "wandb.Run
     import wandb
 
     wandb.setup(_own())  # otherwise the login prints messages
+    logging.getLogger(_TELEMETRY).setLevel(logging.CRITICAL)
     known = identity.values
     folder = settings.dir.expanduser() if settings.dir else run.folder
     folder.mkdir(parents=True, exist_ok=True)

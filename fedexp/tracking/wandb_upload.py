@@ -27,13 +27,16 @@ _IDLE_S = 5.0
 """If the upload says nothing new for this time, the server is asked whether it still answers."""
 
 _PROBE_S = 5.0
+_READ_S = 5.0
+"""The longest wait for the last lines of an upload that has ended."""
+
 _PENDING = 2
 """The most finished jobs of a sweep whose uploads may go on beside the next job."""
 
 _BUSY = 429
 _BROKEN = 500
 _ADDRESS = re.compile(r"View run .* at (\S+)")
-_ERROR = re.compile(r"(?:wandb: )?ERROR (.*)")
+_ERROR = re.compile(r"(?:wandb: )?ERROR (?:\[.*?\] )?(.*?)(?:\. |$)")
 
 
 class Upload:
@@ -49,14 +52,15 @@ class Upload:
     def __init__(self, record: Path, server: str, patience_s: float, of_sweep: bool) -> None:
         self.folder, self._server = record.parent, server
         self._synced = Path(f"{record}.synced")
-        self._reason, self._moved = "", time.monotonic()
+        self._reason, self._has_failed, self._moved = "", False, time.monotonic()
         self._process: subprocess.Popen[str] | None = None
         self._of_sweep = of_sweep
         if of_sweep and server in _Sweep.silent:
             self._reason = _Sweep.silent[server]
             return
         self._process = _start(record, server)
-        Thread(target=self._follow, args=[self._process], daemon=True).start()
+        self._reader = Thread(target=self._follow, args=[self._process], daemon=True)
+        self._reader.start()
         Thread(target=self._greet, args=[patience_s], daemon=True).start()
 
     @property
@@ -65,8 +69,8 @@ class Upload:
         return f"wandb sync {shlex.quote(str(self.folder))}"
 
     def is_uploaded(self) -> bool:
-        """Whether W&B has marked the record as completely uploaded."""
-        return self._synced.exists()
+        """Whether everything has arrived on the server."""
+        return self._synced.exists() and not self._has_failed
 
     def is_running(self) -> bool:
         """Whether the upload goes on."""
@@ -102,9 +106,13 @@ class Upload:
 
     def stop(self) -> None:
         """End the upload's process, whatever it does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(_READ_S)
+        if self._has_failed:  # W&B marks such a record, too, and would not upload it again
+            self._synced.unlink(missing_ok=True)
 
     def _ended_by(self, end: float) -> bool:
         while self.is_running() and time.monotonic() < end:
@@ -126,7 +134,7 @@ class Upload:
             if found := _ADDRESS.search(line):
                 _LOGGER.info("W&B: %s", found[1])
             elif found := _ERROR.match(line):
-                self._reason = found[1].strip()
+                self._reason, self._has_failed = found[1].strip(), True
             elif "Not authenticated" in line or "No API key" in line:
                 self._reason = "no key; `wandb login` stores one"
 

@@ -9,6 +9,7 @@ import pytest
 
 ALLOWED = {
     "FEDEXP_CIFAR10_IMAGES does not name the CIFAR-10 image folder",
+    "FEDEXP_WANDB_SERVER does not name a W&B server",
     "needs a GPU",
     "there is a GPU",
     "needs node",

@@ -28,6 +28,7 @@ class WandbServer:
     Attributes:
         status: the status of every answer; 200 means that it works.
         delay_s: seconds before every answer.
+        refused: the runs that may not be written.
         begun: the runs whose upload has begun.
         rows: run id -> step -> the row of the history, as a dict.
     """
@@ -35,6 +36,7 @@ class WandbServer:
     def __init__(self) -> None:
         self.status, self.delay_s = 200, 0.0
         self.begun: set[str] = set()
+        self.refused: set[str] = set()
         self.rows: dict[str, dict[int, dict[str, Any]]] = {}
         self._port = 0
         self.start()
@@ -58,10 +60,17 @@ class WandbServer:
         if status != 200:
             return status, {"errors": [{"message": f"no ({status})"}]}
         if path == "/graphql":
-            return 200, {"data": self._data(json.loads(body))}
+            return self._graphql(json.loads(body))
         if path.endswith("/file_stream"):
             self._keep(path.split("/")[-2], json.loads(body))
         return 200, {}
+
+    def _graphql(self, question: dict[str, Any]) -> tuple[int, Any]:
+        name = (question.get("variables") or {}).get("name")
+        if name in self.refused:
+            self.begun.add(name)
+            return 403, {"errors": [{"message": f"permission denied for {name}"}]}
+        return 200, {"data": self._data(question)}
 
     def _data(self, question: dict[str, Any]) -> dict[str, Any]:
         asked, given = question.get("operationName"), question.get("variables") or {}
