@@ -98,7 +98,7 @@ def test_a_wrong_step_is_one_line(tmp_path: Path) -> None:
 def test_the_steps_on_the_pretended_device(tmp_path: Path) -> None:
     """One step of each kind; ResNet-18 takes minutes there, and nothing is compiled."""
     steps = ["presets", "rounds_small_hand-written", "rounds_small_serial"]
-    steps += ["check_resume", "check_deterministic", "check_bf16"]
+    steps += ["fednh_200_rounds", "check_resume", "check_deterministic", "check_bf16"]
     done = command(tmp_path, "--device", "pretended", "--tiny", "--minutes", "30", *steps)
     assert done.returncode == 0, done.stdout
     assert all(read(tmp_path, name)["done"] for name in steps)
