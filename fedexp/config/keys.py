@@ -3,7 +3,7 @@
 The command line uses this module before the job begins, so it imports nothing slow.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 RECORDS = ("tracking", "checkpoint", "limits", "resume")
@@ -42,6 +42,18 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + key] = value
     return flat
+
+
+def nodes(values: Any, key: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Key and content of each group with a ``_target_``, at any depth, such as "measure.angles"."""
+    if isinstance(values, Mapping):
+        if "_target_" in values:
+            yield key, values
+        inner: Iterable[tuple[object, Any]] = values.items()
+    else:
+        inner = enumerate(values) if isinstance(values, list | tuple) else ()
+    for name, value in inner:
+        yield from nodes(value, f"{key}.{name}" if key else str(name))
 
 
 def selected(config: Mapping[str, Any], key: str) -> Any:

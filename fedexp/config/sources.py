@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedexp.config.build import locate
-from fedexp.config.keys import RECORDS
+from fedexp.config.keys import RECORDS, nodes
 from fedexp.config.option_files import GROUP
 
 _OWN_NAME = "fedexp"
@@ -45,18 +45,7 @@ class Code:
 def targets(config: Mapping[str, Any]) -> dict[str, str]:
     """Key of a component -> its ``_target_``, without the components that only record results."""
     kept = {key: value for key, value in config.items() if key not in RECORDS}
-    return dict(_targets(kept, ""))
-
-
-def _targets(node: Any, key: str) -> Iterator[tuple[str, str]]:
-    if isinstance(node, Mapping):
-        if isinstance(name := node.get("_target_"), str):
-            yield key, name
-        for name, each in node.items():
-            yield from _targets(each, f"{key}.{name}" if key else str(name))
-    elif isinstance(node, list):
-        for number, each in enumerate(node):
-            yield from _targets(each, f"{key}.{number}")
+    return {key: str(node["_target_"]) for key, node in nodes(kept) if node["_target_"]}
 
 
 def is_foreign(target: str) -> bool:

@@ -7,7 +7,7 @@ all values are checked again when the object is built.
 
 import ast
 import builtins
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import create_model
 
 from fedexp.config.build import STRICT, check
+from fedexp.config.keys import nodes
 
 PACKAGE = Path(__file__).parents[1]
 QUICK = ("collections.abc", "pathlib", "pydantic", "typing")
@@ -31,20 +32,11 @@ class _UnreadError(Exception):
 
 def check_written(values: Mapping[str, Any]) -> None:
     """Check the arguments of each ``_target_`` in the config. Raises InputError for a wrong one."""
-    for key, node in _nodes(values):
+    for key, node in nodes(values):
         types = written_types(str(node["_target_"]))
         given = {name: node[name] for name in types if name in node}
         fields: Any = {name: (types[name], ...) for name in given}
         check(create_model("Arguments", __config__=STRICT, **fields), given, prefix=f"{key}.")
-
-
-def _nodes(values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Key and content of each group with a ``_target_``, such as "loss" and "measure.angles"."""
-    for key, value in values.items():
-        if isinstance(value, Mapping) and "_target_" in value:
-            yield key, value
-        elif isinstance(value, Mapping):
-            yield from ((f"{key}.{inner}", node) for inner, node in _nodes(value))
 
 
 @cache

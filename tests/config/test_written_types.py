@@ -17,17 +17,18 @@ TARGETS = sorted(set(re.findall(r"_target_: *(fedexp\.\S+)", OPTIONS)))
 
 
 def test_the_written_types_of_all_options() -> None:
-    read = 0
+    read = known = 0
     for name in TARGETS:
         target = locate("target", name)
         source = target.__init__ if inspect.isclass(target) else target
         hints = typing.get_type_hints(source, include_extras=True)
         written = written_types(name)
         read += len(written)
+        known += len(hints.keys() - {"return"})
         for argument, kind in written.items():
             assert repr(kind) == repr(hints[argument]), (name, argument)
     assert len(TARGETS) > 180
-    assert read > 580
+    assert read > 0.9 * known
 
 
 @pytest.mark.parametrize("target", ["torch.optim.SGD", "fedexp.none.None", "name", "None"])

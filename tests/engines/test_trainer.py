@@ -91,7 +91,7 @@ def test_the_module_returns_to_its_device(monkeypatch: pytest.MonkeyPatch) -> No
         ("+engine.options.gradient_clip_algorithm=nope", r"engine\.options: .*is invalid"),
         (
             "engine.callbacks=[{_target_:no.such.Callback}]",
-            r"engine\.callbacks\._target_=no\.such.*cannot be imported",
+            r"engine\.callbacks\.0\._target_=no\.such.*cannot be imported",
         ),
         (
             "engine.callbacks=[{_target_:builtins.dict}]",

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from fedexp.config.build import locate
 from fedexp.config.compatibility.declaration import Declaration, UnreadWith
-from fedexp.config.keys import is_below, override_key, selected
+from fedexp.config.keys import is_below, nodes, override_key, selected
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -67,7 +67,7 @@ def unread_keys(
         declarations: the declarations of all components.
     """
     found = dict(_unread(SETTINGS, "", values))
-    for key, node in _nodes(values):
+    for key, node in nodes(values):
         table = getattr(locate(f"{key}._target_", node["_target_"]), "unread_if", {})
         found |= _unread(table, key, values)
     for each in declarations:
@@ -94,15 +94,6 @@ def warn_of_unread(unread: Mapping[str, str], overrides: Sequence[str], logger: 
 def _place(override: str) -> str:
     """The key that an override sets: ``download`` for ``compression@download=topk``."""
     return override_key(override).rpartition("@")[2]
-
-
-def _nodes(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The nodes with a ``_target_`` in a config, with their keys, at any depth."""
-    if "_target_" in values:
-        yield prefix.rstrip("."), values
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _nodes(value, f"{prefix}{name}.")
 
 
 def _unread(

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import packages_distributions, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
+from fedexp.config.keys import nodes
 from fedexp.config.schema import Config
 from fedexp.errors import InputError
 
@@ -47,7 +47,8 @@ def own_code(config: Config) -> OwnCode:
     """
     files: dict[str, bytes] = {}
     requirements: set[str] = set()
-    seen, waiting = set(_AT_EVERY_NODE), set(_targets(config.model_dump()))
+    targets = (str(node["_target_"]) for _, node in nodes(config.model_dump()))
+    seen, waiting = set(_AT_EVERY_NODE), {each.partition(".")[0] for each in targets}
     installed = packages_distributions()
     while waiting - seen:
         name = (waiting - seen).pop()
@@ -67,18 +68,6 @@ def make_importable(module: Path) -> None:
     place = str(module / FOLDER)
     if place not in sys.path:
         sys.path.insert(0, place)
-
-
-def _targets(node: Any) -> Iterator[str]:
-    """The top-level modules of all ``_target_`` in a config."""
-    if isinstance(node, dict):
-        if isinstance(target := node.get("_target_"), str):
-            yield target.partition(".")[0]
-        for value in node.values():
-            yield from _targets(value)
-    elif isinstance(node, list | tuple):
-        for value in node:
-            yield from _targets(value)
 
 
 def _sources(name: str) -> Iterator[tuple[str, bytes]]:
