@@ -27,14 +27,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
     read = arguments_of(
         options.paths,
-        options.baseline,
-        options.statistic,
-        options.targets,
-        options.metrics,
-        options.smooth,
-        options.against,
         options.format,
         options.figures == "all",
+        baseline=options.baseline,
+        statistic=options.statistic,
+        targets=options.targets,
+        metrics=options.metrics,
+        smooth=options.smooth,
+        against=options.against,
     )
     made = made_again(read)
     show(made, options.to, read, *read["write"])

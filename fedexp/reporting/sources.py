@@ -42,26 +42,23 @@ def sources(
 
 
 def arguments_of(
-    paths: Sequence[Path],
-    baseline: str | None = None,
-    statistic: str = "final",
-    targets: Sequence[float] = (),
-    metrics: Sequence[str] = (),
-    smooth: bool = False,
-    against: str = "round",
-    formats: Sequence[str] = (),
-    every_figure: bool = False,
+    paths: Sequence[Path], formats: Sequence[str], every_figure: bool = False, **read: Any
 ) -> dict[str, Any]:
-    """The arguments of a report, so that it can be made again."""
-    return {
-        "read": [list(map(str, paths)), baseline, statistic, targets, metrics, smooth, against],
-        "write": [formats, every_figure],
-    }
+    """The arguments of a report, so that it can be made again.
+
+    Args:
+        paths: the folders of its runs.
+        formats: the formats of its files.
+        every_figure: whether every figure is drawn.
+        **read: further arguments of ``Report.read``.
+    """
+    places = list(map(str, paths))
+    return {"read": {"paths": places, **read}, "write": [formats, every_figure]}
 
 
 def made_again(arguments: Mapping[str, Any]) -> PaperReport:
     """Read the runs again and make the same report. Raises InputError."""
-    return PaperReport.read(*arguments["read"])
+    return PaperReport.read(**arguments["read"])
 
 
 def file_digest(path: Path) -> str:

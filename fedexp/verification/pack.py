@@ -109,7 +109,7 @@ def _report(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """A report about the packed runs, made where they will be unpacked."""
     with TemporaryDirectory() as temporary, chdir(temporary):
         write_contents(files, Path())
-        arguments = arguments_of([Path(RUNS)], formats=DEFAULTS)
+        arguments = arguments_of([Path(RUNS)], DEFAULTS)
         made = made_again(arguments)
         written = write(made, Path(REPORT))
         content = sources(made, Path(REPORT), written, arguments)

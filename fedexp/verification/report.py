@@ -39,7 +39,7 @@ def verify_report(folder: Path, within: Path | None = None) -> Verdict:
         if found["arguments"] is None:
             raise InputError(f"{place}: is a report of a replay; make it again with fedexp-replay")
         with readable(folder / FILE_NAME, *_DAMAGED):
-            _check_places(found["arguments"]["read"][0], base, within)
+            _check_places(found["arguments"]["read"]["paths"], base, within)
             wrong = list(_wrong_numbers(folder, found["arguments"], base, names))
         edited = [name for name in names if file_digest(folder / name) != files[name]]
     except InputError as error:

@@ -114,7 +114,9 @@ def test_a_link_or_a_path_outside_is_one_line(unpacked: Path, tmp_path: Path) ->
 
 
 def test_a_report_reads_no_runs_outside(unpacked: Path) -> None:
-    edit_json(unpacked / "report/sources.json", lambda s: s["arguments"]["read"].insert(0, ["/"]))
+    edit_json(
+        unpacked / "report/sources.json", lambda s: s["arguments"]["read"].update(paths=["/"])
+    )
     found = verify(unpacked, ways(1, jobs=1))
     assert found[1].details == ["sources.json: names runs outside of the artefact"]
 
