@@ -33,8 +33,9 @@ def ready(tmp_path: Path) -> Path:
     rewrite(tmp_path / "pyproject.toml", r"github\.com/[\w.-]+/fedexp", OWN)
     rewrite(tmp_path / "pyproject.toml", r'^version = ".*"', 'version = "9.8.7"')
     rewrite(tmp_path / "CITATION.cff", r"^version: .*", "version: 9.8.7")
-    heading = "## [Unreleased]\n"
-    replace(tmp_path / "CHANGELOG.md", heading, f"{heading}\n## [9.8.7] - 2026-01-02\n\n* News.\n")
+    section = "## [9.8.7] - 2026-01-02\n\n* News.\n\n"
+    older = "## [0.3.0]"
+    replace(tmp_path / "CHANGELOG.md", older, f"{section}{older}")
     return tmp_path
 
 
