@@ -26,7 +26,6 @@ _OTHERS = {
     "evaluation.overlap": "is gone; remove it, because it changed no result",
     "tracking.feature_global": "is now +measure=features",
     "engine.graph": "is gone; use engine.compile=reduce-overhead",
-    "engine=auto": "is gone; take engine=serial or engine=vectorized",
 }
 """Old key or option -> its replacement in words."""
 

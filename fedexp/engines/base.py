@@ -1,13 +1,16 @@
 """The base class of the engines: local training, tuning and answers to the sampler."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
+from fedexp.config.compatibility.declaration import Declaration
 from fedexp.core import results
 from fedexp.core.client import ClientModule
 from fedexp.core.client_protocol import Batch
@@ -27,6 +30,25 @@ from fedexp.state.client_state import ClientState
 
 _PERSONAL_PARTS = ("head", "loss", "personalization")
 """The parts that act on a personal model; the regularizer acts on the shared model only."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The facts of a run by which an engine may be chosen; they do not change during the run.
+
+    Attributes:
+        clients: the largest number of clients that one process trains in a round.
+        flops: counts the operations in the forward pass of a training step.
+        backbone: the backbone; it may be on the meta device.
+        components: place in the config -> part that takes part in a training step.
+        others: the declarations of all components but the engine.
+    """
+
+    clients: int
+    flops: Callable[[], int]
+    backbone: nn.Module
+    components: Mapping[str, object]
+    others: Sequence[Declaration]
 
 
 class Engine:
@@ -50,6 +72,14 @@ class Engine:
         personalization = type(resources.personalization)
         self._components = resources.components
         self._client_chooses = personalization.choose is not Personalization.choose
+
+    @classmethod
+    def for_work(cls, engine: "partial[Engine]", work: Work) -> "tuple[partial[Engine], str]":
+        """The engine that trains this work, and why; ``engine`` makes this class's engine.
+
+        An engine may stand for others and choose one of them; the reason is empty if not.
+        """
+        return engine, ""
 
     def compile(self, mode: Literal["default", "reduce-overhead"]) -> None:
         """Compile the backbone with ``torch.compile``; a subclass may compile the whole step."""

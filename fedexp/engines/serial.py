@@ -1,4 +1,4 @@
-"""The default engine: trains one client after another with Lightning Fabric."""
+"""The plain engine: trains one client after another with Lightning Fabric."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -95,6 +95,8 @@ def _run(
     ranks = ranks_of(fabric)
     if ranks.is_first:
         warn_of_unread(planned.unread, launch.overrides, LOGGER)
+        if planned.why_engine:
+            LOGGER.info("engine=auto: %s", planned.why_engine)
     with fabric.rank_zero_first(local=True):  # the first rank fills the caches for the others
         data = population.load(config, planned.source, fabric.device)
     code = source_code(config.model_dump(mode="json"))
@@ -166,6 +168,7 @@ def _summary(
         model.weights,
         str(model.device),
         torch.get_num_threads(),
+        planned.engine.func.__name__.lower(),
         clock.seconds,
         [*_warnings(history, data), *later_code(run.origins)],
     )

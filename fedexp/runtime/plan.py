@@ -36,14 +36,14 @@ from fedexp.core.sockets import Aggregator, Head, Network, Personalization, Phas
 from fedexp.data.configured_partition import SUPPLIED as PARTITION_SUPPLIED
 from fedexp.data.configured_partition import declared_partition
 from fedexp.data.dataset import Describer
-from fedexp.engines.base import Engine
+from fedexp.engines.base import Engine, Work
 from fedexp.engines.local_optimizer import LocalOptimizer
 from fedexp.faults.base import Faults
 from fedexp.measures.configured import build_measures, check_measures, declared_measures
 from fedexp.measures.measure import Measure
 from fedexp.models.configured import configure_head, configured, several
 from fedexp.models.declared_layers import declared_layers
-from fedexp.models.shape import feature_dim, for_inputs, outline
+from fedexp.models.shape import feature_dim, for_inputs, forward_flops, outline
 from fedexp.models.trained import check_trained
 from fedexp.runtime import early as early_checks
 from fedexp.runtime.early import Early
@@ -76,6 +76,7 @@ class Plan:
         download: compresses what the server sends.
         coordination: decides when clients start and which updates a server step takes.
         engine: makes the engine from its resources.
+        why_engine: which engine ``engine=auto`` has chosen and why; empty if it was configured.
         partition: divides the samples among the clients.
         measures: name -> measure.
         unread: key that has no effect in this run -> why; see
@@ -98,6 +99,7 @@ class Plan:
     engine: partial[Engine]
     partition: partial[Any]
     measures: dict[str, Measure]
+    why_engine: str = ""
     unread: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -114,6 +116,8 @@ def plan(config: Config, early: Early | None = None) -> Plan:
     found = list(_declarations(planned, settings, backbone))
     check(found, LOGGER)
     _finish(planned, backbone, frozenset().union(*(each.traits for each in found)))
+    engine, why = planned.engine.func.for_work(planned.engine, _work(planned, backbone, found))
+    planned = replace(planned, engine=engine, why_engine=why)
     return replace(planned, unread=_unread(planned, settings, backbone))
 
 
@@ -199,6 +203,19 @@ def _system(config: Config) -> System:
     system = System(source, availability, config.system, config.clients.per_round)
     system.check(config.clients.count)
     return system
+
+
+def _work(plan: Plan, backbone: nn.Module, found: Sequence[Declaration]) -> Work:
+    """The facts by which an engine may be chosen; ``found`` has all declarations."""
+    config, invited = plan.config, plan.system.invited
+    shape, batch = plan.description.input_shape, config.local.batch_size
+    return Work(
+        clients=-(-plan.coordination.updates_per_step(invited) // config.engine.processes),
+        flops=lambda: forward_flops(plan.backbone, shape, batch),
+        backbone=backbone,
+        components={**plan.sockets.by_name(), "faults": plan.faults},
+        others=found,
+    )
 
 
 def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:

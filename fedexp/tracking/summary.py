@@ -39,6 +39,7 @@ def summarize(
     weights: Tensors,
     device: str,
     threads: int,
+    engine: str,
     wall_time_s: float,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -54,6 +55,7 @@ def summarize(
         weights: the final global weights.
         device: the device of local training, such as ``cpu``.
         threads: PyTorch's number of threads in each process.
+        engine: the engine of local training, such as ``vectorized``.
         wall_time_s: seconds from the start of the run to its end.
         warnings: a line for each reason to doubt the results.
     """
@@ -77,6 +79,7 @@ def summarize(
         "versions": _versions(),
         "device": device,
         "threads": threads,
+        "engine": engine,
         "wall_time_s": wall_time_s,
         "warnings": list(warnings),
     }

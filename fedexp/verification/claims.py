@@ -106,7 +106,7 @@ def _wrong_summary(claim: Claim, summary: Mapping[str, Any]) -> Iterator[str]:
     run = claim.run
     saved = json.loads(read_json(run.folder / FILE_NAME))["config"]
     record = run.history, run.headlines, run.targets
-    made = summarize(*record, saved, run.overrides, run.choices, {}, "", 0, 0.0)
+    made = summarize(*record, saved, run.overrides, run.choices, {}, "", 0, "", 0.0)
     found = json.loads(as_bytes(made))  # as it is written: NaN is null
     for key in _COMPARED:
         if key not in summary or key not in found:

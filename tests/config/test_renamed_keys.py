@@ -65,7 +65,6 @@ def test_on_the_command_line(override: str, now: str) -> None:
 @pytest.mark.parametrize(
     ("override", "begins", "ends"),
     [
-        ("engine=auto", "engine=auto is gone; ", "take engine=serial or engine=vectorized"),
         (
             "engine.graph=on",
             "Could not override 'engine.graph'. It is gone; ",

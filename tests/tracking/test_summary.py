@@ -34,7 +34,7 @@ TARGETS = [0.6, 0.9]
 
 
 def summary_of(history: list[dict[str, float]]) -> dict[str, Any]:
-    return summarize(history, HEADLINES, TARGETS, CONFIG, [], {}, {}, "cpu", 1, 1.0)
+    return summarize(history, HEADLINES, TARGETS, CONFIG, [], {}, {}, "cpu", 1, "serial", 1.0)
 
 
 def test_statistics_by_hand() -> None:
@@ -111,7 +111,7 @@ def test_without_validation_no_round_is_chosen() -> None:
     assert best_round([]) is None
     assert "at_best_validation" not in headline_statistics(history, HEADLINES)["global/accuracy"]
     assert "best_round" not in summarize(
-        history, HEADLINES, TARGETS, CONFIG, [], {}, {}, "cpu", 1, 1.0
+        history, HEADLINES, TARGETS, CONFIG, [], {}, {}, "cpu", 1, "serial", 1.0
     )
 
 
@@ -161,7 +161,7 @@ def test_the_rest_of_the_summary() -> None:
     weights = {"w": torch.ones(2)}
     summary = summarize(
         *[history, HEADLINES, TARGETS, CONFIG, ["rounds=7"], {"algorithm": "fedavg"}, weights],
-        *["cpu", 2, 1.5],
+        *["cpu", 2, "vectorized", 1.5],
     )
     versions = summary.pop("versions")
     assert summary == {
@@ -176,6 +176,7 @@ def test_the_rest_of_the_summary() -> None:
         "weights_digest": digest({"w": torch.ones(2)}),
         "device": "cpu",
         "threads": 2,
+        "engine": "vectorized",
         "wall_time_s": 1.5,
         "warnings": [],
     }
