@@ -30,7 +30,7 @@ _KNOWN = ("fedexp", "torch", "torchvision")
 
 
 class Automatic(Engine):
-    """``Vectorized`` where it is expected to be faster and all parts can be stacked, else ``Serial``.
+    """``Vectorized`` where stacks are expected to be faster and are allowed, else ``Serial``.
 
     The choice depends on the config only: on the cohort, the model and the parts. So it is the same
     after a resume, whatever the machine's load.

@@ -26,6 +26,7 @@ from fedexp.distributed import launcher
 from fedexp.distributed.fabric import make_fabric
 from fedexp.distributed.processes import spawn
 from fedexp.distributed.ranks import ranks_of
+from fedexp.engines.layout import gains_from_bf16
 from fedexp.engines.threads import restored_threads, set_threads
 from fedexp.measures.panel import headlines
 from fedexp.measures.partition import partition_picture
@@ -104,7 +105,11 @@ def _run(
         shape = planned.description.input_shape
         set_threads(config, planned.backbone, shape, fabric.device, ranks)
         federation = Federation(planned, fabric, data, run.tracker, run.clients, population)
-        if ranks.is_first:  # clients may have been left out of the data by now
+        if ranks.is_first:
+            model, precision = federation.module.backbone, config.engine.precision
+            if gains_from_bf16(model, fabric.device, precision):
+                LOGGER.info("engine.precision=bf16-mixed would train faster on this CPU")
+            # Clients may have been left out of the data by now.
             write_partition(run.folder / PARTITION, data)
             write_description(run.folder, data.description, data.preparation)
             now = origin(code, fingerprint(data), environment(fabric.device, code.libraries))

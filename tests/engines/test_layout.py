@@ -5,7 +5,7 @@ import torch
 from support.federations import compose, federate
 from torch import nn
 
-from fedexp.engines.layout import prefers_channels_last
+from fedexp.engines.layout import gains_from_bf16, prefers_channels_last
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
 
@@ -28,6 +28,29 @@ def test_where_channels_had_better_come_last(
     layers: list[nn.Module], device: torch.device, precision: str, pays: bool
 ) -> None:
     assert prefers_channels_last(nn.Sequential(*layers), device, precision) is pays
+
+
+@pytest.mark.parametrize(
+    ("instructions", "layer", "device", "precision", "gains"),
+    [
+        ("amx_bf16", CONVOLUTION, CPU, "32-true", True),
+        ("avx512_bf16", CONVOLUTION, CPU, "32-true", True),
+        ("avx2", CONVOLUTION, CPU, "32-true", False),
+        ("amx_bf16", nn.Linear(3, 8), CPU, "32-true", False),
+        ("amx_bf16", CONVOLUTION, GPU, "32-true", False),
+        ("amx_bf16", CONVOLUTION, CPU, "bf16-mixed", False),
+    ],
+)
+def test_where_16_bits_are_faster(
+    instructions: str,
+    layer: nn.Module,
+    device: torch.device,
+    precision: str,
+    gains: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {instructions: True}, raising=False)
+    assert gains_from_bf16(nn.Sequential(layer), device, precision) is gains
 
 
 IMAGES = ["data.subset=60", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
