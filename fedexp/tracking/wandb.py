@@ -23,7 +23,7 @@ from fedexp.tracking.figure_files import saved_figures
 from fedexp.tracking.jsonl import PER_CLASS
 from fedexp.tracking.run_name import columns
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
-from fedexp.tracking.wandb_identity import WandbIdentity, identity_of, ignored_id
+from fedexp.tracking.wandb_identity import WandbIdentity, identity_of, ignored_id, is_of_agent
 from fedexp.tracking.wandb_upload import Upload, finish
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class WandbTracker(Tracker):
                 identity.save(run.folder)
             if settings.mode == "online":
                 with self._guard("cannot upload, going on without it"):
-                    self._upload = _upload(self._run, settings, self._of_sweep)
+                    self._upload = _upload(self._run, run, settings, identity)
                 if run.past:
                     _LOGGER.info("W&B: resumed; an upload of all rounds replaces the earlier one")
         # The new W&B record must be complete, because W&B cannot append to an older one: the record
@@ -195,11 +195,15 @@ def _own(**others: Any) -> "wandb.Settings":
     return wandb.Settings(**own, **others)
 
 
-def _upload(run: "wandb.Run", settings: Wandb, of_sweep: bool) -> Upload:
+def _upload(started: "wandb.Run", run: RunInfo, settings: Wandb, identity: WandbIdentity) -> Upload:
     """Start the upload of a W&B run's record."""
     # W&B reads the variable once in a process.
-    server = (os.environ.get("WANDB_BASE_URL") or run.settings.base_url).rstrip("/")
-    return Upload(Path(run.settings.sync_file), server, settings.init_timeout, of_sweep)
+    server = (os.environ.get("WANDB_BASE_URL") or started.settings.base_url).rstrip("/")
+    record = Path(started.settings.sync_file)
+    may_be_known = run.resumed or settings.id == started.id
+    entity, project = (identity.values[key] or "" for key in ("entity", "project"))
+    known = (entity, project, started.id) if may_be_known and not is_of_agent() else ()
+    return Upload(record, server, settings.init_timeout, run.sweep is not None, known)
 
 
 def _start(run: RunInfo, settings: Wandb, identity: WandbIdentity) -> "wandb.Run":

@@ -74,17 +74,22 @@ def identity_of(run: RunInfo, settings: Wandb) -> WandbIdentity:
     origins = {key: run.origins.get(key, DEFAULT) for key in values}
     if values["name"] is None:
         values["name"], origins["name"] = run_name(run), _FROM_CONFIG
-    elif origins["name"] == VARIABLES["name"] and (run.sweep or os.environ.get(_AGENT)):
+    elif origins["name"] == VARIABLES["name"] and (run.sweep or is_of_agent()):
         values["name"] = "-".join(filter(None, (values["name"], run_name(run))))[:LONGEST]
     if values["group"] is None and run.sweep:
         values["group"], origins["group"] = run.sweep, _FROM_SWEEP
     for key, value in _read(run.folder).items() if run.resumed else ():
         if origins[key] != COMMAND_LINE:
             values[key], origins[key] = value, _KEPT
-    for key in _OF_AGENT if os.environ.get(_AGENT) else ():
+    for key in _OF_AGENT if is_of_agent() else ():
         values[key] = os.environ.get(VARIABLES[key]) or values[key]
         origins[key] = VARIABLES[key]
     return WandbIdentity(values, origins)
+
+
+def is_of_agent() -> bool:
+    """Whether an agent of a search of W&B, which chooses the id, started this process."""
+    return bool(os.environ.get(_AGENT))
 
 
 def ignored_id(run: RunInfo, settings: Wandb, origin: str) -> str | None:

@@ -10,6 +10,7 @@ import logging
 import multiprocessing
 import os
 import re
+import secrets
 import shlex
 import subprocess
 import sys
@@ -19,6 +20,10 @@ from pathlib import Path
 from threading import Thread
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
+
+DELETED = "fedexp: the run was deleted"
+ELSEWHERE = "fedexp: the run was also started in "
+"""The beginnings of the lines that ``wandb_uploader`` prints besides those of W&B."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -36,6 +41,7 @@ _PENDING = 2
 _BUSY = 429
 _BROKEN = 500
 _ADDRESS = re.compile(r"View run .* at (\S+)")
+_PROGRAM = "fedexp.tracking.wandb_uploader"
 _ERROR = re.compile(r"(?:wandb: )?ERROR (?:\[.*?\] )?(.*?)(?:\. |$)")
 
 
@@ -47,26 +53,41 @@ class Upload:
         server: the address of W&B's server.
         patience_s: seconds for the server's first answer; then one warning says that there is none.
         of_sweep: whether the run is a job of a sweep, in which such a server is left alone.
+        known: entity, project and id of a run that the server may know already; empty for a new
+            run.
+
+    Attributes:
+        new_id: the id with which the server takes a run again that was deleted there; empty for
+            other runs.
     """
 
-    def __init__(self, record: Path, server: str, patience_s: float, of_sweep: bool) -> None:
+    def __init__(
+        self,
+        record: Path,
+        server: str,
+        patience_s: float,
+        of_sweep: bool,
+        known: Sequence[str] = (),
+    ) -> None:
         self.folder, self._server = record.parent, server
         self._synced = Path(f"{record}.synced")
         self._reason, self._has_failed, self._moved = "", False, time.monotonic()
+        self.new_id = ""
         self._process: subprocess.Popen[str] | None = None
         self._of_sweep = of_sweep
         if of_sweep and server in _Sweep.silent:
             self._reason = _Sweep.silent[server]
             return
-        self._process = _start(record, server)
+        self._process = _start(record, server, known)
         self._reader = Thread(target=self._follow, args=[self._process], daemon=True)
         self._reader.start()
         Thread(target=self._greet, args=[patience_s], daemon=True).start()
 
     @property
     def command(self) -> str:
-        """The command that completes the record on the server."""
-        return f"wandb sync {shlex.quote(str(self.folder))}"
+        """The command that completes the record on the server, for a deleted run as a new one."""
+        renamed = f"--id {self.new_id} " if self.new_id else ""
+        return f"wandb sync {renamed}{shlex.quote(str(self.folder))}"
 
     def is_uploaded(self) -> bool:
         """Whether everything has arrived on the server."""
@@ -123,7 +144,7 @@ class Upload:
         """Whether the upload moved lately or the server answers; otherwise notes the reason."""
         if time.monotonic() - self._moved < _IDLE_S:
             return True
-        if problem := _problem(self._server, _PROBE_S):
+        if problem := server_problem(self._server, _PROBE_S):
             self._note(problem)
         return not problem
 
@@ -135,12 +156,19 @@ class Upload:
                 _LOGGER.info("W&B: %s", found[1])
             elif found := _ERROR.match(line):
                 self._reason, self._has_failed = found[1].strip(), True
+            elif line.startswith(DELETED):
+                self._reason, self.new_id = "it was deleted on the server", secrets.token_hex(4)
+            elif line.startswith(ELSEWHERE):
+                _LOGGER.warning(
+                    "W&B: this run was also started in %s; the record uploaded last stays",
+                    line.removeprefix(ELSEWHERE).strip(),
+                )
             elif "Not authenticated" in line or "No API key" in line:
                 self._reason = "no key; `wandb login` stores one"
 
     def _greet(self, patience_s: float) -> None:
         """Say in one line if the server does not answer at the start."""
-        problem = _problem(self._server, patience_s)
+        problem = server_problem(self._server, patience_s)
         if problem and not (self._of_sweep and self._server in _Sweep.silent):
             self._note(problem)
             _LOGGER.warning(
@@ -203,6 +231,14 @@ def _finish_sweep() -> None:
 
 
 def _report(left: Sequence[Upload]) -> None:
+    """Name the failed uploads in one line; a deleted run has its own, because its id is new."""
+    for deleted in (each for each in left if each.new_id):
+        _report_together([deleted])
+    if others := [each for each in left if not each.new_id]:
+        _report_together(others)
+
+
+def _report_together(left: Sequence[Upload]) -> None:
     reasons = " and ".join(sorted({each.why_not() for each in left}))
     places = sorted({str(each.folder.parent) for each in left})
     if len(left) == 1:
@@ -215,14 +251,14 @@ def _report(left: Sequence[Upload]) -> None:
     _LOGGER.warning("W&B: %s not completely uploaded (%s); to complete: %s", what, reasons, command)
 
 
-def _start(record: Path, server: str) -> "subprocess.Popen[str]":
+def _start(record: Path, server: str, known: Sequence[str]) -> "subprocess.Popen[str]":
     own = {key: value for key, value in os.environ.items() if key != "WANDB_SERVICE"}
     own |= {"WANDB_BASE_URL": server, "WANDB_DIR": str(record.parents[2]), "WANDB_MODE": "online"}
     own |= {"WANDB_SILENT": "false", "WANDB_QUIET": "false", "PYTHONUNBUFFERED": "1"}
     package = str(Path(__file__).parents[2])
     own["PYTHONPATH"] = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
-        [sys.executable, "-m", "fedexp.tracking.wandb_uploader", str(record)],
+        [sys.executable, "-m", _PROGRAM, str(record), *known],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -232,7 +268,7 @@ def _start(record: Path, server: str) -> "subprocess.Popen[str]":
     )
 
 
-def _problem(server: str, timeout_s: float) -> str | None:
+def server_problem(server: str, timeout_s: float) -> str | None:
     """Why the server gives no useful answer; None if it answers."""
     question = Request(f"{server}/graphql", data=b'{"query": "{__typename}"}')
     question.add_header("Content-Type", "application/json")

@@ -21,6 +21,14 @@ TESTS = {
         WANDB,
         "test_a_dead_server_is_found_once_in_a_sweep_and_one_command_completes_all",
     ),
+    "a resumed run was deleted on W&B's server": (
+        WANDB,
+        "test_a_resumed_run_that_was_deleted_on_the_server_is_one_line_with_a_command_that_works",
+    ),
+    "the same run is started a second time, in another folder or on another machine": (
+        WANDB,
+        "test_a_second_start_in_another_folder_is_one_line_and_its_record_replaces_the_first",
+    ),
     "the process is killed (kill -9, power loss)": (
         "runtime/test_kill_and_resume.py",
         "test_a_killed_run_ends_as_if_it_had_not_been",

@@ -29,15 +29,19 @@ class WandbServer:
         status: the status of every answer; 200 means that it works.
         delay_s: seconds before every answer.
         refused: the runs that may not be written.
+        deleted: the runs that were deleted; as on W&B, their ids cannot be used again.
         begun: the runs whose upload has begun.
         rows: run id -> step -> the row of the history, as a dict.
+        configs: run id -> the config as JSON, with the places in which the run was started.
     """
 
     def __init__(self) -> None:
         self.status, self.delay_s = 200, 0.0
         self.begun: set[str] = set()
         self.refused: set[str] = set()
+        self.deleted: set[str] = set()
         self.rows: dict[str, dict[int, dict[str, Any]]] = {}
+        self.configs: dict[str, str | None] = {}
         self._port = 0
         self.start()
 
@@ -70,14 +74,20 @@ class WandbServer:
         if name in self.refused:
             self.begun.add(name)
             return 403, {"errors": [{"message": f"permission denied for {name}"}]}
+        if name in self.deleted:
+            told = f"run lab/test/{name} was previously created and deleted; try a new run name"
+            self.begun.add(name)
+            return 409, {"errors": [{"message": told}]}
         return 200, {"data": self._data(question)}
 
     def _data(self, question: dict[str, Any]) -> dict[str, Any]:
         asked, given = question.get("operationName"), question.get("variables") or {}
         if asked == "UpsertBucket":
             self.begun.add(given["name"])
-            bucket = _RUN | {"name": given["name"]}
-            return {"upsertBucket": {"bucket": bucket, "inserted": True}}
+            known = self.configs.get(given["name"])
+            self.configs[given["name"]] = given.get("config") or known
+            bucket = _RUN | {"name": given["name"], "config": self.configs[given["name"]]}
+            return {"upsertBucket": {"bucket": bucket, "inserted": known is None}}
         if asked == "CreateRunFiles":
             files = [
                 {"name": name, "uploadUrl": f"{self.address}/files/{name}"}

@@ -4,6 +4,7 @@ import base64
 import json
 import logging
 import os
+import platform
 import secrets
 import shlex
 import subprocess
@@ -69,15 +70,20 @@ def is_complete(folder: Path) -> bool:
     rows = [
         {name: row[name] for name in ("round", "global/accuracy")}
         for row in wandb_log.history(path)
+        if row["round"]  # a resumed run has a row of round 0, which is for pictures alone
     ]
     expected = read_metrics(folder)[["round", "global/accuracy"]].to_dict("records")
     return len(rows) == ROUNDS and rows == expected
 
 
 def on_server(server: WandbServer) -> list[float]:
-    """The accuracies that arrived, in the order of the rounds."""
-    rows = server.rows.get(RUN, {})
-    return [rows[step]["global/accuracy"] for step in sorted(rows)]
+    """The accuracies that arrived."""
+    return accuracies(server.rows.get(RUN, {}))
+
+
+def accuracies(rows: dict[int, dict[str, Any]]) -> list[float]:
+    """The accuracies in the rows of a run, in the order of the rounds."""
+    return [rows[step]["global/accuracy"] for step in sorted(rows) if step]
 
 
 EVERYTHING = [each / 8 for each in range(1, ROUNDS + 1)]
@@ -206,6 +212,54 @@ def test_a_run_that_the_server_refuses_is_said_in_its_words(
     assert is_complete(tmp_path)
     (line,) = lines(caplog)
     assert "permission denied for abc123" in line
+
+
+def resumed(folder: Path) -> RunInfo:
+    """A run with one round done; its next start is another one for W&B."""
+    return RunInfo(folder, run_id=RUN, resumed=True, past=[Record(1, {"global/accuracy": 1 / 8})])
+
+
+def go_on(run: RunInfo) -> None:
+    """Log the remaining rounds of a resumed run."""
+    tracker = Trackers([JsonLines(run), WandbTracker(run, settings(mode="online", id=None))])
+    for each in range(2, ROUNDS + 1):
+        tracker.log(Record(each, {"global/accuracy": each / 8}))
+    tracker.finish(SUMMARY)
+
+
+def test_a_resumed_run_that_was_deleted_on_the_server_is_one_line_with_a_command_that_works(
+    tmp_path: Path, server: WandbServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.deleted.add(RUN)
+    go_on(resumed(tmp_path))
+    assert is_complete(tmp_path)
+    (line,) = lines(caplog)
+    assert "not completely uploaded (it was deleted on the server)" in line
+    run_command(line)
+    ((new_id, rows),) = server.rows.items()
+    assert f"wandb sync --id {new_id} " in line
+    assert accuracies(rows) == EVERYTHING
+
+
+def test_a_second_start_in_another_folder_is_one_line_and_its_record_replaces_the_first(
+    tmp_path: Path, server: WandbServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    run = RunInfo(first, run_id=RUN)
+    tracker = WandbTracker(run, settings(mode="online"))
+    tracker.log(Record(1, {"global/accuracy": 0.0}))
+    tracker.finish(SUMMARY)
+    assert on_server(server) == [0.0]
+    go_on(resumed(second))
+    assert is_complete(second)
+    assert on_server(server) == EVERYTHING
+    told = f"W&B: this run was also started in {platform.node()}:{first}; "
+    assert lines(caplog) == [f"{told}the record uploaded last stays"]
+    caplog.clear()
+    go_on(resumed(second))  # in its own folder, this is no second start
+    assert lines(caplog) == []
 
 
 def asked(address: str, variables: dict[str, str]) -> dict[str, Any]:
