@@ -12,12 +12,12 @@ from rich.console import Console
 
 from fedexp.cli.parsers import home_path
 from fedexp.cli.pipes import one_line_command
+from fedexp.reporting import wandb_report, wandb_workspace
 from fedexp.reporting.files import DEFAULTS, FORMATS, write, write_contents
 from fedexp.reporting.report import Report
 from fedexp.reporting.sources import FILE_NAME, arguments_of, made_again, sources
 from fedexp.reporting.statistics import AXES, STATISTICS
 from fedexp.reporting.terminal import print_table
-from fedexp.reporting.wandb_report import save
 from fedexp.tracking.wandb import save_report
 
 
@@ -39,11 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     made = made_again(read)
     show(made, options.to, read, *read["write"])
     if options.wandb is not None:
-        print(save(made, *options.wandb))
+        print(wandb_report.save(made, *options.wandb))
         if options.to is not None:
             ids = [run.wandb_id for run in made.runs]
             entity, project = options.wandb
             save_report(options.to, entity, project, ids)
+    if options.workspace is not None:
+        print(wandb_workspace.save(made, *options.workspace))
 
 
 def show(
@@ -101,6 +103,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=_project,
         metavar="ENTITY/PROJECT",
         help="also write a report in W&B; with --to its files become an artifact",
+    )
+    add(
+        "--workspace",
+        type=_project,
+        metavar="ENTITY/PROJECT",
+        help="also save a view in the workspace of W&B's project, with the headlines on top",
     )
     return parser.parse_intermixed_args(arguments)
 

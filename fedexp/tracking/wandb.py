@@ -338,9 +338,14 @@ def _table(per_class: Mapping[str, float]) -> "wandb.Table":
 
 
 def _flatten(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The statistics with names such as ``global/accuracy/final``, which become columns in W&B."""
-    return {
+    """The run's numbers with names such as ``global/accuracy/final``, which become W&B's columns.
+
+    ``cost/upload_bytes/total`` and the like are sums over the rounds.
+    """
+    found = {
         f"{name}/{statistic}": value
         for name, statistics in summary.get("metrics", {}).items()
         for statistic, value in statistics.items()
     }
+    found |= {f"{name}/total": value for name, value in summary.get("total", {}).items()}
+    return found | {key: summary[key] for key in ("wall_time_s",) if key in summary}

@@ -19,6 +19,16 @@ _RUN = {
     "historyLineCount": 0,
     "project": {"id": "1", "name": "test", "entity": {"id": "1", "name": "lab"}},
 }
+_USER = {"id": "1", "entity": "lab", "username": "lab", "teams": {"edges": []}}
+_PROJECT = {
+    "__typename": "Project",
+    "id": "1",
+    "name": "test",
+    "entityName": "lab",
+    "createdAt": "2026-01-01T00:00:00",
+    "isBenchmark": False,
+    "user": None,
+}
 _ARTIFACT = {"id": "1", "state": "COMMITTED", "artifactSequence": {"latestArtifact": {"id": "1"}}}
 
 
@@ -33,6 +43,7 @@ class WandbServer:
         begun: the runs whose upload has begun.
         rows: run id -> step -> the row of the history, as a dict.
         configs: run id -> the config as JSON, with the places in which the run was started.
+        views: the specifications of the saved views, in order; the only project is lab/test.
     """
 
     def __init__(self) -> None:
@@ -42,6 +53,7 @@ class WandbServer:
         self.deleted: set[str] = set()
         self.rows: dict[str, dict[int, dict[str, Any]]] = {}
         self.configs: dict[str, str | None] = {}
+        self.views: list[dict[str, Any]] = []
         self._port = 0
         self.start()
 
@@ -88,6 +100,14 @@ class WandbServer:
             self.configs[given["name"]] = given.get("config") or known
             bucket = _RUN | {"name": given["name"], "config": self.configs[given["name"]]}
             return {"upsertBucket": {"bucket": bucket, "inserted": known is None}}
+        if asked == "Viewer":
+            return {"viewer": _USER}
+        if "query GetProject(" in question["query"]:
+            is_known = (given["entity"], given["name"]) == ("lab", "test")
+            return {"project": _PROJECT if is_known else None}
+        if "mutation UpsertView2" in question["query"]:
+            self.views.append({**given, "spec": json.loads(given["spec"])})
+            return {"upsertView": {"view": {"id": "1", "name": given["name"]}, "inserted": True}}
         if asked == "CreateRunFiles":
             files = [
                 {"name": name, "uploadUrl": f"{self.address}/files/{name}"}
