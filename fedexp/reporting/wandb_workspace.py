@@ -18,14 +18,14 @@ from fedexp.state.run_folder import METRICS
 from fedexp.tracking.jsonl import PER_CLASS
 
 _OPEN = ("heatmap", "sampler")
-"""The chapters that have an open section for all of their metrics and pictures."""
+"""The chapters with an open section."""
 
-_COSTS = {
-    "cost/upload_bytes/total": "bytes to the server",
-    "cost/download_bytes/total": "bytes to clients",
-    "wall_time_s": "seconds of the run",
+_BYTES = {
+    "cost/upload_bytes": "bytes to the server",
+    "cost/download_bytes": "bytes to clients",
 }
-"""Number in W&B's summary of a run -> its description."""
+_SECONDS = {"wall_time_s": "seconds of the run"}
+"""Cost -> its description. W&B's summary of a run has the seconds, and the total of the bytes."""
 
 _CLOCK = "clock/seconds"
 _COLUMNS, _MOST_ROWS = 3, 3
@@ -74,15 +74,10 @@ class Facts:
         """The report's statistic of a headline, as a key in W&B's summary of a run."""
         return f"{metric}/{self.report.statistic}"
 
-    def folded(self) -> dict[str, tuple[list[str], list[str]]]:
-        """Chapter such as ``geometry`` -> its metrics and pictures that no open section shows."""
-        found: dict[str, tuple[list[str], list[str]]] = {}
-        for kind, names in enumerate((self.measured, self.pictures)):
-            for name in names:
-                chapter = name.partition("/")[0]
-                if name not in self.headlines and chapter not in _OPEN:
-                    found.setdefault(chapter, ([], []))[kind].append(name)
-        return dict(sorted(found.items()))
+    @cached_property
+    def chapters(self) -> list[str]:
+        """The beginnings of the names of metrics and pictures, such as ``geometry``."""
+        return sorted({name.partition("/")[0] for name in (*self.measured, *self.pictures)})
 
 
 def build(report: Report, entity: str, project: str) -> Any:
@@ -123,17 +118,11 @@ def _sections(facts: Facts) -> list[Any]:
     opened = {
         "Headlines": panels.lines(facts.headlines),
         "Accuracy of each class": panels.classes() if facts.has_classes else [],
-        "Heatmaps": panels.pictures(_of("heatmap", facts.pictures)),
+        "Heatmaps": panels.chapter("heatmap"),
         "Cost against accuracy": panels.costs(),
-        "Client sampling": [
-            *panels.lines(_of("sampler", facts.measured)),
-            *panels.pictures(_of("sampler", facts.pictures)),
-        ],
+        "Client sampling": panels.chapter("sampler"),
     }
-    folded = {
-        chapter: [*panels.lines(metrics), *panels.pictures(found)]
-        for chapter, (metrics, found) in facts.folded().items()
-    }
+    folded = {name: panels.chapter(name) for name in facts.chapters if name not in _OPEN}
     return [
         _section(name, found, is_open)
         for sections, is_open in ((opened, True), (folded, False))
@@ -172,6 +161,14 @@ class _Panels:
     def __init__(self, facts: Facts) -> None:
         self._facts, self._v2 = facts, package("reports.v2")
 
+    def chapter(self, name: str) -> list[Any]:
+        """The panels of a chapter's metrics that are no headlines, then of its pictures."""
+        facts, begin = self._facts, f"{name}/"
+        metrics = [each for each in facts.measured if each.startswith(begin)]
+        pictures = [each for each in facts.pictures if each.startswith(begin)]
+        rest = [each for each in metrics if each not in facts.headlines]
+        return [*self.lines(rest), *self.pictures(pictures)]
+
     def lines(self, metrics: Iterable[str], x: str = "round") -> list[Any]:
         """A panel for each metric: the mean over the runs of a group, and their deviation."""
         return [
@@ -205,21 +202,18 @@ class _Panels:
         """The first headline against each cost, and its curve over simulated time."""
         if not self._facts.summarized:
             return []
-        metric = self._facts.summarized[0]
+        metric, known = self._facts.summarized[0], self._facts.measured
+        totals = {f"{cost}/total": name for cost, name in _BYTES.items() if cost in known}
         points = [
             self._v2.ScatterPlot(
                 title=f"{metric} against {name}",
                 x=self._v2.SummaryMetric(cost),
                 y=self._v2.SummaryMetric(self._facts.statistic(metric)),
             )
-            for cost, name in _COSTS.items()
+            for cost, name in (totals | _SECONDS).items()
         ]
-        return points + (self.lines([metric], _CLOCK) if _CLOCK in self._facts.measured else [])
+        return points + (self.lines([metric], _CLOCK) if _CLOCK in known else [])
 
     def _title(self, metric: str) -> str:
         better = direction(metric, self._facts.report.directions)
         return f"{metric} ({better} is better)" if better else metric
-
-
-def _of(chapter: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith(f"{chapter}/")]

@@ -148,7 +148,7 @@ class WandbTracker(Tracker):
         with self._guard("finishing failed, its last numbers may be missing"):
             if self._per_class:
                 run.summary[PER_CLASS] = _table(self._per_class)
-            run.summary.update(_flatten(summary or {}))
+            run.summary.update(flat_summary(summary or {}))
             if warnings := (summary or {}).get("warnings"):
                 run.summary["warnings"] = "; ".join(warnings)
             if self._folder and summary is not None:
@@ -337,7 +337,7 @@ def _table(per_class: Mapping[str, float]) -> "wandb.Table":
     return wandb.Table(columns=["class", "accuracy"], data=rows)
 
 
-def _flatten(summary: Mapping[str, Any]) -> dict[str, float]:
+def flat_summary(summary: Mapping[str, Any]) -> dict[str, float]:
     """The run's numbers with names such as ``global/accuracy/final``, which become W&B's columns.
 
     ``cost/upload_bytes/total`` and the like are sums over the rounds.
