@@ -21,6 +21,8 @@ from threading import Thread
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from fedexp.drawing.texts import printable
+
 DELETED = "fedexp: the run was deleted"
 ELSEWHERE = "fedexp: the run was also started in "
 """The beginnings of the lines that ``wandb_uploader`` prints besides those of W&B."""
@@ -161,7 +163,7 @@ class Upload:
             elif line.startswith(ELSEWHERE):
                 _LOGGER.warning(
                     "W&B: this run was also started in %s; the record uploaded last stays",
-                    line.removeprefix(ELSEWHERE).strip(),
+                    printable(line.removeprefix(ELSEWHERE).strip()),
                 )
             elif "Not authenticated" in line or "No API key" in line:
                 self._reason = "no key; `wandb login` stores one"

@@ -5,8 +5,8 @@ It ends when the record is closed and uploaded, or when its standard input is cl
 outlives the run, even if the run is killed.
 
 With further arguments ENTITY PROJECT RUN, the server may know the run already. Then the program
-first asks for it, and prints a line that begins with ``ELSEWHERE`` for each other folder in which
-the run was started, or the line ``DELETED``, without an upload: W&B does not take the id of a
+first asks for it, and prints a line that begins with ``ELSEWHERE`` and names the other folders in
+which the run was started, or the line ``DELETED``, without an upload: W&B does not take the id of a
 deleted run again, and its own client would try for minutes.
 """
 
@@ -64,13 +64,14 @@ def _was_deleted(record: Path, entity: str, project: str, run: str) -> bool:
     try:
         config = _config(entity, project, run)
         starts = json.loads(config or "{}").get("_wandb", {}).get("value", {}).get("e", {}).values()
-        for host, folder in {(each["host"], each["root"]) for each in starts}:
-            if Path(folder).resolve() != own:
-                print(f"{ELSEWHERE}{host}:{folder}")
+        others = [each for each in starts if Path(each["root"]).resolve() != own]
+        places = sorted({f"{each['host']}:{each['root']}" for each in others})
+        if places:
+            print(f"{ELSEWHERE}{', '.join(places)}")
     except HTTPError as error:
         return error.code == _CONFLICT and b"deleted" in error.read()
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, wandb.errors.Error):
-        pass
+    except Exception:  # whatever it is, W&B's client meets it, too
+        return False
     return False
 
 
