@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedexp.config.sources import is_foreign, is_library, own_targets
+from fedexp.config.own_modules import is_foreign, is_library
+from fedexp.config.sources import own_targets
 from fedexp.drawing.texts import printable
 from fedexp.errors import InputError
 from fedexp.verification.claims import Claim

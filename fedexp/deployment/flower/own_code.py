@@ -1,23 +1,23 @@
 """The user's own code in an app: what the nodes get with it, and what they must install."""
 
-import ast
 import hashlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import packages_distributions, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 
 from fedexp.config.keys import nodes
+from fedexp.config.own_modules import content, file_name, is_own, reached, top
 from fedexp.config.schema import Config
 from fedexp.errors import InputError
 
 FOLDER = "own"
 """The folder of the code in the app's module folder."""
 
-_AT_EVERY_NODE = sys.stdlib_module_names | {"fedexp", "hydra_plugins"}
+_AT_EVERY_NODE = sys.stdlib_module_names | {"fedexp", "hydra_plugins", "__main__"}
 _NOT_SENT = ("test_*.py", "*_test.py")
 """Files that Flower leaves out of an app."""
 
@@ -43,23 +43,19 @@ class OwnCode:
 def own_code(config: Config) -> OwnCode:
     """Find the modules of the classes in the config, and those that these modules import.
 
-    Raises InputError if a module has no source file.
+    Raises InputError if nodes cannot get a module.
     """
-    files: dict[str, bytes] = {}
-    requirements: set[str] = set()
-    targets = (str(node["_target_"]) for _, node in nodes(config.model_dump()))
-    seen, waiting = set(_AT_EVERY_NODE), {each.partition(".")[0] for each in targets}
     installed = packages_distributions()
-    while waiting - seen:
-        name = (waiting - seen).pop()
-        seen.add(name)
-        if name in installed:
-            requirements.update(installed[name])
-            continue
-        found = dict(_sources(name))
-        files |= found
-        waiting.update(each for content in found.values() for each in _imports(content))
-    missing = sorted(each for each in requirements if _plain(each) not in _dependencies())
+
+    def is_sent(name: str) -> bool:
+        return is_own(name) and top(name) not in installed
+
+    names = reached((str(node["_target_"]) for _, node in nodes(config.model_dump())), is_sent)
+    files = {file_name(name): content(name) for name in filter(is_sent, names)}
+    tops = {top(name) for name in names} - _AT_EVERY_NODE
+    _check_sendable(files, tops - installed.keys())
+    needed = {package for name in tops & installed.keys() for package in installed[name]}
+    missing = sorted(each for each in needed if _plain(each) not in _dependencies())
     return OwnCode(files, [f"{each}=={version(each)}" for each in missing])
 
 
@@ -70,31 +66,15 @@ def make_importable(module: Path) -> None:
         sys.path.insert(0, place)
 
 
-def _sources(name: str) -> Iterator[tuple[str, bytes]]:
-    """(path, content) of each file of a top-level module; none if Python does not find it."""
-    try:
+def _check_sendable(files: Iterable[str], tops: Iterable[str]) -> None:
+    """Raise InputError for a file that Flower leaves out, or a module that is no Python file."""
+    for path in map(Path, files):
+        if any(map(path.match, _NOT_SENT)):
+            raise InputError(f"{path}: Flower leaves out files with this name; rename the module")
+    for name in tops:
         spec = find_spec(name)
-    except (ImportError, ValueError):
-        return
-    if spec is None:
-        return
-    if spec.submodule_search_locations is None:
-        if not str(spec.origin).endswith(".py"):
+        if spec and spec.origin and not spec.origin.endswith(".py"):
             raise InputError(f"{name}: has no Python file ({spec.origin}), so nodes cannot get it")
-        yield f"{name}.py", Path(str(spec.origin)).read_bytes()
-    for folder in map(Path, spec.submodule_search_locations or ()):
-        for path in sorted(folder.rglob("*.py")):
-            if not any(map(path.match, _NOT_SENT)):
-                yield f"{name}/{path.relative_to(folder).as_posix()}", path.read_bytes()
-
-
-def _imports(content: bytes) -> Iterator[str]:
-    """The top-level modules that a file imports by their full name."""
-    for node in ast.walk(ast.parse(content)):
-        if isinstance(node, ast.Import):
-            yield from (each.name.partition(".")[0] for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.partition(".")[0]
 
 
 def _dependencies() -> set[str]:

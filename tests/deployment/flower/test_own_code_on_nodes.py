@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from support.fake_grid import DIGITS, FakeGrid, run
 from support.pages import forget, paste
 
 import fedexp
+from fedexp.cli.compose import composed
 from fedexp.cli.flower import main
+from fedexp.config.sources import source_code
 from fedexp.deployment.flower.app import read_app
 from fedexp.deployment.flower.bundle import MODULE
 from fedexp.deployment.flower.own_code import make_importable
@@ -58,7 +61,7 @@ def test_it_brings_what_it_imports_and_names_what_must_be_installed(
         "prior.py": "import json, numpy, pytest",
         "prototypes.py": "from kit.deep import more",
         "kit/__init__.py": "",
-        "kit/test_more.py": "",
+        "kit/unused.py": "",
         "kit/deep/more.py": "def late():\n    import helper",
         "helper.py": "import absent_everywhere",
     }.items():
@@ -67,11 +70,29 @@ def test_it_brings_what_it_imports_and_names_what_must_be_installed(
     module = app(folder)
     own = {path.relative_to(module / "own").as_posix() for path in (module / "own").rglob("*.py")}
     wanted = {"prior.py", "prototypes.py", "kit/__init__.py", "kit/deep/more.py", "helper.py"}
-    assert own == wanted
+    assert own == wanted == {*source_code(composed(METHOD, folder / "conf").config).own}
     said = f"the server and every node also need: pytest=={pytest.__version__}\n"
     assert said in capsys.readouterr().out
     assert f'"pytest=={pytest.__version__}"' in (module.parent / "pyproject.toml").read_text()
     assert len(build_fab_from_disk(module.parent)) < 30_000
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (
+            "test_kit.py",
+            r": test_kit\.py: Flower leaves out files with this name; rename the module$",
+        ),
+        (f"test_kit{EXTENSION_SUFFIXES[0]}", ": test_kit: has no Python file"),
+    ],
+)
+def test_a_module_that_nodes_cannot_get_is_named(path: str, message: str, folder: Path) -> None:
+    (folder / path).write_text("")
+    text = (folder / "prior.py").read_text()
+    (folder / "prior.py").write_text(f"{text}\ndef late():\n    import test_kit\n")
+    with pytest.raises(SystemExit, match=message):
+        app(folder)
 
 
 def test_other_code_is_another_app(folder: Path) -> None:
