@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from multiprocessing import get_context
 from typing import Any
 
@@ -29,6 +28,7 @@ from fedexp.cli.compose import composed
 from fedexp.errors import InputError
 from fedexp.runtime.result import RunResult
 from fedexp.tracking.summary import config_hash
+from fedexp.version import code_version
 
 SEEDS = (0, 1, 2)
 LONG = 60.0
@@ -124,7 +124,7 @@ def _twin(digest: str, seed: int) -> dict[str, Any] | None:
     """A stored run of another option with this config and seed."""
     for file in FOLDER.glob("*/**/*.json"):
         stored = json.loads(file.read_text())
-        for run in stored.get("runs", []) if stored["release"] == version("fedexp") else []:
+        for run in stored.get("runs", []) if stored["release"] == code_version() else []:
             if (run["config"], run["seed"]) == (digest, seed):
                 return dict(run)
     return None
@@ -160,7 +160,7 @@ def _rounded(value: float | None) -> float | None:
 
 def _stored(option: Option) -> dict[str, Any]:
     """What this release has stored for the option, if it was run with the same command."""
-    empty = {"release": version("fedexp"), "command": _command(option), "runs": []}
+    empty = {"release": code_version(), "command": _command(option), "runs": []}
     file = path(option.group, option.name)
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else empty
     is_same = all(found.get(key) == empty[key] for key in ("release", "command"))
@@ -174,7 +174,7 @@ def _command(option: Option) -> str:
 def _write(option: Option, content: dict[str, Any]) -> None:
     file = path(option.group, option.name)
     file.parent.mkdir(parents=True, exist_ok=True)
-    whole = {"release": version("fedexp"), "command": _command(option), **content}
+    whole = {"release": code_version(), "command": _command(option), **content}
     unfinished = file.with_suffix(".new")
     unfinished.write_text(as_text(whole))
     unfinished.replace(file)

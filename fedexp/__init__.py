@@ -34,9 +34,9 @@ def __getattr__(name: str) -> Any:
     # A module is imported when its name is used: the import of torch takes seconds, for which
     # ``fedexp --help`` should not wait.
     if name == "__version__":
-        from importlib.metadata import version
+        from fedexp.version import code_version
 
-        return version("fedexp")
+        return code_version()
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, own_name = _PLACES[name]

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import fedexp
+from fedexp.tracking.environment import fedexp_version
 
 ROOT = Path(__file__).parent.parent
 
@@ -75,8 +76,18 @@ def test_the_version_is_cited_and_has_its_changes() -> None:
     assert changes.index("## [Unreleased]") < changes.index(f"## [{PROJECT['version']}]")
 
 
-def test_the_version_of_the_package_is_the_installed_one() -> None:
+def test_the_version_is_that_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clone may stand before an installed package of another version."""
+    assert fedexp.__version__ == PROJECT["version"]
+    other = tmp_path / "pyproject.toml"
+    monkeypatch.setattr("fedexp.version._PROJECT", other)
     assert fedexp.__version__ == version("fedexp")
+    for name, expected in {"another": version("fedexp"), "fedexp": "99.0"}.items():
+        other.write_text(f'[project]\nname = "{name}"\nversion = "99.0"\n')
+        assert fedexp.__version__ == expected
+    fedexp_version.cache_clear()
+    assert fedexp_version()["version"] == "99.0"
+    fedexp_version.cache_clear()
 
 
 def test_every_key_has_a_comment() -> None:

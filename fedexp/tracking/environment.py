@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from fedexp.version import code_version
+
 LIBRARIES = (
     *("torch", "torchvision", "lightning", "hydra-core", "omegaconf", "numpy", "scipy"),
     *("scikit-learn", "pandas"),
@@ -45,7 +47,7 @@ def fedexp_version() -> dict[str, Any]:
     root = Path(__file__).parents[2]
     in_clone = (root / ".git").exists()
     commit = _git(root, "rev-parse", "HEAD") if in_clone else None
-    found: dict[str, Any] = {"version": _version("fedexp"), "commit": commit}
+    found: dict[str, Any] = {"version": code_version(), "commit": commit}
     if commit:
         found["changed"] = bool(_git(root, "diff", "--name-only", "HEAD", "--", "fedexp", "conf"))
     return found
@@ -64,7 +66,7 @@ def _git(root: Path, *words: str) -> str | None:
 def _version(package: str) -> str | None:
     try:
         return version(package)
-    except PackageNotFoundError:  # for example, fedexp in a clone without installation
+    except PackageNotFoundError:
         return None
 
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import chdir
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +25,7 @@ from fedexp.verification.archive import write_archive
 from fedexp.verification.claims import Claim, contradictions, read_claim
 from fedexp.verification.neutral import ELSEWHERE, neutral, neutral_identity, told_names
 from fedexp.verification.own_code import own_code
+from fedexp.version import code_version
 
 MANIFEST = "artefact.json"
 RUNS, CODE, REPORT = "runs", "code", "report"
@@ -66,7 +66,7 @@ def pack(source: Path, target: Path, with_checkpoints: bool = False) -> list[str
         for told in told_names(content):
             raise InputError(f"{name}: tells {told}; change the file, or its name for the data")
     digests = {name: hashlib.sha256(each).hexdigest() for name, each in sorted(files.items())}
-    manifest = {"format": 1, "fedexp": version("fedexp"), "files": digests}
+    manifest = {"format": 1, "fedexp": code_version(), "files": digests}
     files[MANIFEST] = json.dumps(manifest, indent=1).encode() + b"\n"
     write_archive(target, files)
     return sorted(files)

@@ -1,6 +1,5 @@
 """Writes an app for Flower: a folder that ``flwr run`` takes."""
 
-from importlib.metadata import version
 from pathlib import Path
 
 import jinja2
@@ -11,6 +10,7 @@ from fedexp.deployment.flower.own_code import FOLDER, OwnCode
 from fedexp.deployment.flower.own_config import PLACES
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
+from fedexp.version import code_version
 
 MODULE = "fedexp_app"
 """The app's module folder."""
@@ -67,7 +67,7 @@ def bundle_files(name: str, app: App, code: OwnCode, left_out: list[str]) -> dic
     values = {
         "name": name,
         "module": MODULE,
-        "fedexp": version("fedexp"),
+        "fedexp": code_version(),
         "flwr": FLWR,
         "requirement": REQUIREMENT,
         "config": app.config,
