@@ -101,8 +101,8 @@ def _candidates(runs: Sequence[Run]) -> Iterator[str]:
     groups = list(dict.fromkeys(key for run in runs for key in run.choices))
     typed = sorted(dict.fromkeys(named), key=lambda key: key not in groups)
     rest = [key for run in runs for key in run.values]
-    # The values that an experiment sets say more than the experiment's name.
-    late = [key for key in typed + groups if key in ("experiment", "protocol")]
+    # The values that an experiment or a search sets say more than its name.
+    late = [key for key in typed + groups if key in ("experiment", "protocol", "search")]
     order = dict.fromkeys([*(key for key in typed + groups if key not in late), *rest, *late])
     known = [key for key in order if not is_below(_dotted(key), _IGNORED)]
     yield from filter(changes_results, known)

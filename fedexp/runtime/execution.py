@@ -26,6 +26,7 @@ from fedexp.distributed import launcher
 from fedexp.distributed.fabric import make_fabric
 from fedexp.distributed.processes import spawn
 from fedexp.distributed.ranks import ranks_of
+from fedexp.drawing.data_figure import save_picture
 from fedexp.engines.layout import gains_from_bf16
 from fedexp.engines.threads import restored_threads, set_threads
 from fedexp.measures.panel import headlines
@@ -225,6 +226,6 @@ def draw_partition(config: Config, folder: Path, early: Early | None = None) -> 
     write_partition(table, data)
     figure = partition_picture(data)
     with leaving_out("partition.png", figure):
-        figure.savefig(picture)
+        save_picture(picture, figure)
         return [picture, table]
     return [table]

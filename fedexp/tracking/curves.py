@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fedexp.drawing.data_figure import save_numbers
+from fedexp.drawing.data_figure import save_numbers, save_picture
 from fedexp.drawing.panels import name_axes, panels
-from fedexp.drawing.style import LAYOUT, MOST_LINES, line_style, whole_numbers
+from fedexp.drawing.style import MOST_LINES, line_style, whole_numbers
 from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
@@ -52,7 +52,7 @@ class Curves(Tracker):
                 name_axes(axes, "round", word)
                 axes.legend(fontsize=8)
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(self._path.with_suffix(".png"), dpi=LAYOUT["dpi"])
+            save_picture(self._path.with_suffix(".png"), figure)
             save_numbers(self._path, columns)
 
     def _measured(self, word: str, better: str) -> Sequence[str]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+import fedexp
 from fedexp.drawing.data_figure import Arrays, pixels, read_numbers, save_numbers, save_picture
 from fedexp.drawing.style import empty_figure
 
@@ -21,6 +22,16 @@ def test_a_saved_picture_has_the_pixels_of_savefig(tmp_path: Path) -> None:
     assert pixels(figure) is pixels(figure)
     figure.savefig(tmp_path / "savefig.png")
     assert (tmp_path / "own.png").read_bytes() == (tmp_path / "savefig.png").read_bytes()
+
+
+def test_runs_save_their_pictures_in_one_way() -> None:
+    """Reports make files of other kinds, and pictures in memory."""
+    package = Path(fedexp.__file__).parent
+    found = [path.relative_to(package) for path in package.rglob("*.py")]
+    others = [
+        p for p in found if p.parts[0] != "reporting" and ".savefig(" in (package / p).read_text()
+    ]
+    assert others == []
 
 
 @pytest.mark.parametrize(

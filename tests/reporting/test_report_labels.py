@@ -42,6 +42,21 @@ def test_an_experiment_is_named_by_what_it_sets(tmp_path: Path) -> None:
     assert labels(tmp_path) == ["clients.count=20", "clients.count=100"]
 
 
+def test_searches_are_named_by_their_methods(tmp_path: Path) -> None:
+    for search, algorithm in {"lr": "fedavg", "fednh": "fednh"}.items():
+        typed = [f"search={search}", *(["algorithm=fedavg"] if search == "lr" else [])]
+        for lr in (0.01, 0.1):
+            folder = tmp_path / f"{search}_{lr}"
+            chosen = {"search": search, "algorithm": algorithm}
+            write_run(folder, [*typed, f"optimizer.lr={lr}"], choices=chosen)
+    assert sorted(labels(tmp_path)) == [
+        "algorithm=fedavg optimizer.lr=0.01",
+        "algorithm=fedavg optimizer.lr=0.1",
+        "algorithm=fednh optimizer.lr=0.01",
+        "algorithm=fednh optimizer.lr=0.1",
+    ]
+
+
 def test_costs_tell_runs_apart_only_where_nothing_else_does(tmp_path: Path) -> None:
     for n, device in enumerate(("cpu", "cuda")):
         write_run(tmp_path / "same" / str(n), [], engine={"device": device})

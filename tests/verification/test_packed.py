@@ -130,6 +130,7 @@ def test_own_code_is_packed_to_read_and_runs_only_if_asked(tmp_path: Path) -> No
         readme = archive.read("README.md").decode()
     assert "fedexp-verify own.zip --run-own-code" in readme
     assert "hydra.run.dir" not in readme
+    assert ", device cpu,\n1 thread.\n" in readme
     assert worst(verify(tmp_path / "own.zip", ways(1))) == Outcome.UNKNOWN
     assert worst(verify(tmp_path / "own.zip", ways(1, runs_own_code=True))) == Outcome.SAME
 

@@ -42,7 +42,7 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
         for x, cell in enumerate(cells):
             if (cell, method) in gains:
                 gain, signs = gains[cell, method]
-                text = f"{gain.mean:+.2f} {signs}".rstrip()
+                text = f"{_signed(gain.mean)} {signs}".rstrip()
                 color = "white" if abs(gain.mean) > 0.7 * _STRONGEST else "black"
                 axes.text(x, y, text, ha="center", va="center", fontsize=9, color=color)
     axes.set_xticks(range(len(cells)), [_words(cell) for cell in cells], fontsize=9)
@@ -81,6 +81,12 @@ def ranks_by_budget(frames: Mapping[int, pd.DataFrame], most: int = 10) -> Figur
 
 def _mean(gain: Interval | None) -> float:
     return float("nan") if gain is None else gain.mean
+
+
+def _signed(gain: float) -> str:
+    """A gain with two decimals; one that is rounded to 0 has no sign."""
+    rounded = round(gain, 2)
+    return f"{rounded:+.2f}" if rounded else "0.00"
 
 
 def _words(cell: str) -> str:
