@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from generate.options import Option
+from generate.text import checked
 
 
 @cache
@@ -25,7 +26,9 @@ def is_own(option: Option) -> bool:
 
 def explanation(option: Option) -> str:
     """The docstring of the class or function, if it is fedexp's own."""
-    return inspect.getdoc(located(option.target)) or "" if is_own(option) else ""
+    if not is_own(option):
+        return ""
+    return checked(inspect.getdoc(located(option.target)) or "", source_file(option))
 
 
 def module_docstring(option: Option) -> str:

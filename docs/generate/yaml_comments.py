@@ -6,6 +6,8 @@ from pathlib import Path
 
 import yaml
 
+from generate.text import checked
+
 _NOT_KEYS = ("_target_", "defaults", "hydra")
 """Keys of a file's top level that say how it is composed."""
 
@@ -43,13 +45,15 @@ class CommentedFile:
 
 
 def read(path: Path) -> CommentedFile:
-    """Read one config file."""
+    """Read one config file; raises FormulaError if a formula in its comments cannot be read."""
     text = path.read_text()
     lines = text.splitlines()
     top = [line for line in _leading_comments(lines) if not line.startswith("@package")]
     root = yaml.compose(text, yaml.SafeLoader)
     keys = list(_keys(root, lines, "")) if isinstance(root, yaml.MappingNode) else []
     is_global = lines[:1] == ["# @package _global_"]
+    for written in (" ".join(top), *(key.meaning for key in keys)):
+        checked(written, str(path))
     return CommentedFile(" ".join(top), yaml.safe_load(text) or {}, keys, is_global)
 
 

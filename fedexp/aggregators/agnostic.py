@@ -26,18 +26,18 @@ def on_simplex(point: Tensor) -> Tensor:
 class Agnostic(ReportsStartLoss, Average):
     """AFL, agnostic federated learning: trains for the worst mixture of the clients' losses.
 
-    The objective is min_w max_lambda sum_k lambda_k F_k (Mohri, Sivek, Suresh, ICML 2019,
+    The objective is $min_w max_lambda sum_k lambda_k F_k$ (Mohri, Sivek, Suresh, ICML 2019,
     Stochastic-AFL). F_k is the mean cross-entropy of the received model over client k's training
-    data, in eval mode. lambda_k >= 0 is the weight of client k, for the N clients that have data.
-    The weights sum to 1, and at first each is 1/N. In each round the average of the clients' models
-    is weighted by lambda, and then
+    data, in eval mode. $lambda_k >= 0$ is the weight of client k, for the N clients that have data.
+    The weights sum to 1, and at first each is $1/N$. In each round the average of the clients'
+    models is weighted by lambda, and then
 
-        lambda <- the nearest point of the simplex to lambda + lr g.
+        $lambda <-$ the nearest point of the simplex to $lambda + lr g$.
 
-    The simplex is the set of all vectors with entries >= 0 and sum 1. In g, g_k is (N / K) F_k for
-    a client of the cohort of K clients and 0 for any other client. If the cohort is drawn
-    uniformly, the expected value of g is the gradient of sum_k lambda_k F_k with respect to lambda.
-    If all clients take part in each round, g is this gradient.
+    The simplex is the set of all vectors with entries >= 0 and sum 1. In g, g_k is $(N / K) F_k$
+    for a client of the cohort of K clients and 0 for any other client. If the cohort is drawn
+    uniformly, the expected value of g is the gradient of $sum_k lambda_k F_k$ with respect to
+    lambda. If all clients take part in each round, g is this gradient.
 
     By our own choice, this class differs from the paper in three points. A client's step is local
     training, not one gradient. The weights lambda_k of a cohort are divided by their sum. The

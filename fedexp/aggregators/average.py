@@ -22,7 +22,7 @@ LARGE_CLIENTS_TWICE = {
 class Average(Aggregator):
     """The weighted average of the clients' models (FedAvg).
 
-    w = sum_k a_k w_k / sum_k a_k, where w_k are the weights of client k. The factor a_k is the
+    $w = sum_k a_k w_k / sum_k a_k$, where w_k are the weights of client k. The factor a_k is the
     client's number of samples n_k (McMahan et al., AISTATS 2017, Alg. 1) or 1. A subclass may use
     other factors. A client that was drawn several times counts several times.
 

@@ -17,17 +17,17 @@ class Bulyan(Coordinatewise):
     """Bulyan over Krum (El Mhamdi, Guerraoui and Rouault, ICML 2018, Section 4).
 
     K updates arrive, and f of them are assumed to be Byzantine. Krum selects the update with the
-    lowest score, then scores the remaining updates again, and so on, until theta = K - 2f updates
+    lowest score, then scores the remaining updates again, and so on, until $theta = K - 2f$ updates
     are selected. For each coordinate of the next weights, the theta selected updates give theta
-    values. The coordinate is the mean of the beta = theta - 2f values closest to their median. For
-    an even theta the median is the lower of the two middle values. If two values are equally close,
-    the smaller is chosen first. All updates have the same weight; a client that was drawn twice
-    counts twice.
+    values. The coordinate is the mean of the $beta = theta - 2f$ values closest to their median.
+    For an even theta the median is the lower of the two middle values. If two values are equally
+    close, the smaller is chosen first. All updates have the same weight; a client that was drawn
+    twice counts twice.
 
-    Later code of the authors has another rule: it selects K - 2f - 2 times, and each selection is
+    Later code of the authors has another rule: it selects $K - 2f - 2$ times, and each selection is
     the mean of several updates (multi-Krum).
 
-    The rule needs K >= 4f + 3; ``Tolerance`` says what happens if K is too small.
+    The rule needs $K >= 4f + 3$; ``Tolerance`` says what happens if K is too small.
 
     Args:
         byzantine: the assumed share of Byzantine clients among the planned updates of a round. f is

@@ -15,13 +15,13 @@ class CenteredClipping(GlobalStep):
     from the last round's v; in the first round it starts from 0. Then v moves several times, with a
     clipping radius tau (Karimireddy et al., ICML 2021, Alg. 2):
 
-        v <- v + mean_k (s_k - v) min(1, tau / ||s_k - v||).
+        $v <- v + mean_k (s_k - v) min(1, tau / ||s_k - v||)$.
 
     The paper clips the clients' momenta. Here the clients' steps are clipped instead: a client that
     does not take part in every round has no up-to-date momentum.
 
-    Metric: ``aggregator/clipped``, the share of the clients whose s_k - v was clipped at least once
-    in the round. If it is 0, the rule was the mean.
+    Metric: ``aggregator/clipped``, the share of the clients whose $s_k - v$ was clipped at least
+    once in the round. If it is 0, the rule was the mean.
 
     Args:
         radius: tau, the largest norm of s_k - v after clipping. The released experiments have 100,

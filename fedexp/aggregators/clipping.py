@@ -14,7 +14,7 @@ from fedexp.core.messages import PartUpdate, Tensors, Update
 class NormClipped(Average):
     """Averages the clients' steps after scaling long steps down (Sun et al., 2019, Section 5).
 
-    The step of client k is w_k - w^t, its trained weights minus the global weights. It is one
+    The step of client k is $w_k - w^t$, its trained weights minus the global weights. It is one
     vector of all float weights, including buffers. If its norm is larger than ``norm``, it is
     scaled down to ``norm``. With ``weighting=samples`` a client's influence still grows with the
     number of samples that it reports.

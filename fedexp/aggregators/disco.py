@@ -59,7 +59,7 @@ def disco_weights(
 class Disco(Gathered):
     """The average of the clients' models, weighted by their sizes and class distributions.
 
-    Client k's weight in the average is p_k = ReLU(n_k - a d_k + b), divided by the sum of these
+    Client k's weight in the average is $p_k = ReLU(n_k - a d_k + b)$, divided by the sum of these
     weights over the cohort (FedDisco; Ye et al., ICML 2023). n_k is the client's share of the
     cohort's samples. d_k is the ``discrepancy`` of the client's class distribution from the target
     distribution. The client computes d_k itself: it sends one number to the server, and no class
@@ -70,7 +70,7 @@ class Disco(Gathered):
 
     The formula of p_k and ``kl`` agree with the released code; the paper's text was not compared.
 
-    Metric: ``aggregator/left_out``, the share of the cohort's clients with p_k = 0.
+    Metric: ``aggregator/left_out``, the share of the cohort's clients with $p_k = 0$.
 
     Args:
         distance: ``kl`` or ``l2``.

@@ -21,13 +21,13 @@ _NUMBERS = 2**25
 class FisherWeighted(Average):
     """The average of the clients' models, weighted by the trace of their Fisher information.
 
-    The next global weights are w = sum_k tr(F_k) w_k / sum_k tr(F_k), with client k's trained
+    The next global weights are $w = sum_k tr(F_k) w_k / sum_k tr(F_k)$, with client k's trained
     weights w_k (FedAS; Yang et al., CVPR 2024). F_k is the Fisher information of client k's trained
-    model on the client's data. F_k is the mean of g g^T over the samples x with their labels y,
-    where g is the gradient of log p(y | x) with respect to all trained parameters, including
-    private ones. So tr(F_k) is the mean of ||g||^2. The model is in eval mode.
+    model on the client's data. F_k is the mean of $g g^T$ over the samples x with their labels y,
+    where g is the gradient of $log p(y | x)$ with respect to all trained parameters, including
+    private ones. So $tr(F_k)$ is the mean of $||g||^2$. The model is in eval mode.
 
-    A client sends one number, tr(F_k). If tr(F_k) is 0, the client sends the smallest positive
+    A client sends one number, $tr(F_k)$. If $tr(F_k)$ is 0, the client sends the smallest positive
     number.
 
     Args:

@@ -23,8 +23,8 @@ class FLTrust(GlobalStep):
     The server holds a small dataset of its own, the root dataset. In every round it trains the
     global model on this dataset as a client does (Algorithm 1), with the local optimizer and the
     cross-entropy. g_0 is the resulting step, and g_k is the step of client k. The client's trust
-    score is max(0, cos(g_k, g_0)). After each g_k is rescaled to the norm of g_0, the global step
-    is lr * sum_k score_k g_k / sum_k score_k (Algorithm 2). g_0 and g_k contain only the trained
+    score is $max(0, cos(g_k, g_0))$. After each g_k is rescaled to the norm of g_0, the global step
+    is $lr * sum_k score_k g_k / sum_k score_k$ (Algorithm 2). g_0 and g_k contain only the trained
     parameters. Float buffers are averaged with the trust scores as weights. If all scores are 0,
     parameters and float buffers do not change.
 

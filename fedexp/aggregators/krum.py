@@ -17,11 +17,11 @@ class Krum(Robust):
     """The mean of the m updates with the lowest scores (Blanchard et al., NeurIPS 2017, Section 4).
 
     K updates arrive, and f clients are assumed to be Byzantine. An update's score is the sum of its
-    squared distances to the K - f - 2 nearest other updates. If scores are equal, the lowest client
-    number comes first. The paper's guarantee needs 2f + 2 < K and identically distributed data;
-    ``Tolerance`` says what happens if K is too small. With non-IID data benign updates are far
-    apart, so the rule drops some benign updates too. A client that was drawn twice sends one of the
-    K updates, but counts twice in the mean.
+    squared distances to the $K - f - 2$ nearest other updates. If scores are equal, the lowest
+    client number comes first. The paper's guarantee needs $2f + 2 < K$ and identically distributed
+    data; ``Tolerance`` says what happens if K is too small. With non-IID data benign updates are
+    far apart, so the rule drops some benign updates too. A client that was drawn twice sends one of
+    the K updates, but counts twice in the mean.
 
     Args:
         byzantine: the assumed share of Byzantine clients among the planned updates of a round. f is

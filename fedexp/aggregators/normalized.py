@@ -19,30 +19,30 @@ class Normalized(ServerStep):
 
     The method is from Wang et al., NeurIPS 2020, Section 4. In tau_i local steps with the learning
     rate eta, client i moves from the global weights w to w_i by a weighted sum of its gradients:
-    w_i - w = -eta G_i a_i. The columns of G_i are the gradients, and the vector a_i has their
+    $w_i - w = -eta G_i a_i$. The columns of G_i are the gradients, and the vector a_i has their
     weights. The server's update is
 
-        w <- w + tau_eff sum_i p_i (w_i - w) / ||a_i||_1.
+        $w <- w + tau_eff sum_i p_i (w_i - w) / ||a_i||_1$.
 
-    p_i is the client's share in the average, and tau_eff is sum_i p_i tau_i. The sum of the weights
-    ||a_i||_1 is
+    p_i is the client's share in the average, and tau_eff is $sum_i p_i tau_i$. The sum of the
+    weights $||a_i||_1$ is
 
-        tau_i                                                   for plain SGD,
-        (tau_i - rho (1 - rho^tau_i) / (1 - rho)) / (1 - rho)   for SGD with momentum rho,
-        (1 - (1 - eta mu)^tau_i) / (eta mu)                     for FedProx with plain SGD.
+        $tau_i$ for plain SGD,
+        $(tau_i - rho (1 - rho^tau_i) / (1 - rho)) / (1 - rho)$ for SGD with momentum rho,
+        $(1 - (1 - eta mu)^tau_i) / (eta mu)$ for FedProx with plain SGD.
 
-    In general, ||a_i||_1 is the distance that a constant gradient of 1 moves a parameter at
-    learning rate 1. With optimizers other than SGD, ||a_i||_1 is replaced by tau_i.
+    In general, $||a_i||_1$ is the distance that a constant gradient of 1 moves a parameter at
+    learning rate 1. With optimizers other than SGD, $||a_i||_1$ is replaced by tau_i.
 
     A client takes more local steps if it has more data or is faster. Without the division, more
     local steps would give this client a larger weight. If all clients take the same number of plain
     SGD steps, the method is FedAvg.
 
     Weight decay counts as a part of the gradients. The steps of all phases of local training count,
-    as in SCAFFOLD. ||a_i||_1 is the sum for one phase of tau_i steps; in later phases momentum
+    as in SCAFFOLD. $||a_i||_1$ is the sum for one phase of tau_i steps; in later phases momentum
     starts at 0 again, so with several phases the true sum is smaller.
 
-    Traffic: each update also has tau_i and ||a_i||_1.
+    Traffic: each update also has tau_i and $||a_i||_1$.
 
     Args:
         weighting: with ``samples``, as in the paper, p_i is proportional to the number of samples

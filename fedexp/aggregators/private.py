@@ -28,7 +28,7 @@ LOGGER = logging.getLogger(__name__)
 class Private(Aggregator):
     """Averages the clients' clipped steps and adds Gaussian noise, for differential privacy.
 
-    The next weights are w^t + (sum_k clip(w_k - w^t) + N(0, (z S)^2 I)) / K, with the current
+    The next weights are $w^t + (sum_k clip(w_k - w^t) + N(0, (z S)^2 I)) / K$, with the current
     weights w^t, client k's trained weights w_k and the noise multiplier z (McMahan et al., ICLR
     2018, Alg. 1). clip scales a step down to norm S or less. Each client of the cohort has weight
     1, so that one client changes the sum by at most S in norm. K is the size of the drawn cohort
@@ -36,10 +36,10 @@ class Private(Aggregator):
     client's whole data against everyone who sees the global models. The server must be trusted.
 
     ``privacy/epsilon`` is an approximation. Its formula assumes that each of the N clients with
-    data takes part independently with probability q = K / N (Poisson sampling); the proof does not
-    cover cohorts of fixed size K. In a simulation the noise comes from the run's seed, so a person
-    who knows the seed can subtract the noise. (In a deployment the noise has a secret seed.) A log
-    line at the start states these limits.
+    data takes part independently with probability $q = K / N$ (Poisson sampling); the proof does
+    not cover cohorts of fixed size K. In a simulation the noise comes from the run's seed, so a
+    person who knows the seed can subtract the noise. (In a deployment the noise has a secret seed.)
+    A log line at the start states these limits.
 
     Epsilon covers the global models and all that is computed from them: the messages to the
     clients, the state of the server and ``final.pt``. It does not cover these:

@@ -14,23 +14,23 @@ _EPS = 1e-10
 
 
 class QFair(ReportsStartLoss, ServerStep):
-    """q-FedAvg (Li et al., ICLR 2020, Alg. 2): minimises sum_k p_k F_k^(q+1) / (q+1).
+    """q-FedAvg (Li et al., ICLR 2020, Alg. 2): minimises $sum_k p_k F_k^(q+1) / (q+1)$.
 
     F_k is the mean cross-entropy of the received model over the client's training data, in eval
     mode, before local training. L (``lipschitz``) says how fast the gradient changes. With the
-    received weights w, the trained weights w_k and the step D_k = w_k - w, Alg. 2 is
+    received weights w, the trained weights w_k and the step $D_k = w_k - w$, Alg. 2 is
 
-        Delta_k = -L F_k^q D_k,
-        h_k = q F_k^(q-1) L^2 ||D_k||^2 + L F_k^q,
-        w <- w - sum_k Delta_k / sum_k h_k.
+        $Delta_k = -L F_k^q D_k$,
+        $h_k = q F_k^(q-1) L^2 ||D_k||^2 + L F_k^q$,
+        $w <- w - sum_k Delta_k / sum_k h_k$.
 
-    This update equals w + eta_g D: D is the average of the steps weighted by F_k^q, and
+    This update equals $w + eta_g D$: D is the average of the steps weighted by F_k^q, and
 
-        eta_g = sum_k F_k^q / (sum_k F_k^q + q L sum_k F_k^(q-1) ||D_k||^2) <= 1.
+        $eta_g = sum_k F_k^q / (sum_k F_k^q + q L sum_k F_k^(q-1) ||D_k||^2) <= 1$.
 
-    With q = 0 the result equals that of FedAvg with uniform weights, to the bit. p_k is client k's
-    share of all samples. It does not appear in the update, because the paper's sampler draws client
-    k with probability p_k (``sampler=weighted``). Only parameters take the step; buffers are
+    With $q = 0$ the result equals that of FedAvg with uniform weights, to the bit. p_k is client
+    k's share of all samples. It does not appear in the update, because the paper's sampler draws
+    client k with probability p_k (``sampler=weighted``). Only parameters take the step; buffers are
     averaged with the weights F_k^q.
 
     A client sends F_k. If ``lipschitz`` is None, it also sends its learning rate.

@@ -11,15 +11,15 @@ from fedexp.core.messages import PartUpdate, Tensors
 class ServerExtrapolation(ServerStep):
     """Multiplies the average step by a step size that grows when the clients' steps disagree.
 
-    The update is w <- w + eta_g D (FedExP; Jhunjhunwala et al., ICLR 2023, Alg. 1). D_i = w_i - w
-    is the step of client i, and p_i is its share in the average over the cohort of M clients.
-    D = sum_i p_i D_i is the average step. The server step size is
+    The update is $w <- w + eta_g D$ (FedExP; Jhunjhunwala et al., ICLR 2023, Alg. 1).
+    $D_i = w_i - w$ is the step of client i, and p_i is its share in the average over the cohort of
+    M clients. $D = sum_i p_i D_i$ is the average step. The server step size is
 
-        eta_g = max(1, sum_i p_i ||D_i||^2 / (2 (||D||^2 + epsilon))).
+        $eta_g = max(1, sum_i p_i ||D_i||^2 / (2 (||D||^2 + epsilon)))$.
 
-    With p_i = 1/M the fraction is sum_i ||D_i||^2 / (2 M (||D||^2 + epsilon)). Opposed steps give a
-    large eta_g. Equal steps give eta_g = 1, as in FedAvg. Only parameters have steps and norms;
-    buffers are averaged.
+    With $p_i = 1/M$ the fraction is $sum_i ||D_i||^2 / (2 M (||D||^2 + epsilon))$. Opposed steps
+    give a large eta_g. Equal steps give $eta_g = 1$, as in FedAvg. Only parameters have steps and
+    norms; buffers are averaged.
 
     Metric: ``aggregator/step_size``, eta_g.
 

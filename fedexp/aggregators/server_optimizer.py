@@ -62,7 +62,7 @@ class ServerOptimizer(Average):
 
 
 class Momentum(ServerOptimizer):
-    """FedAvgM (Hsu et al., 2019): m <- beta1 m + delta, w <- w + lr m, delta the average step."""
+    """FedAvgM (Hsu et al., 2019): $m <- beta1 m + delta$, $w <- w + lr m$; delta: the mean step."""
 
     def step(self, name: str, delta: Tensor) -> Tensor:
         """Update and return the momentum m."""
@@ -110,7 +110,7 @@ class Adaptive(ServerOptimizer):
 
 
 class Adam(Adaptive):
-    """FedAdam: the second moment is v <- beta2 v + (1 - beta2) delta^2, delta the average step."""
+    """FedAdam: the second moment is $v <- beta2 v + (1 - beta2) delta^2$; delta: the mean step."""
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
         """The exponential moving average of delta^2, where delta is the average step."""
@@ -118,7 +118,7 @@ class Adam(Adaptive):
 
 
 class Adagrad(Adaptive):
-    """FedAdagrad: the second moment is v <- v + delta^2, with the average step delta."""
+    """FedAdagrad: the second moment is $v <- v + delta^2$, with the average step delta."""
 
     def __init__(
         self, weighting: Weighting, lr: PositiveFloat, beta1: Decay, tau: PositiveFloat
@@ -131,7 +131,7 @@ class Adagrad(Adaptive):
 
 
 class Yogi(Adaptive):
-    """FedYogi: v <- v - (1 - beta2) delta^2 sign(v - delta^2).
+    """FedYogi: $v <- v - (1 - beta2) delta^2 sign(v - delta^2)$.
 
     v is the second moment, and delta is the average step.
     """

@@ -13,14 +13,14 @@ class PowerSGD(Compressor):
     """Approximates matrices M by power iteration (Vogels et al., NeurIPS 2019, Alg. 1).
 
     Each round makes one step of power iteration. Q starts from the Q of the last round, or in the
-    first round from random numbers. The sender computes P = M Q, makes the columns of P
-    orthonormal, and computes the new Q = M^T P. The receiver gets P Q^T, a projection of M:
-    ||M - P Q^T|| <= ||M||. A tensor with more than two dimensions counts as a matrix [first
+    first round from random numbers. The sender computes $P = M Q$, makes the columns of P
+    orthonormal, and computes the new $Q = M^T P$. The receiver gets $P Q^T$, a projection of M:
+    $||M - P Q^T|| <= ||M||$. A tensor with more than two dimensions counts as a matrix [first
     dimension, all others]. A tensor is sent uncompressed if P and Q together would not be smaller.
 
     In the released code P and Q are averaged over the workers, and a worker's compression error is
     M minus the product of the averages. Here each sender compresses by itself, and its error is
-    M - P Q^T. The order of the steps is the same.
+    $M - P Q^T$. The order of the steps is the same.
 
     Args:
         rank: r, the number of columns of P and Q.

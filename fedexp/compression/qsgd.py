@@ -18,13 +18,14 @@ Bits = Annotated[int, Field(ge=2, le=16)]
 class QSGD(Compressor):
     """Stochastic rounding to s levels of the norm (Alistarh et al., NeurIPS 2017, Section 3.1).
 
-    An entry x_i of a vector x becomes ||x|| sign(x_i) l / s. l is one of the two whole numbers next
-    to s |x_i| / ||x||, drawn at random so that the mean of l is s |x_i| / ||x||. So the mean of the
-    result C(x) is x, and the mean of ||x - C(x)||^2 is at most min(d / s^2, sqrt(d) / s) ||x||^2.
-    Here x has the d entries of one bucket, which share the norm ||x||. Codes have a fixed width
-    here, in place of the paper's Elias code. There is no error feedback: the errors can be larger
-    than x, and would grow from round to round. The paper's text was not at hand for a comparison;
-    the rounding agrees with an implementation by the authors of Top-k.
+    An entry x_i of a vector x becomes $||x|| sign(x_i) l / s$. l is one of the two whole numbers
+    next to $s |x_i| / ||x||$, drawn at random so that the mean of l is $s |x_i| / ||x||$. So the
+    mean of the result C(x) is x, and the mean of $||x - C(x)||^2$ is at most
+    $min(d / s^2, sqrt(d) / s) ||x||^2$. Here x has the d entries of one bucket, which share the
+    norm $||x||$. Codes have a fixed width here, in place of the paper's Elias code. There is no
+    error feedback: the errors can be larger than x, and would grow from round to round. The paper's
+    text was not at hand for a comparison; the rounding agrees with an implementation by the authors
+    of Top-k.
 
     Args:
         bits: number of bits for an entry: its sign and its level l, from 0 to

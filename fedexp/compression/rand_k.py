@@ -14,10 +14,10 @@ class RandK(Compressor):
     """Sends k random entries of each tensor (Stich et al., NeurIPS 2018).
 
     Server and client draw the places from the run's seed, the round and the client's number, so
-    only the values are sent. With ``unbiased`` the values of a tensor x of d entries are
-    multiplied by d / k. Then the mean of the result C(x) is x, and the mean of ||x - C(x)||^2 is
-    (d/k - 1) ||x||^2. Without ``unbiased``, the mean of ||x - C(x)||^2 is (1 - k/d) ||x||^2. The
-    released code has no factor d / k and adds the errors to the next gradient: for this, set
+    only the values are sent. With ``unbiased`` the values of a tensor x of d entries are multiplied
+    by $d / k$. Then the mean of the result C(x) is x, and the mean of $||x - C(x)||^2$ is
+    $(d/k - 1) ||x||^2$. Without ``unbiased``, the mean of $||x - C(x)||^2$ is $(1 - k/d) ||x||^2$.
+    The released code has no factor $d / k$ and adds the errors to the next gradient: for this, set
     ``unbiased`` to false and ``error_feedback`` to true.
 
     Args:

@@ -8,12 +8,12 @@ from fedexp.contract import Memory, Tensors
 
 
 class SignSGD(Compressor):
-    """Sends a tensor x as C(x) = mean(|x|) sign(x), with one bit for each entry.
+    """Sends a tensor x as $C(x) = mean(|x|) sign(x)$, with one bit for each entry.
 
     The scaled sign is the compressor of EF-signSGD (Karimireddy et al., ICML 2019), after signSGD
     (Bernstein et al., ICML 2018). A tensor of d entries has the error
-    ||x - C(x)||^2 = ||x||^2 - ||x||_1^2 / d. The sign of 0 counts as positive; in the released code
-    of EF-signSGD it is 0, which one bit cannot say.
+    $||x - C(x)||^2 = ||x||^2 - ||x||_1^2 / d$. The sign of 0 counts as positive; in the released
+    code of EF-signSGD it is 0, which one bit cannot say.
 
     Args:
         error_feedback: whether the sender first adds what compression lost in earlier rounds.

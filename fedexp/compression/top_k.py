@@ -17,9 +17,9 @@ class TopK(Compressor):
     """Sends the k largest-magnitude entries of each tensor (Stich et al., NeurIPS 2018).
 
     All other entries of a tensor x count as zero. The result C(x) satisfies
-    ||x - C(x)||^2 <= (1 - k/d) ||x||^2 if x has d entries. Each entry is sent as its value and its
-    index; an index takes ceil(log2 d) bits. The paper's x is the whole gradient; here each tensor
-    is compressed by itself.
+    $||x - C(x)||^2 <= (1 - k/d) ||x||^2$ if x has d entries. Each entry is sent as its value and
+    its index; an index takes ceil(log2 d) bits. The paper's x is the whole gradient; here each
+    tensor is compressed by itself.
 
     Args:
         share: k / d, for a tensor of d entries. k is rounded down, and at least 1.

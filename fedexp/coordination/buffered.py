@@ -39,24 +39,24 @@ class Buffered(Coordination):
     updates.
 
     A client that starts from the global weights w^tau sends its trained weights w_k. If they arrive
-    when the global weights are w^t, they are replaced by w^t + s (w_k - w^tau). The weight s
-    depends on the staleness t - tau. So with ``aggregator=uniform`` the server's step is
-    (1/M) sum_k s_k (w_k - w^tau_k): FedBuff with the server's learning rate 1. With
+    when the global weights are w^t, they are replaced by $w^t + s (w_k - w^tau)$. The weight s
+    depends on the staleness $t - tau$. So with ``aggregator=uniform`` the server's step is
+    $(1/M) sum_k s_k (w_k - w^tau_k)$: FedBuff with the server's learning rate 1. With
     ``aggregator=momentum``, ``aggregator.lr`` is the server's learning rate; the momentum may be 0.
     The released code takes the sum in place of the mean, and divides s by the s of a typical
     staleness. Both only scale the learning rate. The paper's text was not compared.
 
-    An update that is not stale stays as it is. With equally fast clients and M = K the run equals
+    An update that is not stale stays as it is. With equally fast clients and $M = K$ the run equals
     ``coordination=synchronous`` to the bit.
 
     FedAsync (Xie et al., 2019) steps with every update (M = 1) and mixes models. For this,
-    ``step_from=current`` replaces the update by w^t + s (w_k - w^t). The aggregator's learning rate
-    is then alpha. The released code has the same formulas for s, and an update that is not stale
-    has s = 1 there, too. Its alpha is 0.9 by default and 0.8 in its example, and is halved once
-    during the run; here the learning rate is constant. Its clients are pulled to the model that
-    they received; ``regularizer=proximal`` adds this. It names no values of ``exponent``, ``grace``
-    and ``slope``: its example has constant weights. The presets 0.5, 4 and 10 are cited from the
-    paper, whose text was not at hand; 0.6, 6 and 10 are found elsewhere.
+    ``step_from=current`` replaces the update by $w^t + s (w_k - w^t)$. The aggregator's learning
+    rate is then alpha. The released code has the same formulas for s, and an update that is not
+    stale has $s = 1$ there, too. Its alpha is 0.9 by default and 0.8 in its example, and is halved
+    once during the run; here the learning rate is constant. Its clients are pulled to the model
+    that they received; ``regularizer=proximal`` adds this. It names no values of ``exponent``,
+    ``grace`` and ``slope``: its example has constant weights. The presets 0.5, 4 and 10 are cited
+    from the paper, whose text was not at hand; 0.6, 6 and 10 are found elsewhere.
 
     Only the parameters are changed in this way. Buffers and the extras of parts stay as the client
     sent them. So a part with a server half must declare that it accepts stale updates. An update

@@ -20,16 +20,16 @@ class ClientMomentum(LocalGradient):
     The method is from Xu et al., 2021, arXiv 2106.10874. The equations agree with implementations
     by other authors; neither the paper's text nor code of its authors was compared.
 
-    A local step is w <- w - eta v with v = alpha g + (1 - alpha) Delta. eta is the learning rate, g
-    is the gradient, and Delta is the mean direction of the last round. After the round the server
-    computes the next
+    A local step is $w <- w - eta v$ with $v = alpha g + (1 - alpha) Delta$. eta is the learning
+    rate, g is the gradient, and Delta is the mean direction of the last round. After the round the
+    server computes the next
 
-        Delta <- (w^t - mean_cohort w_k) / (eta K),
+        $Delta <- (w^t - mean_cohort w_k) / (eta K)$,
 
     where w^t is the global model that the round started from, w_k is the trained model of client k,
     and K is the number of local steps. So Delta is the mean of all v in the cohort. In the first
     round Delta is 0, so steps are short. The next global model is the aggregator's result. With
-    ``aggregator=uniform`` this is w^t - eta_g Delta with eta_g = eta K.
+    ``aggregator=uniform`` this is $w^t - eta_g Delta$ with $eta_g = eta K$.
 
     The equations assume that all clients take the same number of steps. If the numbers differ, the
     mean of eta K over the cohort is used, and each v has the same weight in Delta. If the local

@@ -6,7 +6,7 @@ from fedexp.regularizers.anchors import Anchors
 
 
 class LocallyEstimated(SharpnessAware):
-    """The gradient at w + rho d / ||d||, with d = w_old - w^t (Fan et al., ICML 2024).
+    """The gradient at $w + rho d / ||d||$, with $d = w_old - w^t$ (Fan et al., ICML 2024).
 
     w are the local weights before the step. w^t is the global model of this round, and w_old is the
     global model that the client received in its previous turn. The server moved from w_old to w^t

@@ -10,11 +10,11 @@ from fedexp.gradients.sharpness_aware import along
 
 
 class Meta(LocalGradient):
-    """The gradient of f(w - alpha grad f(w)), MAML's objective (Fallah et al., NeurIPS 2020).
+    """The gradient of $f(w - alpha grad f(w))$, MAML's objective (Fallah et al., NeurIPS 2020).
 
     f is the client's loss and w are the local weights. g is the gradient of f at
-    w - alpha grad f(w), and H is the Hessian of f at w. The exact gradient of the objective is
-    (I - alpha H) g. The paper draws independent batches D for grad f(w), D' for g and D'' for H.
+    $w - alpha grad f(w)$, and H is the Hessian of f at w. The exact gradient of the objective is
+    $(I - alpha H) g$. The paper draws independent batches D for grad f(w), D' for g and D'' for H.
     Here these batches are two or three parts of one batch. A step also computes the gradient on the
     whole batch, for the logged loss. The local optimizer takes the step, with its momentum and
     weight decay; other implementations take a step of plain SGD. The formulas agree with theirs. We
@@ -22,8 +22,8 @@ class Meta(LocalGradient):
     exact gradient:
 
     * ``first_order`` uses g, without H.
-    * ``hessian_free`` replaces H g by the difference of the gradients on D'' at w + delta g and at
-      w - delta g, divided by 2 delta.
+    * ``hessian_free`` replaces H g by the difference of the gradients on D'' at $w + delta g$ and
+      at $w - delta g$, divided by 2 delta.
 
     Args:
         alpha: step size alpha of the gradient step inside the objective.

@@ -14,9 +14,9 @@ class Mixture(LocalGradient):
     """The gradients for the two models that APFL trains in a step (Deng et al., 2020, Alg. 1).
 
     w is the shared model, v is the client's own model, and f is the local objective. The mixture is
-    the model alpha v + (1 - alpha) w. w moves along the gradient of f(w). v moves along the
-    gradient of f(alpha v + (1 - alpha) w) with respect to v, which is alpha times the gradient of f
-    at the mixture. The two gradients are computed at the weights before the step, on the same
+    the model $alpha v + (1 - alpha) w$. w moves along the gradient of f(w). v moves along the
+    gradient of $f(alpha v + (1 - alpha) w)$ with respect to v, which is alpha times the gradient of
+    f at the mixture. The two gradients are computed at the weights before the step, on the same
     batch. A step costs two gradients.
     """
 

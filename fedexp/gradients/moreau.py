@@ -12,11 +12,12 @@ from fedexp.personalization.own_model import as_own, own_model, rate_of_round
 
 
 class Moreau(LocalGradient):
-    """The gradient lam (w - theta) of the Moreau envelope (Dinh et al., NeurIPS 2020, Eq. 3 and 6).
+    """The gradient $lam (w - theta)$ of the Moreau envelope (Dinh et al., NeurIPS 2020, Eq. 3 and
+    6).
 
     w is the local copy of the shared model, and f is the client's loss. The weights theta
-    approximately minimize f(theta) + (lam / 2) ||theta - w||^2. They are found by ``steps``
-    gradient steps on the batch of the local step. The local step is w <- w - eta lam (w - theta),
+    approximately minimize $f(theta) + (lam / 2) ||theta - w||^2$. They are found by ``steps``
+    gradient steps on the batch of the local step. The local step is $w <- w - eta lam (w - theta)$,
     where eta is the learning rate. It costs ``steps`` gradients, and one more at w for the logged
     loss. Then theta becomes the client's own model of ``personalization=pfedme``: this part also
     returns the gradient with which a plain SGD step moves the client's own model to theta.

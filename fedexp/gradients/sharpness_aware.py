@@ -24,10 +24,10 @@ def scaled_to(length: float, direction: Tensors) -> Tensors:
 
 
 class SharpnessAware(LocalGradient):
-    """The gradient at w + rho g / ||g||, where g is the gradient at w (Qu et al., ICML 2022).
+    """The gradient at $w + rho g / ||g||$, where g is the gradient at w (Qu et al., ICML 2022).
 
     w are the local weights before the step. The two gradients are computed on the same batch, so a
-    step costs two gradients. The norm ||g|| is over all trained parameters. Only the forward pass
+    step costs two gradients. The norm $||g||$ is over all trained parameters. Only the forward pass
     at w updates BatchNorm's running statistics.
 
     Apart from BatchNorm, this agrees with implementations by other authors. Neither the paper's

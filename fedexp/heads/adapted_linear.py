@@ -9,11 +9,11 @@ from fedexp.heads.adaptation import AdaptedHead, Form, Missing, Normalization
 class AdaptedLinear(AdaptedHead):
     """A trained linear classifier whose logits each client scales by its factors Phi_k.
 
-    logits_c = Phi_k(c) W_c . z, where W_c is the row of class c in the trained and shared weight W
-    (Fan et al., NeurIPS 2023). In the paper's Table 4 this is the variant with local adaptation
+    $logits_c = Phi_k(c) W_c . z$, where W_c is the row of class c in the trained and shared weight
+    W (Fan et al., NeurIPS 2023). In the paper's Table 4 this is the variant with local adaptation
     (LA) and without the simplex. Client k uses Phi_k in local training and in its personal model;
-    the global model has Phi = 1. z is not normalised, and there is no bias. If Phi_k(c) = 0, W_c
-    has no gradient at client k.
+    the global model has $Phi = 1$. z is not normalised, and there is no bias. If $Phi_k(c) = 0$,
+    W_c has no gradient at client k.
 
     Args:
         feature_dim: d.

@@ -58,8 +58,8 @@ class Calibrated(GlobalClassifier):
     In a calibration round the global weights do not change. By default only the last round is a
     calibration round. Each client of the cohort computes the features z of its training samples by
     the received model in eval mode. For each class that it holds, it sends the number of features,
-    sum z and sum z z^T. (In the paper it sends the mean and covariance instead of the two sums; the
-    server's result is the same.) The server then computes the mean and covariance of each class
+    $sum z$ and $sum z z^T$. (In the paper it sends the mean and covariance instead of the two sums;
+    the server's result is the same.) The server then computes the mean and covariance of each class
     (Eq. 3 and 4). It draws ``features`` virtual features of each class from the Gaussian with this
     mean and covariance. It trains the classifier on the virtual features, starting from the
     averaged classifier. The global model uses the calibrated classifier until its weights change;
@@ -67,7 +67,7 @@ class Calibrated(GlobalClassifier):
 
     The paper calibrates after the last round of training, with all clients. If
     ``clients.per_round`` = ``clients.count``, the last of R rounds here is the paper's calibration
-    after R - 1 rounds. If the cohort is smaller, the Gaussians describe only the features of the
+    after $R - 1$ rounds. If the cohort is smaller, the Gaussians describe only the features of the
     cohort, and a class that no client of the cohort holds has no virtual feature. Clients train in
     a calibration round, too, but the server discards their weights.
 

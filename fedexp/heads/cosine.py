@@ -9,7 +9,7 @@ from fedexp.heads.sphere import Scale, cosine_logits, random_directions
 
 
 class Cosine(Head):
-    """A classifier with the logits s * cos(W_c, z) for class c.
+    """A classifier with the logits $s * cos(W_c, z)$ for class c.
 
     z are the features, and W_c is the row of class c in the weight W. W is trained and shared. If
     ``scale.trainable`` is true, the scale s is trained and shared, too.

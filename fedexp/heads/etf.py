@@ -33,7 +33,7 @@ def simplex_etf(num_classes: int, dim: int, generator: Generator | None = None) 
 class ETF(AdaptedHead):
     """A fixed simplex classifier on normalised features (FedGELA).
 
-    logits_c = Phi_k(c) W_c . z. The fixed matrix W = sqrt(E_W) M is a scaled simplex (see
+    $logits_c = Phi_k(c) W_c . z$. The fixed matrix $W = sqrt(E_W) M$ is a scaled simplex (see
     ``simplex_etf``), W_c is its row of class c, and z is normalised. In the global model Phi is 1,
     and the softmax is over all classes. With ``adapt`` client k scales its logits by its factors
     Phi_k. ``missing`` decides whether its softmax is only over the classes that it holds (Eq. 5) or

@@ -8,7 +8,7 @@ from fedexp.core.sockets import Head
 
 
 class Linear(Head):
-    """A linear layer with the logits W z + b of features z, trained and shared like any layer."""
+    """A linear layer with the logits $W z + b$ of features z, trained and shared like any layer."""
 
     takes_tokens = True
     traits = frozenset({LINEAR_HEAD})

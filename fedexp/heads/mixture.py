@@ -11,16 +11,15 @@ from fedexp.contract import Client, Head, Memory, PartMessage, Tensors
 class Mixture(Head):
     """A mixture of M classifiers, with separate mixture weights for each client (FedEM).
 
-    p(y | x) = sum_m pi_km p_m(y | x) (Marfoq et al., NeurIPS 2021, Alg. 1). Component m is a
+    $p(y | x) = sum_m pi_km p_m(y | x)$ (Marfoq et al., NeurIPS 2021, Alg. 1). Component m is a
     separate backbone with features z_m, and a linear classifier with weight W_m and bias b_m. It
-    predicts p_m(y | x) = softmax(W_m z_m + b_m)_y. The M components are sent, trained and averaged
-    like one model. The mixture weights pi_k [M] of client k stay at the client; initially each is
-    1/M.
-    Before local training the client uses the received components for an EM step over its training
-    samples i, in eval mode and without augmentation:
+    predicts $p_m(y | x) = softmax(W_m z_m + b_m)_y$. The M components are sent, trained and
+    averaged like one model. The mixture weights pi_k [M] of client k stay at the client; initially
+    each is $1/M$. Before local training the client uses the received components for an EM step over
+    its training samples i, in eval mode and without augmentation:
 
-        q_im  proportional to  pi_km p_m(y_i | x_i), with sum 1 over m      (E-step)
-        pi_km <- mean_i q_im                                                (M-step)
+        E-step: $q_im$ proportional to $pi_km p_m(y_i | x_i)$, with sum 1 over m
+        M-step: $pi_km <- mean_i q_im$
 
     The personal model of client k has the mixture weights pi_k. In the global model all components
     have the same weight.

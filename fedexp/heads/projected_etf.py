@@ -13,10 +13,10 @@ from fedexp.heads.sphere import Scale, cosine_logits, simplex
 class ProjectedETF(Head):
     """A trained projection of the features, and a fixed simplex classifier on it (FedETF).
 
-    The projection of the features z is u = P z + b, and logits_c = s V_c . u / |u| (Li et al., ICCV
-    2023, Eq. 4). The rows V_c of V are unit vectors that form a random simplex equiangular tight
-    frame. V is the same in all models, except in tuned personal models if ``tuned`` is true. The
-    matrix P, b and s (the paper's temperature beta) are trained and shared.
+    The projection of the features z is $u = P z + b$, and $logits_c = s V_c . u / |u|$ (Li et al.,
+    ICCV 2023, Eq. 4). The rows V_c of V are unit vectors that form a random simplex equiangular
+    tight frame. V is the same in all models, except in tuned personal models if ``tuned`` is true.
+    The matrix P, b and s (the paper's temperature beta) are trained and shared.
 
     Args:
         feature_dim: d.

@@ -91,7 +91,7 @@ INITIALIZERS = {
 class Prototype(Head):
     """A classifier whose rows are class prototypes W, moved only by the server (FedNH).
 
-    logits_c = s * W_c . z / ||z||, where W_c is the prototype of class c and z are the features
+    $logits_c = s * W_c . z / ||z||$, where W_c is the prototype of class c and z are the features
     (Dai et al., AAAI 2023). After training, clients send the class means of their unit features.
     The server moves W towards these means, and sends W with every message. Two forms are published:
     the paper's (``init=maximin weighting=uniform renormalize_clients=false``) and the released

@@ -65,7 +65,7 @@ class Adjusted(Loss):
 
 
 class LogitCalibration(Adjusted):
-    """FedLC: lowers the logit of each class c by the margin tau n_c^(-1/4).
+    """FedLC: lowers the logit of each class c by the margin $tau n_c^(-1/4)$.
 
     n_c is the client's number of samples of class c, so rare classes get a larger margin (Zhang et
     al., ICML 2022). The softmax excludes classes without samples. Unlike in the paper's formula,
@@ -128,7 +128,7 @@ class RestrictedSoftmax(Adjusted):
 
 
 class LogitAdjustment(Adjusted):
-    """Adds tau log p_c to the logit of class c (Menon et al., ICLR 2021, Eq. 10).
+    """Adds $tau log p_c$ to the logit of class c (Menon et al., ICLR 2021, Eq. 10).
 
     The prior p_c is the share of class c among the client's training samples. In the paper there is
     one training set for all, and its shares are the prior.
@@ -174,7 +174,7 @@ class LogitAdjustment(Adjusted):
 
 
 class BalancedSoftmax(LogitAdjustment):
-    """Logit adjustment with tau = 1, excluding absent classes (Ren et al., NeurIPS 2020)."""
+    """Logit adjustment with $tau = 1$, excluding absent classes (Ren et al., NeurIPS 2020)."""
 
     def __init__(self) -> None:
         super().__init__(tau=1, absent="exclude", personal="adjusted")

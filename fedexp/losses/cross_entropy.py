@@ -7,7 +7,7 @@ from fedexp.contract import Forward, Loss
 
 
 class CrossEntropy(Loss):
-    """The cross-entropy -log softmax(logits)[target], mean over the batch."""
+    """The cross-entropy $-log softmax(logits)[target]$, mean over the batch."""
 
     takes_tokens = True
 

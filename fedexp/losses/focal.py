@@ -8,7 +8,7 @@ from fedexp.contract import Forward, Loss
 
 
 class Focal(Loss):
-    """The focal loss -(1 - p)^gamma log p, mean over the batch (Lin et al., ICCV 2017, Eq. 4).
+    """The focal loss $-(1 - p)^gamma log p$, mean over the batch (Lin et al., ICCV 2017, Eq. 4).
 
     p is the softmax probability of the label. In the paper p is the probability of a detector with
     two classes, and the authors also weight these classes by a constant alpha. Here there is no

@@ -41,15 +41,15 @@ def distillation(logits: Tensor, teacher_logits: Tensor) -> Tensor:
 class Generative(Loss):
     """Cross-entropy and two terms that learn from the server's generator of features (FedGen).
 
-    The loss is CE(h(z), y) + a_t CE(h(G(y~)), y~) + b_t KL(h(G(y)) || h(z)) (Zhu et al., ICML 2021,
-    as released). CE is the cross-entropy, h is the client's head, and z are the features of the
-    batch. G is the server's generator: G(y) are features made from noise and the labels y of the
-    batch. y~ are labels drawn uniformly from all classes, as many as the batch has samples. The
-    second term trains only the head. The teacher h(G(y)) in the third term gets no gradient.
+    The loss is $CE(h(z), y) + a_t CE(h(G(y~)), y~) + b_t KL(h(G(y)) || h(z))$ (Zhu et al., ICML
+    2021, as released). CE is the cross-entropy, h is the client's head, and z are the features of
+    the batch. G is the server's generator: G(y) are features made from noise and the labels y of
+    the batch. y~ are labels drawn uniformly from all classes, as many as the batch has samples. The
+    second term trains only the head. The teacher $h(G(y))$ in the third term gets no gradient.
 
-    t counts rounds from 0. The weights are a_t = max(1e-4, a decay^t) and
-    b_t = max(1e-4, b decay^t). In round 0 there is no G yet, so the second and third terms are 0.
-    Both terms act in all local epochs; the released code drops both after 20 epochs.
+    t counts rounds from 0. The weights are $a_t = max(0.0001, a decay^t)$ and
+    $b_t = max(0.0001, b decay^t)$. In round 0 there is no G yet, so the second and third terms are
+    0. Both terms act in all local epochs; the released code drops both after 20 epochs.
 
     After local training, the server trains G so that the cohort's heads predict the label y from
     the features G(y) (``GeneratorTraining``). A client reports how often it trained on each class.

@@ -13,8 +13,8 @@ from fedexp.contract import Forward, Loss
 class LabelSmoothing(Loss):
     """Cross-entropy against smoothed labels (Szegedy et al., CVPR 2016, Section 7).
 
-    The target probabilities are (1 - eps) times the one-hot label, plus eps / C for each of the C
-    classes.
+    The target probabilities are $(1 - eps)$ times the one-hot label, plus $eps / C$ for each of the
+    C classes.
 
     Args:
         eps: the probability that is spread evenly over all C classes. With 0 the loss is

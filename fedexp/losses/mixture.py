@@ -13,9 +13,9 @@ from fedexp.heads.mixture import Mixture, losses_of, responsibilities
 class ResponsibilityWeighted(Loss):
     """The components' cross-entropies, weighted by their responsibilities for each sample.
 
-    The loss is mean_i sum_m q_im CE(component m, sample i) (Marfoq et al., NeurIPS 2021, Alg. 1).
+    The loss is $mean_i sum_m q_im CE(component m, sample i)$ (Marfoq et al., NeurIPS 2021, Alg. 1).
     pi_k are client k's weights of the components. q_im, the responsibility of component m for
-    sample i, is proportional to pi_km p_m(y_i | x_i), with sum 1 over m; see
+    sample i, is proportional to $pi_km p_m(y_i | x_i)$, with sum 1 over m; see
     ``heads.mixture.Mixture``. q_im depends on the received components and on the value of pi_k
     before this round, so local steps do not change q_im. Each step computes q_im for the inputs of
     its batch, which may be augmented. This costs a forward pass of the received model. The released

@@ -44,7 +44,7 @@ def _log_softmax(logits: Tensor, excluded: Tensor) -> Tensor:
 
 
 class NotTrueDistillation(Loss):
-    """Cross-entropy + beta tau^2 * ``not_true_distillation`` (Lee et al., NeurIPS 2022).
+    """Cross-entropy + $beta tau^2$ * ``not_true_distillation`` (Lee et al., NeurIPS 2022).
 
     Args:
         beta: weight of the distillation.

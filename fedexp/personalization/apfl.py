@@ -14,7 +14,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class APFL(OwnModel):
-    """The personal model is the mixture alpha v + (1 - alpha) w (Deng et al., 2020, Alg. 1).
+    """The personal model is the mixture $alpha v + (1 - alpha) w$ (Deng et al., 2020, Alg. 1).
 
     w is the client's local copy of the shared model. v is the client's own model, which is never
     sent. ``gradient=mixture`` trains w and v. In the client's first round v starts from the
@@ -23,7 +23,7 @@ class APFL(OwnModel):
 
     The released code differs in these points. It mixes the outputs of v and w, not their weights,
     and it computes the gradient for v after the step of w. It adapts alpha after the first step of
-    a round. In the formula for alpha it replaces grad f by alpha g_v + (1 - alpha) g_w, where g_v
+    a round. In the formula for alpha it replaces grad f by $alpha g_v + (1 - alpha) g_w$, where g_v
     and g_w are the gradients of the mixture's loss with respect to v and w, and it adds 0.02 alpha
     to the scalar product.
 

@@ -51,11 +51,11 @@ class CFL(ClusterModels):
 
     All clients start in one cluster. Each cluster is trained by FedAvg of its clients. Let d_i be
     the update of client i: the change of the shared parameters in its local training. A cluster is
-    divided if ||mean d_i|| < eps1 and max ||d_i|| > eps2. Then the cluster's model hardly changes,
-    although some client changes it much in local training. The authors' code divides no cluster in
-    its first 20 rounds; here a cluster may be divided in any round. ``bipartition`` divides the
-    clients into two new clusters by the cosines between their d_i. The new clusters are the
-    children of the divided cluster. A child's first model is the mean of its clients' models in
+    divided if $||mean d_i|| < eps1$ and $max ||d_i|| > eps2$. Then the cluster's model hardly
+    changes, although some client changes it much in local training. The authors' code divides no
+    cluster in its first 20 rounds; here a cluster may be divided in any round. ``bipartition``
+    divides the clients into two new clusters by the cosines between their d_i. The new clusters are
+    the children of the divided cluster. A child's first model is the mean of its clients' models in
     this round, as in the authors' code.
 
     The paper assumes that all clients take part. Here only the clients of the cohort decide about a

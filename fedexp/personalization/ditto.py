@@ -16,10 +16,10 @@ class Ditto(Personalization):
     """Each client also trains a separate personal model, pulled to the shared model (Ditto).
 
     v is the client's personal model, u is the model that v is pulled to, and F_k is the client's
-    loss. A step is v <- v - eta (grad F_k(v) + lam (v - u)) with the learning rate eta (Li et al.,
-    ICML 2021, Alg. 1). v does not affect the shared model. In each of the client's rounds, v is
-    trained further, for as many epochs as the shared model. With lam = 0, v is trained only on the
-    client's data, without a pull.
+    loss. A step is $v <- v - eta (grad F_k(v) + lam (v - u))$ with the learning rate eta (Li et
+    al., ICML 2021, Alg. 1). v does not affect the shared model. In each of the client's rounds, v
+    is trained further, for as many epochs as the shared model. With $lam = 0$, v is trained only on
+    the client's data, without a pull.
 
     Args:
         lam: strength of the proximal term.

@@ -21,14 +21,14 @@ Epochs = Annotated[int, Field(ge=1)]
 
 
 class FedALA(Personalization):
-    """Training starts from local + W * (global - local) (Zhang et al., AAAI 2023, Alg. 1).
+    """Training starts from $local + W * (global - local)$ (Zhang et al., AAAI 2023, Alg. 1).
 
     This is a mixture of the client's last local model, local, and the global model, global. W has
     one number in [0, 1] for each parameter of the top layers; the lower layers start from the
     global model. W starts at 1 and stays at the client. From its second round on, the client learns
-    W before its local training. A step is W <- clip(W - rate * g * (global - local), 0, 1), where g
-    is the gradient of the loss at the mixture on a batch. When W is learned for the first time, the
-    client takes epochs until the loss settles. In later rounds it takes one epoch.
+    W before its local training. A step is $W <- clip(W - rate * g * (global - local), 0, 1)$, where
+    g is the gradient of the loss at the mixture on a batch. When W is learned for the first time,
+    the client takes epochs until the loss settles. In later rounds it takes one epoch.
 
     W is learned on samples that are drawn anew in each round and are not augmented. Buffers come
     from the global model.

@@ -20,18 +20,18 @@ class FedAMP(Personalization):
 
     The server stores the latest model w_i of each client. It sends client i the cloud model
 
-        u_i = (1 - sum_j xi_ij) w_i + sum_j xi_ij w_j,   xi_ij = alpha A'(||w_i - w_j||^2),
+        $u_i = (1 - sum_j xi_ij) w_i + sum_j xi_ij w_j$, $xi_ij = alpha A'(||w_i - w_j||^2)$,
 
-    where j runs over the other clients. A(x) = 1 - exp(-x / sigma), and A' is its derivative. So
-    xi_ij is alpha exp(-||w_i - w_j||^2 / sigma) / sigma. The client starts from u_i and minimises
-    F_i(w) + lambda / (2 alpha) ||w - u_i||^2, where F_i is its loss. Use ``regularizer=proximal``
-    with mu = lambda / alpha for this. The gradient of A(||w_i - w_j||^2) has a factor 2, which is
-    left out, as in other implementations. The formula of u_i agrees with three of them. We found
+    where j runs over the other clients. $A(x) = 1 - exp(-x / sigma)$, and A' is its derivative. So
+    xi_ij is $alpha exp(-||w_i - w_j||^2 / sigma) / sigma$. The client starts from u_i and minimises
+    $F_i(w) + lambda / (2 alpha) ||w - u_i||^2$, where F_i is its loss. Use ``regularizer=proximal``
+    with $mu = lambda / alpha$ for this. The gradient of $A(||w_i - w_j||^2)$ has a factor 2, which
+    is left out, as in other implementations. The formula of u_i agrees with three of them. We found
     neither the paper's text nor code of its authors. The start at u_i and the constant alpha are
     our choices: some implementations start from w_i, and some lower alpha during training.
     HeurFedAMP, the paper's variant for deep networks, is not implemented.
 
-    The distance ||w_i - w_j|| is over trained parameters only. Float buffers are combined like
+    The distance $||w_i - w_j||$ is over trained parameters only. Float buffers are combined like
     parameters. Integer buffers of u_i are copied from w_i. Sums are computed in float64.
 
     In the paper all clients train in all rounds. Here a client that has not trained yet has no

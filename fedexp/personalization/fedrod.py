@@ -17,7 +17,7 @@ _HYPERNETWORK = "personalization.hypernetwork."
 
 
 class FedROD(Personalization):
-    """Personal logits are generic logits plus private logits h_k(z) (Chen and Chao, ICLR 2022).
+    """Personal logits are generic logits plus private logits $h_k(z)$ (Chen and Chao, ICLR 2022).
 
     The shared head, called generic, computes the generic logits. The linear head h_k is private to
     client k. The loss of h_k is the cross-entropy of the personal logits. In this loss the features

@@ -16,14 +16,14 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class KNNPer(Personalization):
     """Mixes the global model's prediction with a prediction by nearest neighbours (kNN-Per).
 
-    The mixture is share * kNN + (1 - share) * softmax of the global model (Marfoq et al., ICML
+    The mixture is $share * kNN + (1 - share) * softmax$ of the global model (Marfoq et al., ICML
     2022, Eq. 7). A client stores the features z_i and labels y_i of its training samples under the
     global model of the evaluated round. d_i is the distance of sample i from an input. The kNN
-    prediction of class y is proportional to a sum of exp(-d_i). The sum is over the samples i with
-    y_i = y among the k nearest samples. Only the global model is trained, as in FedAvg. The paper
-    chooses the share for each client on validation data; here all clients have the same share. With
-    its default settings the released code mixes the kNN prediction with the logits of the global
-    model, not with their softmax.
+    prediction of class y is proportional to a sum of $exp(-d_i)$. The sum is over the samples i
+    with $y_i = y$ among the k nearest samples. Only the global model is trained, as in FedAvg. The
+    paper chooses the share for each client on validation data; here all clients have the same
+    share. With its default settings the released code mixes the kNN prediction with the logits of
+    the global model, not with their softmax.
 
     Args:
         share: lambda, the weight of the kNN prediction.

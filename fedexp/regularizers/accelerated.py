@@ -17,16 +17,16 @@ class Accelerated(Proximal):
     The method is from Kim et al., CVPR 2024. The equations below agree with the released code; the
     paper's text was not compared.
 
-    In round t clients start at w^t + lambda m^t, where w^t is the global model and m^t is the
-    server's momentum. The penalty is (mu/2) ||w - (w^t + lambda m^t)||^2. The momentum is 0 at
-    first. After each round the server computes m^(t+1) = lambda m^t + D, where D is the cohort's
-    mean step from w^t + lambda m^t. The next global model w^(t+1) = w^t + m^(t+1) is the mean of
-    the cohort's models. So m^(t+1) is the last step of the global model.
+    In round t clients start at $w^t + lambda m^t$, where w^t is the global model and m^t is the
+    server's momentum. The penalty is $(mu/2) ||w - (w^t + lambda m^t)||^2$. The momentum is 0 at
+    first. After each round the server computes $m^(t+1) = lambda m^t + D$, where D is the cohort's
+    mean step from $w^t + lambda m^t$. The next global model $w^(t+1) = w^t + m^(t+1)$ is the mean
+    of the cohort's models. So m^(t+1) is the last step of the global model.
 
-    A client downloads only w^t + lambda m^t, as many bytes as in FedAvg. The global model that is
+    A client downloads only $w^t + lambda m^t$, as many bytes as in FedAvg. The global model that is
     evaluated is w^t. Momentum applies to parameters only: the message has the global model's
     buffers. In the released code momentum applies to buffers, too. The tuning of personal models
-    also starts from w^t + lambda m^t.
+    also starts from $w^t + lambda m^t$.
 
     Args:
         mu: strength of the pull. The paper calls it beta.

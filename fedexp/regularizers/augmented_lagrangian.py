@@ -14,7 +14,7 @@ from fedexp.regularizers.dynamic import Dynamic
 
 
 class AugmentedLagrangian(Dynamic):
-    """The penalty <y_k, w - w^t> + (rho/2) ||w - w^t||^2 on trained shared parameters (FedADMM).
+    """The penalty $<y_k, w - w^t> + (rho/2) ||w - w^t||^2$ on trained shared parameters (FedADMM).
 
     The method is from Gong, Li and Freris, ICDE 2022. With ``start=reset`` the penalty, the dual
     variables, the updates and the server's step agree with the released code. The paper's text was
@@ -23,18 +23,18 @@ class AugmentedLagrangian(Dynamic):
     w^t is the global model. Client k stores its latest model w_k and its dual variable y_k, which
     is 0 at first. The client trains a new w_k and updates
 
-        y_k <- y_k + rho (w_k - w^t).
+        $y_k <- y_k + rho (w_k - w^t)$.
 
-    Its augmented model is z_k = w_k + y_k / rho. The client sends w^t plus the change of z_k, so an
-    update has the size of one model, as in FedAvg. The server adds eta times the cohort's mean
-    change to the global model. With ``eta=participation``, eta is |cohort| / N, where N is the
+    Its augmented model is $z_k = w_k + y_k / rho$. The client sends w^t plus the change of z_k, so
+    an update has the size of one model, as in FedAvg. The server adds eta times the cohort's mean
+    change to the global model. With ``eta=participation``, eta is $|cohort| / N$, where N is the
     number of clients that have data. The global model is then the mean of the z_k of all clients.
     At the fixed point of training every w_k equals w^t, and the sum of all y_k is zero. So the
-    fixed point is the optimum of the mean of all clients' objectives. With eta = 1 and small
+    fixed point is the optimum of the mean of all clients' objectives. With $eta = 1$ and small
     cohorts the fixed point is the optimum of no particular objective.
 
-    ``Dynamic`` (FedDyn) has the same local objective, with alpha = rho and the drift y_k / rho. It
-    differs in three points: FedDyn starts each local training from w^t, sends w_k, and adds the
+    ``Dynamic`` (FedDyn) has the same local objective, with $alpha = rho$ and the drift $y_k / rho$.
+    It differs in three points: FedDyn starts each local training from w^t, sends w_k, and adds the
     mean drift of the population to the mean of the cohort's models.
 
     A client's personal model is w_k. Before the client's first turn w_k is the initial global

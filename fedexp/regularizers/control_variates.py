@@ -23,14 +23,14 @@ _KEPT_MOMENTUM = (
 class ControlVariates(Regularizer):
     """Corrects the gradients of local steps for the difference between clients (SCAFFOLD).
 
-    The term <c - c_k, w> over the trained shared parameters w is added to the loss (Karimireddy et
-    al., ICML 2020, Alg. 1). So a local step uses g - c_k + c in place of the gradient g. The
+    The term $<c - c_k, w>$ over the trained shared parameters w is added to the loss (Karimireddy
+    et al., ICML 2020, Alg. 1). So a local step uses $g - c_k + c$ in place of the gradient g. The
     control variate c_k of client k estimates the client's gradient. The server's control variate c
     estimates the mean gradient of the population. w^t is the received model, and w_k is the model
     after training. After training, the client updates c_k by one of
 
-        option I:   c_k <- the gradient of the client's loss at w^t
-        option II:  c_k <- c_k - c + (w^t - w_k) / (steps * learning rate)
+        option I: $c_k <-$ the gradient of the client's loss at w^t
+        option II: $c_k <- c_k - c + (w^t - w_k) / (steps * learning rate)$
 
     and reports the change of c_k. The server adds the sum of these changes, divided by N, to c. N
     is the number of clients with data. So c is always the mean of all c_k. All control variates
@@ -49,7 +49,7 @@ class ControlVariates(Regularizer):
     data. It uses the gradient of the loss without regularizer. The module is in train mode, as in
     local training: BatchNorm normalises with each batch's statistics. All samples are used, without
     augmentation, clipping and weight decay. If the loss is much steeper at w^t than at the later
-    local models, c - c_k is larger than the gradients and training diverges. This happened with
+    local models, $c - c_k$ is larger than the gradients and training diverges. This happened with
     ``head=etf`` and SGD; option II did not diverge.
 
     At the fixed point of training c is zero, for any aggregator. With ``weighting=uniform``, as in

@@ -15,21 +15,21 @@ from fedexp.regularizers.fisher import diagonal_fisher
 class Curvature(Regularizer):
     """A pull to the other clients' models, weighted by their Fisher information (FedCurv).
 
-    The penalty is lam * sum_j (w - w_j)^T diag(F_j) (w - w_j) over the other clients j (Shoham et
+    The penalty is $lam * sum_j (w - w_j)^T diag(F_j) (w - w_j)$ over the other clients j (Shoham et
     al., 2019, Eq. 4). F_j is the diagonal empirical Fisher information of client j at its trained
     weights w_j (``diagonal_fisher``). Private parameters have no penalty.
 
-    After training, client j sends F_j and F_j w_j. The server sends each client the sums of F_j and
-    of F_j w_j over the other clients of the last cohort whose updates were used. So updates are
-    three times as large as with FedAvg. The same holds for messages from the second round on. In
-    the first round the penalty is 0. The server discards the F_j of older rounds.
+    After training, client j sends F_j and $F_j w_j$. The server sends each client the sums of F_j
+    and of $F_j w_j$ over the other clients of the last cohort whose updates were used. So updates
+    are three times as large as with FedAvg. The same holds for messages from the second round on.
+    In the first round the penalty is 0. The server discards the F_j of older rounds.
 
-    The code completes the square. With A = sum_j F_j and m = (sum_j F_j w_j) / A, elementwise, the
-    penalty is lam * sum A (w - m)^2, summed over the parameters' elements, plus a constant. The
-    logged loss does not include the constant.
+    The code completes the square. With $A = sum_j F_j$ and $m = (sum_j F_j w_j) / A$, elementwise,
+    the penalty is $lam * sum A (w - m)^2$, summed over the parameters' elements, plus a constant.
+    The logged loss does not include the constant.
 
-    Gradient steps with learning rate r diverge for an element of w with 2 r lam A > 2. A grows with
-    the number of clients in the cohort: choose a smaller lam for a larger cohort, or clip
+    Gradient steps with learning rate r diverge for an element of w with $2 r lam A > 2$. A grows
+    with the number of clients in the cohort: choose a smaller lam for a larger cohort, or clip
     gradients.
 
     Args:

@@ -12,20 +12,20 @@ from fedexp.regularizers.anchors import Anchors, Scaling, combine, prefixed, tot
 
 
 class Dynamic(Regularizer):
-    """The penalty -<h_k, w> + (alpha/2) ||w - w^t||^2 on trained shared parameters (FedDyn).
+    """The penalty $-<h_k, w> + (alpha/2) ||w - w^t||^2$ on trained shared parameters (FedDyn).
 
     The method is from Acar et al., ICLR 2021, Alg. 1. w^t is the received global model, and w_k is
     the model after training. N is the number of clients that have data. The vectors h_k of client k
     and h of the server are 0 at first. After training, client k updates h_k, and the server updates
     h and the global model:
 
-        h_k <- h_k - alpha (w_k - w^t),
-        h <- h - (alpha / N) sum_cohort (w_k - w^t),
-        w^(t+1) = mean_cohort w_k - h / alpha.
+        $h_k <- h_k - alpha (w_k - w^t)$,
+        $h <- h - (alpha / N) sum_cohort (w_k - w^t)$,
+        $w^(t+1) = mean_cohort w_k - h / alpha$.
 
     So h is the mean of all h_k. The code stores drifts instead of h_k and h. Client k stores its
-    drift d_k = -h_k / alpha, the sum of its steps w_k - w^t. The server stores the population's
-    mean drift, -h / alpha. Messages and updates contain only the weights.
+    drift $d_k = -h_k / alpha$, the sum of its steps $w_k - w^t$. The server stores the population's
+    mean drift, $-h / alpha$. Messages and updates contain only the weights.
 
     At the fixed point of training every w_k equals w^t, and h is zero. Then h_k is the gradient of
     the client's loss F_k, so the gradients of all F_k sum to zero. This needs
@@ -39,15 +39,16 @@ class Dynamic(Regularizer):
     reports the accuracy of the first as ``global/accuracy_mean_model``. ``global/accuracy`` is the
     accuracy of w^(t+1).
 
-    alpha = 0 switches off all terms and gives exactly FedAvg. With any alpha > 0, however small,
-    the server adds the whole mean drift.
+    $alpha = 0$ switches off all terms and gives exactly FedAvg. With any $alpha > 0$, however
+    small, the server adds the whole mean drift.
 
     The authors' code has ``alpha_scaling=samples`` and ``clip_quadratic=false``, and SGD without
     momentum; this is ``algorithm=feddyn``. Copies of it are in the released code of FedDC and of
-    FedPTR. It uses ||w - w^t||^2 = ||w||^2 - 2 <w^t, w> + const. The optimizer applies
-    (alpha_k/2) ||w||^2 as weight decay, without clipping. The loss has the term -alpha_k <w^t, w>.
-    With ``alpha_scaling=samples`` and ``aggregator=uniform`` the fixed point is the optimum of the
-    mean of all F_k weighted by samples, because there the gradient of F_k is -alpha_k d_k.
+    FedPTR. It uses $||w - w^t||^2 = ||w||^2 - 2 <w^t, w> + const$. The optimizer applies
+    $(alpha_k/2) ||w||^2$ as weight decay, without clipping. The loss has the term
+    $-alpha_k <w^t, w>$. With ``alpha_scaling=samples`` and ``aggregator=uniform`` the fixed point
+    is the optimum of the mean of all F_k weighted by samples, because there the gradient of F_k is
+    $-alpha_k d_k$.
 
     The defaults are the paper's Algorithm 1, which has one alpha for all clients and does not
     mention clipping. ``algorithm=feddyn_paper`` has them.

@@ -11,9 +11,9 @@ from fedexp.regularizers.anchors import Anchors
 
 
 class Proximal(Regularizer):
-    """The penalty (mu / 2) ||w - w^t||^2 on trained parameters (Li et al., MLSys 2020, Eq. 2).
+    """The penalty $(mu / 2) ||w - w^t||^2$ on trained parameters (Li et al., MLSys 2020, Eq. 2).
 
-    w^t are the weights from which local training starts. The penalty's gradient is mu (w - w^t),
+    w^t are the weights from which local training starts. The penalty's gradient is $mu (w - w^t)$,
     which is zero at the first local step.
 
     Args:

@@ -41,7 +41,7 @@ _MOST_DISTANCES = 30
 class Trajectory(Regularizer):
     """A pull of the local model to w~, a prediction of the next global model (FedPTR).
 
-    The penalty is the sum over layers j of (lam_j / 2) ||w_j - w~_j||^2 (Chen et al., arXiv
+    The penalty is the sum over layers j of $(lam_j / 2) ||w_j - w~_j||^2$ (Chen et al., arXiv
     2312.14380). w_j are the parameters of layer j. w^t is the global model of round t. A small
     synthetic dataset D~ and a step size are learned so that gradient steps on D~ lead from w^(t-m)
     to w^t. Then, in every round, further gradient steps on D~ lead from w^t to w~. Each round

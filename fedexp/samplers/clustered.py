@@ -120,7 +120,7 @@ class Clustered(LastUpdates):
     """Draws one client from each of K distributions; similar clients share a distribution.
 
     A client that is drawn several times counts several times in the cohort. The expected number of
-    draws of client k is K n_k / n, where n_k is the number of samples of client k and n is the
+    draws of client k is $K n_k / n$, where n_k is the number of samples of client k and n is the
     number of all samples. Clients with many samples are therefore drawn more often, so average the
     cohort uniformly: ``aggregator=uniform``. If fewer than K clients have data, there are only as
     many draws as clients with data. Some clients may then be drawn twice and others never.

@@ -33,7 +33,7 @@ def distributions_by_size(sizes: np.ndarray, num_draws: int) -> np.ndarray:
 class ClusteredBySize(Sampler):
     """Draws a client from each of K distributions; clients of similar size share a distribution.
 
-    The expected number of draws of client k is K n_k / n, where n_k is the number of samples of
+    The expected number of draws of client k is $K n_k / n$, where n_k is the number of samples of
     client k and n is the number of all samples. Large clients are therefore drawn more often, so
     average the cohort uniformly: ``aggregator=uniform``. A client that is drawn several times
     counts several times in the cohort. The number of draws of a client varies less than in K draws

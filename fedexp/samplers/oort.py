@@ -77,14 +77,14 @@ def draw_above_cut(
 class Oort(Sampler):
     """Prefers clients with high scores; a share epsilon of the cohort has not trained yet.
 
-    The statistical utility of client k is n_k sqrt(mean of loss^2). n_k is its number of samples,
+    The statistical utility of client k is $n_k sqrt(mean of loss^2)$. n_k is its number of samples,
     and the mean is over all samples of all steps of its last turn. The client sends this one
     number. A client's score is the scaled utility plus a bonus (``statistical_scores``). If the
     client's last turn took longer than T, the score is multiplied by a penalty (``slow_penalty``).
     T is a quantile of the seconds that the clients with data take for a turn. After every
     ``window`` rounds the utilities of these rounds are summed. If the sum is smaller than the sum
     over the ``window`` rounds before, the quantile is raised. This rule is called the pacer.
-    Clients without a utility are drawn with odds proportional to 1 / t, where t is the expected
+    Clients without a utility are drawn with odds proportional to $1 / t$, where t is the expected
     time of a turn.
 
     A client that was left out of the round gets the mean utility of the round's clients, or 0 if

@@ -18,10 +18,10 @@ class PowerOfChoice(Sampler):
 
     The odds of client k to become a candidate are proportional to its number n_k of samples. The
     loss is the mean cross-entropy of the global model over all training data of a candidate, in
-    eval mode. This is the paper's strategy pi_pow-d. With d = N the cohort always has the largest
-    losses of all clients. Among candidates with equal losses, the client with the lowest number is
-    chosen (in the paper a random client). A client whose loss is NaN comes last. The paper averages
-    the cohort uniformly (``aggregator=uniform``).
+    eval mode. This is the paper's strategy $pi_(pow-d)$. With $d = N$ the cohort always has the
+    largest losses of all clients. Among candidates with equal losses, the client with the lowest
+    number is chosen (in the paper a random client). A client whose loss is NaN comes last. The
+    paper averages the cohort uniformly (``aggregator=uniform``).
 
     Args:
         candidates: d, at least K. None means d = 2 K. If fewer than d clients can be chosen, all of

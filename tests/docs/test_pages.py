@@ -101,7 +101,7 @@ def test_a_comment_belongs_to_the_key_beside_it_and_to_the_key_below(tmp_path: P
 
 
 def test_plain_text_stays_plain() -> None:
-    assert escape("w_k * ||x|| in `head=etf` <b>") == r"w\_k \* \|\|x\|\| in `head=etf` \<b\>"
+    assert escape("my_w * ||x|| in `head=etf` <b>") == r"my\_w \* \|\|x\|\| in `head=etf` \<b\>"
     assert prose("") == ""
     assert prose("One\nline.\n\nTwo.\n\nArgs:\n    x: no") == "One line.\n\nTwo."
 
