@@ -9,6 +9,7 @@ from pathlib import Path
 import hydra
 import pytest
 from omegaconf import OmegaConf
+from support.pages import blocks
 
 from fedexp.cli.command import config_folder
 from fedexp.config.schema import validate
@@ -44,6 +45,14 @@ def test_there_are_commands_on_the_pages() -> None:
     assert ["algorithm=fedavg", "loss=moon"] in commands(DOCS / "index.md")
 
 
+def test_a_page_with_a_runs_output_says_where_it_is_the_same() -> None:
+    """Four decimals of a table that a run or a report printed."""
+    pages = [page for page in WRITTEN if re.search(r"\d\.\d{4}", "".join(blocks(page, "text")))]
+    assert {"first_table", "ablate", "your_data"} <= {page.stem for page in pages}
+    without = [p.stem for p in pages if "randomness.md#what-is-the-same-where" not in p.read_text()]
+    assert without == []
+
+
 @pytest.mark.slow
 def test_the_site_is_built_without_a_warning_and_its_examples_hold(tmp_path: Path) -> None:
     """Links between pages are checked by the build: one that leads nowhere is a warning."""
@@ -61,3 +70,5 @@ def test_the_site_is_built_without_a_warning_and_its_examples_hold(tmp_path: Pat
         if re.search(r'<(?:script|link|img)[^>]+(?:src|href)="https?:', path.read_text())
     ]
     assert outside == []  # a reader without network sees the whole page
+    for page in ("loss/focal", "head/etf", "regularizer/proximal", "aggregator/q_fair"):
+        assert "<math" in (tmp_path / f"html/options/{page}.html").read_text()
