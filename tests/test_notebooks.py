@@ -6,9 +6,14 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbformat import NotebookNode
+from support.federations import compose
+
+from fedexp.runtime.plan import plan
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+CONF = Path(__file__).parent.parent / "conf"
 LARGEST = 200_000
+GROUPS = ("algorithm", "head", "loss", "regularizer", "personalization", "sampler", "aggregator")
 
 
 @pytest.mark.slow
@@ -34,6 +39,36 @@ def test_a_notebook_is_stored_with_its_outputs(path: Path) -> None:
     assert path.stat().st_size < LARGEST
     content = path.read_text(encoding="utf-8")
     assert not re.search(r"/tmp/|/home/|/root/|site-packages|C:\\\\", content)  # a machine's paths
+
+
+def options(path: Path) -> list[list[str]]:
+    """The options of fedexp's sockets in each list of overrides of a lesson, with their keys."""
+    cells = nbformat.read(path, as_version=4).cells
+    sources = [
+        re.sub(r"^\s*[!%].*", "", c.source, flags=re.M) for c in cells if c.cell_type == "code"
+    ]
+    lists = [n for each in sources for n in ast.walk(ast.parse(each)) if isinstance(n, ast.List)]
+    found = []
+    for node in lists:
+        texts = [str(each.value) for each in ast.walk(node) if isinstance(each, ast.Constant)]
+        words = [each for each in texts if re.match(rf"({'|'.join(GROUPS)})[\w.]*=", each)]
+        chosen = [each.replace("=", "/") for each in words if "." not in each.partition("=")[0]]
+        if chosen and all((CONF / f"{each}.yaml").is_file() for each in chosen):
+            found.append(words)
+    return found
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_no_option_of_a_lesson_is_one_that_fedexp_warns_of(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The lessons add their options to FedAvg."""
+    for words in options(path):
+        chosen = (
+            [] if any(each.startswith("algorithm=") for each in words) else ["algorithm=fedavg"]
+        )
+        plan(compose(*chosen, *words))
+    assert caplog.messages == []
 
 
 def shows(cell: NotebookNode) -> bool:
