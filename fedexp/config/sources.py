@@ -76,7 +76,7 @@ def source_code(config: Mapping[str, Any]) -> Code:
         own |= {name: contents[name].decode(errors="replace") for name in map(file_name, mine)}
         if not modules:
             libraries.add(top(target))
-    files = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    files = {name: hashlib.sha256(each).hexdigest() for name, each in contents.items()}
     return Code(parts, files, own, tuple(sorted(libraries)))
 
 
