@@ -5,46 +5,60 @@ Hydra imports this file at every start, with or without the extra ``slurm``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import math
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hydra.core.utils import JobReturn
+from hydra.core.utils import JobReturn, JobStatus
 
-from fedexp.errors import InputError
+from fedexp.config.option_files import shown
 from fedexp.runtime.interrupts import exit_on_interrupt
-from fedexp.runtime.limits import how_to_go_on
-from fedexp.runtime.slurm_queue import watch_queue
+from fedexp.runtime.limits import how_to_go_on, leave_jobs
+from fedexp.runtime.slurm_queue import SlurmQueue
 
 try:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import BaseSubmititLauncher
 except ImportError:  # without the extra ``slurm`` these classes are not used
     BaseSubmititLauncher = object
 
+LOGGER = logging.getLogger(__name__)
+
 _RESUME = "resume=auto"
 
 
 class _QueueLauncher(BaseSubmititLauncher):  # type: ignore[misc]
-    """The launcher of hydra-submitit-launcher; a job that is queued again resumes its run."""
+    """The launcher of hydra-submitit-launcher; a job that is queued again resumes its run.
+
+    A job that the queue ends without a result counts as failed, and the others go on.
+    """
+
+    def __call__(self, overrides: Sequence[str], *others: Any) -> JobReturn:
+        """Called in the job. SLURM itself queues a job again if its machine dies."""
+        again = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
+        result: JobReturn = super().__call__(_resuming(overrides) if again else overrides, *others)
+        return result
 
     def checkpoint(self, overrides: Sequence[str], *others: Any) -> Any:
         """Called by submitit before a job is queued again, with the arguments of ``__call__``."""
-        kept = [each for each in overrides if not each.startswith("resume=")]
-        return super().checkpoint([*kept, _RESUME], *others)
+        return super().checkpoint(_resuming(overrides), *others)
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Queue the jobs and wait for them. Raises InputError if the queue lost a job."""
-        from submitit.core.utils import FailedJobError, UncompletedJobError
-
+        """Queue the jobs and wait for them; name the jobs that ended without a result."""
         folder = Path(self.config.hydra.sweep.dir)
-        try:
-            with exit_on_interrupt(folder):
-                results: Sequence[JobReturn] = super().launch(job_overrides, initial_job_idx)
-        except (FailedJobError, UncompletedJobError) as error:
-            lost = f"a job was lost ({str(error).partition(chr(10))[0]})"
-            raise InputError(how_to_go_on(lost, "the others are still queued", folder)) from error
+        with exit_on_interrupt(folder), _jobs_may_fail(self._EXECUTOR) as lost:
+            results: Sequence[JobReturn] = super().launch(job_overrides, initial_job_idx)
+        if lost:
+            leave_jobs()
+            early = f"{len(lost)} job{'' if len(lost) == 1 else 's'} ended early"
+            line = how_to_go_on(early, "the others are done", folder)
+            print(f"fedexp: {line}", file=sys.stderr)
         return results
 
 
@@ -53,15 +67,49 @@ class SlurmLauncher(_QueueLauncher):
 
     _EXECUTOR = "slurm"
 
-    def launch(
-        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
-    ) -> Sequence[JobReturn]:
-        """Queue the jobs and wait for them; say why SLURM holds jobs back."""
-        with watch_queue(Path(self.params["submitit_folder"]).parent):
-            return super().launch(job_overrides, initial_job_idx)
-
 
 class LocalLauncher(_QueueLauncher):
     """Imitates SLURM with processes of this machine, to try a sweep before using SLURM."""
 
     _EXECUTOR = "local"
+
+
+def _resuming(overrides: Sequence[str]) -> list[str]:
+    return [*(each for each in overrides if not each.startswith("resume=")), _RESUME]
+
+
+@contextmanager
+def _jobs_may_fail(executor: str) -> Iterator[list[str]]:
+    """In this block a job without a result is no error of the sweep; yields these jobs' numbers."""
+    from submitit.core.utils import FailedJobError, UncompletedJobError
+    from submitit.local.local import LocalJob
+    from submitit.slurm.slurm import SlurmJob
+
+    queue = SlurmJob.watcher = SlurmQueue()
+    kind = {"slurm": SlurmJob, "local": LocalJob}[executor]
+    results, lost = kind.results, []
+
+    def results_or_nothing(job: Any) -> list[JobReturn]:
+        job.wait()
+        try:
+            if queue.has_failed(job.job_id) and not job.paths.result_pickle.exists():
+                raise UncompletedJobError  # submitit would wait for the file
+            found: list[JobReturn] = results(job)
+        except (FailedJobError, UncompletedJobError):
+            lost.append(job.job_id)
+            output = job.paths.stderr
+            where = f"; its output: {shown(output)}" if output.exists() else ""
+            LOGGER.error("job %s left no result%s", job.job_id, where)
+            return [JobReturn(status=JobStatus.COMPLETED, _return_value=math.nan)]
+        return found
+
+    kind.results = results_or_nothing
+    try:
+        yield lost
+    except KeyboardInterrupt:
+        if left := queue.left():
+            line = f"the jobs stay in SLURM's queue, unless you type scancel {' '.join(left)}"
+            print(f"fedexp: {line}", file=sys.stderr)
+        raise
+    finally:
+        kind.results = results

@@ -194,13 +194,12 @@ def _not_started(
     jobs: Sequence[Sequence[str]], results: Sequence[Sequence[JobReturn]]
 ) -> list[Sequence[str]]:
     """The launched jobs that did not create their folder."""
-    folders = [
-        Path(each.hydra_cfg.hydra.runtime.output_dir)
-        for result in results
-        for each in result
-        if each.hydra_cfg is not None
+    launched = [each.hydra_cfg for result in results for each in result]
+    return [
+        job
+        for job, hydra in zip(jobs, launched, strict=False)
+        if hydra is not None and not Path(hydra.hydra.runtime.output_dir).exists()
     ]
-    return [job for job, path in zip(jobs, folders, strict=False) if not path.exists()]
 
 
 def _score(trial: JobReturn) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,11 +125,13 @@ def end_job_or_sweep(reason: str) -> None:
 
     In a cluster's queue each job has its own time limit. If only this job got a signal there, the
     signal was held back until the round was saved. Now it is raised again for submitit, which
-    queues the job again and exits.
+    queues the job again and exits. submitit ignores SIGTERM; then the job exits here without a
+    result, because SLURM may have queued it again.
     """
     alone = reason in signal.Signals.__members__ and reason_to_stop_sweep() is None
     if alone and "SUBMITIT_EXECUTOR" in os.environ:
         signal.raise_signal(signal.Signals[reason])
+        sys.exit(128 + signal.Signals[reason])
     else:
         stop_sweep(reason)
 

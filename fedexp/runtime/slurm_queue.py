@@ -1,89 +1,145 @@
-"""What SLURM says about the waiting jobs of a sweep."""
+"""What SLURM's queue says about the jobs of a sweep.
+
+submitit itself asks SLURM's accounting, which many clusters do not have; without it a job that is
+lost would be awaited for ever. The queue is always there.
+"""
 
 import logging
 import subprocess
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from getpass import getuser
-from pathlib import Path
-from threading import Event, Thread
+import time
+from collections.abc import Iterable, Mapping
 
 LOGGER = logging.getLogger(__name__)
 
-_ORDINARY = ("", "None", "Resources", "Priority")
-"""Reasons for which a job waits that need no word: it will start by itself."""
+_POLL_S = 10.0
+_PATIENCE_S = 30.0
+"""Seconds in which ``squeue`` should answer."""
 
-_POLL_S = 30.0
-_COMMAND = ("squeue", "--noheader", "--states=PENDING", "--format=%i %r")
+_COMMAND = ("squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i %T %r")
 """Asks for all of the user's jobs, because SLURM refuses a list with a job that it has forgotten.
 """
 
-_SUBMITIT = "submitit"
+_STARTS_BY_ITSELF = ("", "None", "Resources", "Priority", "BeginTime", "JobArrayTaskLimit")
+"""Reasons for which a job waits that need no word."""
+
+_WAITS, _DONE, _GONE = "PENDING", "COMPLETED", "not in the queue"
+_FAILED = {
+    *("BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+    *("TIMEOUT", _GONE),
+}
+_ENDED = _FAILED | {_DONE}
+_ADVICE = {
+    "OUT_OF_MEMORY": "hydra.launcher.mem_gb is the memory of a job",
+    "PartitionTimeLimit": "hydra.launcher.timeout_min is more than hydra.launcher.partition allows",
+    "TIMEOUT": "hydra.launcher.signal_delay_s should be longer than the longest round",
+}
+_NAMED = 3
+"""How many jobs a line names."""
 
 
-@contextmanager
-def watch_queue(submitted: Path, poll_s: float = _POLL_S) -> Iterator[None]:
-    """While the block waits for the jobs of a sweep, say once each why SLURM holds them back.
+class SlurmQueue:
+    """Tells submitit the states of a sweep's jobs, in place of the ``watcher`` of submitit's jobs.
+
+    Says why SLURM holds jobs back, each reason once, and which jobs it has ended.
 
     Args:
-        submitted: submitit's folder, which has a folder for each job, named by the job's number.
         poll_s: seconds between two questions to SLURM.
     """
-    done, quiet = Event(), _OnceFilter()
-    logging.getLogger(_SUBMITIT).addFilter(quiet)
-    Thread(target=_watch, args=[submitted, poll_s, done], daemon=True).start()
-    try:
-        yield
-    finally:
-        done.set()
-        logging.getLogger(_SUBMITIT).removeFilter(quiet)
 
+    def __init__(self, poll_s: float = _POLL_S) -> None:
+        self._poll_s, self._next = poll_s, 0.0
+        self._states: dict[str, str] = {}
+        self._absent: set[str] = set()
+        self._said: set[str] = set()
 
-def held(lines: Iterable[str]) -> dict[str, list[str]]:
-    """Reason -> the jobs that wait for it, from lines such as ``12_[0-3] PartitionTimeLimit``."""
-    found: dict[str, list[str]] = {}
-    for line in lines:
-        job, _, reason = line.partition(" ")
-        reason = reason.strip().strip("()")
-        if job and reason not in _ORDINARY:
-            found.setdefault(reason, []).append(job)
-    return found
+    def register_job(self, job_id: str) -> None:
+        """Called by submitit for each job, and before it for the array of the jobs."""
+        self._states.pop(job_id.partition("_")[0], None)
+        self._states[job_id] = "UNKNOWN"
 
+    def get_state(self, job_id: str, mode: str = "standard") -> str:
+        """The state of a job in SLURM's words; "UNKNOWN" until SLURM answers."""
+        if time.monotonic() >= self._next:
+            self._update()
+            self._next = time.monotonic() + self._poll_s
+        return self._states[job_id]
 
-def _watch(submitted: Path, poll_s: float, done: Event) -> None:
-    said: set[str] = set()
-    while not done.wait(poll_s):
-        own = {_array(path.name) for path in submitted.glob("[0-9]*")}
+    def is_done(self, job_id: str, mode: str = "standard") -> bool:
+        """Whether the job has ended, with or without a result."""
+        return self.get_state(job_id, mode) in _ENDED
+
+    def has_failed(self, job_id: str) -> bool:
+        """Whether the job has ended, and not in the ordinary way."""
+        return self._states.get(job_id) in _FAILED
+
+    def left(self) -> list[str]:
+        """The numbers of the arrays and jobs that have not ended."""
+        waiting = (job for job, state in self._states.items() if state not in _ENDED)
+        return sorted({job.partition("_")[0] for job in waiting}, key=int)
+
+    def _update(self) -> None:
+        found = self._ask()
+        if found is None:
+            return
+        absent = self._states.keys() - found.keys()
+        # One answer without a job proves nothing.
+        found |= dict.fromkeys(absent & self._absent, (_GONE, ""))
+        self._absent = absent
+        own = {each: found[each] for each in self._states if each in found}
+        ended = {
+            each: state
+            for each, (state, _) in own.items()
+            if state in _FAILED and state != self._states[each]
+        }
+        self._states |= {each: state for each, (state, _) in own.items()}
+        for reason, jobs in _grouped(held(own)).items():
+            if reason not in self._said:
+                self._said.add(reason)
+                _say("SLURM holds", jobs, reason)
+        for state, jobs in _grouped(ended).items():
+            _say("SLURM ended", jobs, state)
+
+    def _ask(self) -> dict[str, tuple[str, str]] | None:
+        """Job -> its state and the reason of it; None, and one line, if SLURM does not answer."""
         try:
-            asked = [*_COMMAND, f"--user={getuser()}"]
-            answer = subprocess.run(asked, capture_output=True, text=True, timeout=60)
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        lines = (line.strip() for line in answer.stdout.splitlines())
-        for reason, waiting in held(line for line in lines if _array(line) in own).items():
-            if reason not in said:
-                said.add(reason)
-                LOGGER.warning("SLURM holds %s: %s%s", ", ".join(waiting), reason, _advice(reason))
+            answer = subprocess.run(_COMMAND, capture_output=True, text=True, timeout=_PATIENCE_S)
+            failed = f"exit code {answer.returncode}" if answer.returncode else ""
+            problem = failed and (answer.stderr.strip() or failed)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            problem = str(error)
+        if not problem:
+            self._said.discard(_COMMAND[0])
+            return queued(answer.stdout.splitlines())
+        if _COMMAND[0] not in self._said:
+            self._said.add(_COMMAND[0])
+            LOGGER.warning("SLURM does not answer (%s); asking again", problem.partition("\n")[0])
+        return None
 
 
-def _array(job: str) -> str:
-    """The number of a job or its array, from ``12_[0-3] Priority`` or ``12_0``."""
-    return job.partition(" ")[0].partition("_")[0]
+def queued(lines: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Job -> its state and its reason, from lines such as ``12_3 PENDING PartitionTimeLimit``."""
+    parts = (line.strip().split(" ", 2) for line in lines)
+    return {job: (state, reason.strip("()")) for job, state, reason in parts}
 
 
-def _advice(reason: str) -> str:
-    if reason == "PartitionTimeLimit":
-        return "; hydra.launcher.timeout_min is more than hydra.launcher.partition allows"
-    return ""
+def held(jobs: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Job -> the reason for which it waits, of those that wait for more than other jobs."""
+    return {
+        job: reason
+        for job, (state, reason) in jobs.items()
+        if state == _WAITS and reason not in _STARTS_BY_ITSELF
+    }
 
 
-class _OnceFilter(logging.Filter):
-    """Lets submitit's warning that SLURM's accounting fails through once; it comes at each poll."""
+def _grouped(jobs: Mapping[str, str]) -> dict[str, list[str]]:
+    """Value -> the jobs that have it."""
+    groups: dict[str, list[str]] = {}
+    for job, value in jobs.items():
+        groups.setdefault(value, []).append(job)
+    return groups
 
-    _has_warned = False
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        if "sacct error" not in record.getMessage():
-            return True
-        is_first, self._has_warned = not self._has_warned, True
-        return is_first
+def _say(what: str, jobs: list[str], reason: str) -> None:
+    more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
+    advice = f"; {_ADVICE[reason]}" if reason in _ADVICE else ""
+    LOGGER.warning("%s %s%s: %s%s", what, ", ".join(jobs[:_NAMED]), more, reason, advice)

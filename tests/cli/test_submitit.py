@@ -1,18 +1,23 @@
 """``hydra/launcher=submitit_local``, and what ``hydra/launcher=slurm`` asks of SLURM."""
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import hydra
 import pytest
 import submitit
+from hydra.core.utils import JobReturn, JobStatus
+from hydra_plugins.hydra_submitit_launcher.submitit_launcher import BaseSubmititLauncher
 from omegaconf import DictConfig, OmegaConf
+from submitit.local.local import LocalJob
 
 from fedexp.cli.callbacks import AdaptPlugins
 from fedexp.cli.command import config_folder
@@ -62,6 +67,39 @@ def test_a_job_that_is_queued_again_resumes() -> None:
     assert again.args == (["seed=1", "resume=auto"], "key", 3, "id", {})
 
 
+@pytest.mark.parametrize(("restarts", "added"), [("0", []), ("1", ["resume=auto"])])
+def test_a_job_that_slurm_itself_queues_again_resumes(
+    restarts: str, added: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+    monkeypatch.setattr(BaseSubmititLauncher, "__call__", lambda _, *arguments: arguments)
+    assert SlurmLauncher()(["seed=1"], "key", 3) == (["seed=1", *added], "key", 3)
+
+
+def test_a_job_without_a_result_is_named_and_the_others_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that is killed writes no result."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(limits._Sweep, "has_left_jobs", False)
+
+    def launch(*_: object) -> list[JobReturn]:
+        job = LocalJob(tmp_path / "jobs", "7", process=subprocess.Popen(["false"]))
+        job._results_timeout_s = 0
+        job.paths.stderr.parent.mkdir(parents=True)
+        job.paths.stderr.write_text("Killed")
+        return [job.results()[0], JobReturn(status=JobStatus.COMPLETED)]
+
+    monkeypatch.setattr(BaseSubmititLauncher, "launch", launch)
+    launcher = LocalLauncher()
+    launcher.config = OmegaConf.create({"hydra": {"sweep": {"dir": "sweep"}}})
+    lost, other = launcher.launch([["seed=0"], ["seed=1"]], 0)
+    assert math.isnan(lost.return_value)
+    assert other.return_value is None
+    assert caplog.messages[-1:] == ["job 7 left no result; its output: jobs/7_0_log.err"]
+    assert limits.has_left_jobs()
+
+
 @pytest.mark.parametrize("queued", [True, False])
 def test_a_signal_to_a_queued_job_ends_that_job_alone(
     queued: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -72,7 +110,8 @@ def test_a_signal_to_a_queued_job_ends_that_job_alone(
         if queued:
             monkeypatch.setenv("SUBMITIT_EXECUTOR", "local")
         signal.signal(signal.SIGUSR2, lambda number, _: received.append(number))
-        limits.end_job_or_sweep("SIGUSR2")
+        with pytest.raises(SystemExit) if queued else nullcontext():
+            limits.end_job_or_sweep("SIGUSR2")
         assert received == ([signal.SIGUSR2] if queued else [])
         assert limits.reason_to_stop_sweep() == (None if queued else "SIGUSR2")
         limits.end_job_or_sweep("limits.minutes=5")  # is the whole sweep's

@@ -1,54 +1,99 @@
-"""What a sweep says about its waiting jobs, with commands that answer as SLURM's do."""
+"""What a sweep says about its jobs in the queue, with a command that answers as ``squeue`` does."""
 
-import logging
 import os
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fedexp.runtime.slurm_queue import held, watch_queue
+from fedexp.runtime.slurm_queue import SlurmQueue, held, queued
+
+Answer = Callable[[str], None]
+
+
+@pytest.fixture
+def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Answer:
+    """Sets what the command ``squeue`` does, as a script of the shell."""
+
+    def answer(script: str) -> None:
+        (tmp_path / "squeue").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "squeue").chmod(0o755)
+
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    return answer
+
+
+def queue_of(*jobs: str) -> SlurmQueue:
+    queue = SlurmQueue(poll_s=0.0)  # asks at each call
+    for job in jobs:
+        queue.register_job(job)
+    return queue
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if "SLURM" in record.message]
 
 
 def test_only_reasons_that_need_a_person_are_told() -> None:
-    lines = ["7_[2-3] (Resources)", "7_0 PartitionTimeLimit", "8_1 (PartitionTimeLimit)", "9 None"]
-    assert held([*lines, "9_4 ReqNodeNotAvail, UnavailableNodes:node3", ""]) == {
-        "PartitionTimeLimit": ["7_0", "8_1"],
-        "ReqNodeNotAvail, UnavailableNodes:node3": ["9_4"],
+    lines = ["7_2 PENDING (Resources)", "7_0 PENDING PartitionTimeLimit", "9 RUNNING None"]
+    lines += ["7_9 PENDING JobArrayTaskLimit", "7_3 PENDING BeginTime"]
+    lines += ["8_1 FAILED NonZeroExitCode", "9_4 PENDING ReqNodeNotAvail, UnavailableNodes:node3"]
+    assert held(queued(lines)) == {
+        "7_0": "PartitionTimeLimit",
+        "9_4": "ReqNodeNotAvail, UnavailableNodes:node3",
     }
 
 
-def test_each_reason_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    asked = tmp_path / "asked"
-    script = f'#!/bin/sh\necho "$@" >> {asked}\necho "9 Held"\necho "12_[0-1] PartitionTimeLimit"\n'
-    (tmp_path / "squeue").write_text(script)
-    (tmp_path / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    for name in ("12_0", "12_1"):
-        (tmp_path / "jobs" / name).mkdir(parents=True)
-    with watch_queue(tmp_path / "jobs", poll_s=0.01):
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and (
-            not asked.exists() or len(asked.read_text().splitlines()) < 3
-        ):
-            time.sleep(0.01)
-    assert [each.message for each in caplog.records if "SLURM" in each.message] == [
-        "SLURM holds 12_[0-1]: PartitionTimeLimit; hydra.launcher.timeout_min is more than "
-        "hydra.launcher.partition allows"
+def test_each_reason_is_one_line(squeue: Answer, caplog: pytest.LogCaptureFixture) -> None:
+    waits = [f"12_{each} PENDING PartitionTimeLimit" for each in range(5)]
+    squeue("\n".join(f"echo '{line}'" for line in ["9 PENDING Held", *waits]))
+    queue = queue_of(*(f"12_{each}" for each in range(5)))
+    assert [queue.get_state("12_0") for _ in range(3)] == ["PENDING"] * 3
+    assert not queue.is_done("12_4")
+    assert said(caplog) == [
+        "SLURM holds 12_0, 12_1, 12_2 and 2 more: PartitionTimeLimit; hydra.launcher.timeout_min "
+        "is more than hydra.launcher.partition allows"
     ]
 
 
-def test_accounting_that_fails_is_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_job_that_slurm_has_ended_is_named_once(
+    squeue: Answer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    logger = logging.getLogger("submitit")
-    with watch_queue(tmp_path):
-        for call in (1, 2, 3):
-            logger.warning("Call #%d - Bypassing sacct error, status may be inaccurate.", call)
-        logger.warning("another")
-    assert [each.message for each in caplog.records if each.name == "submitit"] == [
-        "Call #1 - Bypassing sacct error, status may be inaccurate.",
-        "another",
+    queue = queue_of("12", "12_0", "12_1", "12_2")  # submitit registers the array, too
+    squeue("echo '12_0 RUNNING None'; echo '12_1 OUT_OF_MEMORY None'; echo '12_2 COMPLETED None'")
+    assert [queue.is_done(each) for each in ("12_0", "12_1", "12_2")] == [False, True, True]
+    assert said(caplog) == [
+        "SLURM ended 12_1: OUT_OF_MEMORY; hydra.launcher.mem_gb is the memory of a job"
+    ]
+
+
+def test_a_job_is_lost_if_two_answers_do_not_have_it(
+    squeue: Answer, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = queue_of("12_0")
+    squeue("true")
+    assert [queue.is_done("12_0") for _ in range(3)] == [False, True, True]
+    assert said(caplog) == ["SLURM ended 12_0: not in the queue"]
+
+
+def test_a_job_that_is_queued_again_is_not_done(squeue: Answer) -> None:
+    queue = queue_of("12_0")
+    for state, done in (("RUNNING None", False), ("NODE_FAIL None", True), ("PENDING None", False)):
+        squeue(f"echo '12_0 {state}'")
+        assert queue.is_done("12_0") is done
+
+
+def test_a_queue_that_does_not_answer_is_one_line_until_it_does(
+    squeue: Answer, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = queue_of("12_0")
+    for script in ("echo 'no controller' >&2; exit 1", "echo '12_0 RUNNING None'"):
+        squeue(script)
+        assert not queue.is_done("12_0")
+        assert not queue.is_done("12_0")
+    squeue("exit 1")
+    queue.get_state("12_0")
+    assert said(caplog) == [
+        "SLURM does not answer (no controller); asking again",
+        "SLURM does not answer (exit code 1); asking again",
     ]
