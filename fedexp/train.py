@@ -69,7 +69,7 @@ def job(cfg: DictConfig) -> float:
         sweep = Path(of_hydra.sweep.dir)
         is_trial = of_hydra.runtime.choices.get("hydra/sweeper") == "optuna"
         with exit_on_interrupt(sweep), unblock_interrupts():
-            checked = checked_config(cfg, of_hydra, overrides)
+            checked = _going_on(checked_config(cfg, of_hydra, overrides))
             return _run_job(checked, folder, sweep_name(sweep), is_trial)
     except KeyboardInterrupt:  # in a worker of a sweep: its parent waits for the other jobs
         record_interrupt()
@@ -78,6 +78,15 @@ def job(cfg: DictConfig) -> float:
     except Exception as error:
         LOGGER.error("%s failed", " ".join(overrides), exc_info=shorten(error))
     return math.nan
+
+
+def _going_on(checked: Checked) -> Checked:
+    """The job of a sweep, which goes on with a run that is in its folder.
+
+    No other sweep can be there. SLURM and Ray start a job again after its machine has died.
+    """
+    resume = checked.config.resume or run_folder.AUTO
+    return replace(checked, config=checked.config.model_copy(update={"resume": resume}))
 
 
 def _run_job(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,24 +27,9 @@ except ImportError:  # without the extra ``slurm`` these classes are not used
 
 LOGGER = logging.getLogger(__name__)
 
-_RESUME = "resume=auto"
-
 
 class _QueueLauncher(BaseSubmititLauncher):  # type: ignore[misc]
-    """The launcher of hydra-submitit-launcher; a job that is queued again resumes its run.
-
-    A job that the queue ends without a result counts as failed, and the others go on.
-    """
-
-    def __call__(self, overrides: Sequence[str], *others: Any) -> JobReturn:
-        """Called in the job. SLURM itself queues a job again if its machine dies."""
-        again = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
-        result: JobReturn = super().__call__(_resuming(overrides) if again else overrides, *others)
-        return result
-
-    def checkpoint(self, overrides: Sequence[str], *others: Any) -> Any:
-        """Called by submitit before a job is queued again, with the arguments of ``__call__``."""
-        return super().checkpoint(_resuming(overrides), *others)
+    """The launcher of hydra-submitit-launcher; a job that the queue ends does not end the sweep."""
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -72,10 +56,6 @@ class LocalLauncher(_QueueLauncher):
     """Imitates SLURM with processes of this machine, to try a sweep before using SLURM."""
 
     _EXECUTOR = "local"
-
-
-def _resuming(overrides: Sequence[str]) -> list[str]:
-    return [*(each for each in overrides if not each.startswith("resume=")), _RESUME]
 
 
 @contextmanager

@@ -7,7 +7,7 @@ lost would be awaited for ever. The queue is always there.
 import logging
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 LOGGER = logging.getLogger(__name__)
 
@@ -22,7 +22,8 @@ _COMMAND = ("squeue", "--me", "--array", "--states=all", "--noheader", "--format
 _STARTS_BY_ITSELF = ("", "None", "Resources", "Priority", "BeginTime", "JobArrayTaskLimit")
 """Reasons for which a job waits that need no word."""
 
-_WAITS, _DONE, _GONE = "PENDING", "COMPLETED", "not in the queue"
+_HOLDS = "holds"
+_WAITS, _RUNS, _DONE, _GONE = "PENDING", "RUNNING", "COMPLETED", "not in the queue"
 _FAILED = {
     *("BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
     *("TIMEOUT", _GONE),
@@ -40,7 +41,7 @@ _NAMED = 3
 class SlurmQueue:
     """Tells submitit the states of a sweep's jobs, in place of the ``watcher`` of submitit's jobs.
 
-    Says why SLURM holds jobs back, each reason once, and which jobs it has ended.
+    Says why SLURM holds jobs back, each reason once, and which jobs it has ended or restarts.
 
     Args:
         poll_s: seconds between two questions to SLURM.
@@ -85,19 +86,15 @@ class SlurmQueue:
         # One answer without a job proves nothing.
         found |= dict.fromkeys(absent & self._absent, (_GONE, ""))
         self._absent = absent
-        own = {each: found[each] for each in self._states if each in found}
-        ended = {
-            each: state
-            for each, (state, _) in own.items()
-            if state in _FAILED and state != self._states[each]
-        }
-        self._states |= {each: state for each, (state, _) in own.items()}
-        for reason, jobs in _grouped(held(own)).items():
-            if reason not in self._said:
+        told: dict[tuple[str, str], list[str]] = {}
+        for job in [each for each in self._states if each in found]:
+            before, self._states[job] = self._states[job], found[job][0]
+            if new := news(before, *found[job]):
+                told.setdefault(new, []).append(job)
+        for (verb, reason), jobs in told.items():
+            if verb != _HOLDS or reason not in self._said:
                 self._said.add(reason)
-                _say("SLURM holds", jobs, reason)
-        for state, jobs in _grouped(ended).items():
-            _say("SLURM ended", jobs, state)
+                _say(verb, jobs, reason)
 
     def _ask(self) -> dict[str, tuple[str, str]] | None:
         """Job -> its state and the reason of it; None, and one line, if SLURM does not answer."""
@@ -122,24 +119,18 @@ def queued(lines: Iterable[str]) -> dict[str, tuple[str, str]]:
     return {job: (state, reason.strip("()")) for job, state, reason in parts}
 
 
-def held(jobs: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Job -> the reason for which it waits, of those that wait for more than other jobs."""
-    return {
-        job: reason
-        for job, (state, reason) in jobs.items()
-        if state == _WAITS and reason not in _STARTS_BY_ITSELF
-    }
+def news(before: str, state: str, reason: str) -> tuple[str, str] | None:
+    """What SLURM does with a job, and why, if that needs a word; ``before`` is its last state."""
+    if state in _FAILED and state != before:
+        return "ended", state
+    if state == _WAITS and before == _RUNS:
+        return "restarts", "it was stopped before the end"
+    if state == _WAITS and reason not in _STARTS_BY_ITSELF:
+        return _HOLDS, reason
+    return None
 
 
-def _grouped(jobs: Mapping[str, str]) -> dict[str, list[str]]:
-    """Value -> the jobs that have it."""
-    groups: dict[str, list[str]] = {}
-    for job, value in jobs.items():
-        groups.setdefault(value, []).append(job)
-    return groups
-
-
-def _say(what: str, jobs: list[str], reason: str) -> None:
+def _say(verb: str, jobs: list[str], reason: str) -> None:
     more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
     advice = f"; {_ADVICE[reason]}" if reason in _ADVICE else ""
-    LOGGER.warning("%s %s%s: %s%s", what, ", ".join(jobs[:_NAMED]), more, reason, advice)
+    LOGGER.warning("SLURM %s %s%s: %s%s", verb, ", ".join(jobs[:_NAMED]), more, reason, advice)

@@ -62,20 +62,6 @@ def test_the_local_launcher_is_fedexp_s_own_too(tmp_path: Path) -> None:
     assert launcher._target_ == "hydra_plugins.fedexp_submitit.LocalLauncher"
 
 
-def test_a_job_that_is_queued_again_resumes() -> None:
-    again = LocalLauncher().checkpoint(["seed=1", "resume=DIR"], "key", 3, "id", {})
-    assert again.args == (["seed=1", "resume=auto"], "key", 3, "id", {})
-
-
-@pytest.mark.parametrize(("restarts", "added"), [("0", []), ("1", ["resume=auto"])])
-def test_a_job_that_slurm_itself_queues_again_resumes(
-    restarts: str, added: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
-    monkeypatch.setattr(BaseSubmititLauncher, "__call__", lambda _, *arguments: arguments)
-    assert SlurmLauncher()(["seed=1"], "key", 3) == (["seed=1", *added], "key", 3)
-
-
 def test_a_job_without_a_result_is_named_and_the_others_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -147,8 +133,8 @@ def test_a_job_whose_time_is_up_is_queued_again_and_goes_on(
     assert run.returncode == 0, error
     assert (sweep / "sweep.csv").exists()
     assert "Failed" not in out
-    overrides = OmegaConf.load(sweep / "0" / ".hydra" / "overrides.yaml")
-    assert "resume=auto" in overrides  # it was queued again
+    (log,) = (sweep / ".submitit").glob("*/*_log.out")
+    assert log.read_text().count("Starting with JobEnvironment") == 2  # it was queued again
     summary = json.loads((sweep / "0" / "summary.json").read_text())
     assert summary["rounds"] == 50
     rounds = [json.loads(line)["round"] for line in metrics.read_text().splitlines()]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedexp.runtime.slurm_queue import SlurmQueue, held, queued
+from fedexp.runtime.slurm_queue import SlurmQueue, news, queued
 
 Answer = Callable[[str], None]
 
@@ -34,14 +34,25 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if "SLURM" in record.message]
 
 
-def test_only_reasons_that_need_a_person_are_told() -> None:
-    lines = ["7_2 PENDING (Resources)", "7_0 PENDING PartitionTimeLimit", "9 RUNNING None"]
-    lines += ["7_9 PENDING JobArrayTaskLimit", "7_3 PENDING BeginTime"]
-    lines += ["8_1 FAILED NonZeroExitCode", "9_4 PENDING ReqNodeNotAvail, UnavailableNodes:node3"]
-    assert held(queued(lines)) == {
-        "7_0": "PartitionTimeLimit",
-        "9_4": "ReqNodeNotAvail, UnavailableNodes:node3",
-    }
+@pytest.mark.parametrize(
+    ("before", "line", "told"),
+    [
+        ("UNKNOWN", "PENDING (Resources)", None),
+        ("UNKNOWN", "PENDING JobArrayTaskLimit", None),
+        ("PENDING", "PENDING BeginTime", None),
+        ("UNKNOWN", "PENDING PartitionTimeLimit", ("holds", "PartitionTimeLimit")),
+        ("PENDING", "PENDING ReqNodeNotAvail, not: a", ("holds", "ReqNodeNotAvail, not: a")),
+        ("PENDING", "RUNNING None", None),
+        ("RUNNING", "PENDING BeginTime", ("restarts", "it was stopped before the end")),
+        ("RUNNING", "COMPLETED None", None),
+        ("RUNNING", "FAILED NonZeroExitCode", ("ended", "FAILED")),
+        ("FAILED", "FAILED NonZeroExitCode", None),
+    ],
+)
+def test_only_what_a_person_should_know_is_told(
+    before: str, line: str, told: tuple[str, str] | None
+) -> None:
+    assert news(before, *queued([f"7_2 {line}"])["7_2"]) == told
 
 
 def test_each_reason_is_one_line(squeue: Answer, caplog: pytest.LogCaptureFixture) -> None:
@@ -76,11 +87,14 @@ def test_a_job_is_lost_if_two_answers_do_not_have_it(
     assert said(caplog) == ["SLURM ended 12_0: not in the queue"]
 
 
-def test_a_job_that_is_queued_again_is_not_done(squeue: Answer) -> None:
+def test_a_job_that_is_queued_again_is_not_done(
+    squeue: Answer, caplog: pytest.LogCaptureFixture
+) -> None:
     queue = queue_of("12_0")
-    for state, done in (("RUNNING None", False), ("NODE_FAIL None", True), ("PENDING None", False)):
+    for state in ("PENDING None", "RUNNING None", "PENDING BeginTime", "PENDING BeginTime"):
         squeue(f"echo '12_0 {state}'")
-        assert queue.is_done("12_0") is done
+        assert not queue.is_done("12_0")
+    assert said(caplog) == ["SLURM restarts 12_0: it was stopped before the end"]
 
 
 def test_a_queue_that_does_not_answer_is_one_line_until_it_does(

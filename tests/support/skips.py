@@ -16,6 +16,7 @@ ALLOWED = {
     "needs a C++ compiler and ninja",
     "only root can mount a disk",
     "only root can mount a file system",
+    "SLURM and munge are not installed",
     "the extra ray is not installed",  # it has no files for some systems, so [dev] leaves it out
 }
 """Reasons that a complete development environment cannot help."""
