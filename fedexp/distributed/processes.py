@@ -212,11 +212,11 @@ def _run_rank(
     except KeyboardInterrupt as error:
         sys.exit(128 + getattr(error, "signal", signal.SIGINT))
     except Exception as error:
-        _write_failure(_reason_of(error), rank, folder)
+        _write_failure(reason_of(error), rank, folder)
         sys.exit(1)
 
 
-def _reason_of(error: Exception) -> BaseException:
+def reason_of(error: Exception) -> BaseException:
     """The InputError that ``error`` hides, if any; otherwise ``error``.
 
     After an InputError a rank waits for the other ranks. If one of them has ended by then, the lost

@@ -21,6 +21,10 @@ from fedexp.distributed.wire import decode, encode
 T = TypeVar("T")
 
 
+class LostRankError(RuntimeError):
+    """An exchange failed, because another rank has ended or cannot be reached."""
+
+
 class Ranks:
     """The processes of a run; the base class is a run of one process.
 
@@ -80,12 +84,12 @@ class ProcessGroup(Ranks):
         """The values of all ranks, by rank; GPU tensors are moved to this rank's device."""
         own = encode(value).to(self._carrier)
         sizes = [torch.zeros(1, dtype=torch.int64, device=self._carrier) for _ in range(self.size)]
-        dist.all_gather(sizes, torch.tensor([len(own)], device=self._carrier))
+        self._exchange(dist.all_gather, sizes, torch.tensor([len(own)], device=self._carrier))
         lengths = [int(size) for size in sizes]
         padded = own.new_zeros(max(lengths))
         padded[: len(own)] = own
         found = [torch.empty_like(padded) for _ in range(self.size)]
-        dist.all_gather(found, padded)
+        self._exchange(dist.all_gather, found, padded)
         return [
             decode(content[:length].cpu(), self.device)
             for content, length in zip(found, lengths, strict=True)
@@ -108,10 +112,16 @@ class ProcessGroup(Ranks):
             for share, wanted in zip(shares, shapes, strict=True)
         ]
         total = torch.cat(flat).to(self._carrier)
-        dist.all_reduce(total)
+        self._exchange(dist.all_reduce, total)
         pieces = torch.split(total.to(self.device), [len(each) for each in flat])
         for party, of_party, wanted, sums in zip(parties, of_parties, shapes, pieces, strict=True):
             party.set_reduced(_unflatten(sums, wanted), [items for items, _ in of_party])
+
+    def _exchange(self, collective: Callable[..., object], *arguments: object) -> None:
+        try:
+            collective(*arguments)
+        except RuntimeError as error:
+            raise LostRankError(f"rank {self.rank} lost the connection to another rank") from error
 
 
 def ranks_of(fabric: Fabric) -> Ranks:

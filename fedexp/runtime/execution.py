@@ -24,11 +24,12 @@ from fedexp.data.load import load_data
 from fedexp.data.partition_table import write_partition
 from fedexp.distributed import launcher
 from fedexp.distributed.fabric import make_fabric
-from fedexp.distributed.processes import spawn
-from fedexp.distributed.ranks import ranks_of
+from fedexp.distributed.processes import reason_of, spawn
+from fedexp.distributed.ranks import LostRankError, ranks_of
 from fedexp.drawing.data_figure import save_picture
 from fedexp.engines.layout import gains_from_bf16
 from fedexp.engines.threads import restored_threads, set_threads
+from fedexp.errors import InputError
 from fedexp.measures.panel import headlines
 from fedexp.measures.partition import partition_picture
 from fedexp.runtime.early import Early
@@ -75,13 +76,19 @@ def execute(
 
     Raises:
         InputError: the config is invalid, ``folder`` has another run, its disk is full, a process
-            died, or ``limits.idle_rounds`` is reached.
+            died or cannot be reached, or ``limits.idle_rounds`` is reached.
         Interrupted: Ctrl-C in a run with checkpoints, after the rounds so far are saved; or a
             signal ended the processes of a run that has several.
     """
     if launcher.must_spawn(config.engine):
         return _run_in_processes(config, folder, launch, early)
-    return _run(config, folder, launch, early, population)[0]
+    try:
+        return _run(config, folder, launch, early, population)[0]
+    except LostRankError as error:  # torchrun or SLURM has started this process
+        if isinstance(reason := reason_of(error), InputError):
+            raise reason from None
+        how = "its output says why; to go on, add resume=auto to the same command"
+        raise InputError(f"{error}: {how}") from error
 
 
 def _run(

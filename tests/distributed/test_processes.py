@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import signal
 import stat
 import subprocess
@@ -25,7 +26,7 @@ from fedexp.core.messages import Tensors
 from fedexp.core.reducible import Contribution
 from fedexp.data.load import load_data
 from fedexp.distributed.fabric import make_fabric
-from fedexp.distributed.processes import _reason_of, spawn
+from fedexp.distributed.processes import reason_of, spawn
 from fedexp.distributed.ranks import ranks_of
 from fedexp.errors import InputError, Interrupted
 from fedexp.runtime.federation import Federation
@@ -377,9 +378,9 @@ def test_the_reason_of_a_lost_connection_is_the_error_before_it() -> None:
 
     with pytest.raises(RuntimeError) as lost:
         lose_the_connection()
-    assert str(_reason_of(lost.value)) == "a=1: no"
+    assert str(reason_of(lost.value)) == "a=1: no"
     other = RuntimeError("out of memory")
-    assert _reason_of(other) is other
+    assert reason_of(other) is other
 
 
 def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,3 +402,35 @@ def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_trainer_trains_in_one_process() -> None:
     with pytest.raises(InputError, match=r"engine\.devices=2 .*trains in one process"):
         plan(compose("engine=trainer", "engine.devices=2"))
+
+
+@pytest.mark.slow
+def test_a_rank_of_torchrun_that_is_killed_ends_the_others_in_one_line(tmp_path: Path) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*torchrun, "--nproc-per-node=2", "-m", "fedexp.train", "engine.devices=2"]
+    tiny = ["rounds=600", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
+    options = [*tiny, "engine.device=cpu", "tracking.wandb.mode=disabled", "hydra.run.dir=run"]
+    slow = ["+measure.slow._target_=support.slow_rounds.SlowRounds", "+measure.slow.seconds=0.5"]
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    run = subprocess.Popen(
+        [*command, *options, *slow],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size):
+        assert run.poll() is None, run.communicate()
+        time.sleep(0.1)
+    table = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True).stdout
+    ranks = [
+        int(pid) for pid, parent in map(str.split, table.splitlines()) if int(parent) == run.pid
+    ]
+    os.kill(max(ranks), signal.SIGKILL)
+    said = run.communicate(timeout=120)[1]
+    assert run.returncode == 1
+    (line,) = (each for each in said.splitlines() if each.startswith("fedexp: rank "))
+    assert re.match(r"fedexp: rank \d lost the connection to another rank: its output says", line)
+    assert line.endswith("to go on, add resume=auto to the same command")
+    assert "fedexp/runtime" not in said  # no traceback of fedexp
