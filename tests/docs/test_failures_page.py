@@ -6,6 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 WANDB, LIMITS = "tracking/test_wandb_upload.py", "runtime/test_limits.py"
 PROCESSES, MEETING = "distributed/test_processes.py", "distributed/test_meeting.py"
+SLURM, QUEUE = "cli/test_slurm.py", "runtime/test_slurm_queue.py"
 
 TESTS = {
     "W&B's server is dead or unreachable": (
@@ -38,12 +39,36 @@ TESTS = {
         LIMITS,
         "test_a_sweep_whose_time_is_up_names_what_has_not_run",
     ),
-    "a job reaches SLURM's limit of time": (
-        "cli/test_submitit.py",
-        "test_a_job_whose_time_is_up_is_queued_again_and_goes_on",
+    "a job of a sweep is cancelled with `scancel`": (
+        SLURM,
+        "test_a_cancelled_job_is_marked_and_the_printed_command_finishes_it",
     ),
-    "SLURM holds jobs back": ("runtime/test_slurm_queue.py", "test_each_reason_is_one_line"),
+    "a job of a sweep is killed, for its memory for example": (
+        SLURM,
+        "test_a_killed_job_and_one_that_never_began_are_named",
+    ),
+    "a node of SLURM or a worker of Ray dies": (
+        SLURM,
+        "test_a_job_whose_node_dies_goes_on_at_another",
+    ),
+    "a job reaches SLURM's limit of time": (
+        SLURM,
+        "test_a_job_at_its_limit_of_time_is_queued_again",
+    ),
+    "Ctrl-C while the command waits for SLURM": (
+        SLURM,
+        "test_a_job_that_waits_for_ever_says_why_and_ctrl_c_leaves_it",
+    ),
+    "SLURM does not answer": (
+        QUEUE,
+        "test_a_queue_that_does_not_answer_is_one_line_until_it_does",
+    ),
+    "SLURM holds jobs back": (QUEUE, "test_each_reason_is_one_line"),
     "a process of a run dies": (PROCESSES, "test_a_rank_that_dies_ends_the_run_with_its_number"),
+    "a process that `torchrun` or `srun` has started dies": (
+        PROCESSES,
+        "test_a_rank_of_torchrun_that_is_killed_ends_the_others_in_one_line",
+    ),
     "the first machine of `srun` cannot be found": (
         MEETING,
         "test_a_name_that_is_unknown_is_one_line",
