@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedexp.core.error_notes import innermost
 from fedexp.core.results import named
+from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
 
 _REGISTER = "register it in setup with register_buffer and set it in begin with copy_"
@@ -26,6 +27,10 @@ _RULES = {
     "doesn't match the broadcast shape": _CHANGES,  # by +=
 }
 """Words of PyTorch's error -> the rule of a part's contract that the code breaks."""
+
+
+_Key = tuple[str, str]
+"""A tensor's place in the config and the name of its attribute."""
 
 
 class StackingError(InputError):
@@ -73,37 +78,56 @@ class Attributes:
 
     Args:
         components: place in the config -> the component there.
+        device: the device of the models.
     """
 
-    def __init__(self, components: Mapping[str, object]) -> None:
-        self._components = components
+    def __init__(self, components: Mapping[str, object], device: torch.device) -> None:
+        self._components, self._device = components, device
         self._untouched = {key: (v, v._version) for key, v in self._tensors().items()}
-        self._first: dict[tuple[str, str], Tensor] | None = None
+        self._first: dict[_Key, Tensor] | None = None
+        self._differs: dict[_Key, Tensor] = {}
 
-    def check(self) -> None:
-        """Call this after each client's ``begin``.
+    def compare(self) -> None:
+        """Call this after each client's ``begin``. It does not wait for the device.
 
         Raises:
-            StackingError: a tensor that the first client's ``begin`` set has now another value.
+            StackingError: a tensor that the first client's ``begin`` set has another shape or type.
         """
         found = self._tensors()
         if self._first is None:
             touched = {key: v for key, v in found.items() if self._is_touched(key, v)}
             self._first = {key: value.detach().clone() for key, value in touched.items()}
-        for (place, name), value in self._first.items():
-            now = found.get((place, name))
-            if now is None or not torch.equal(value, now):
-                whose = named(place, self._components[place])
-                problem = f"self.{name} differs between clients, but is no buffer; {_REGISTER}"
-                raise StackingError(whose, problem)
+            return
+        for key, value in self._first.items():
+            now = found.get(key)
+            if now is None or (now.shape, now.dtype) != (value.shape, value.dtype):
+                raise self._error(key)
+            different = (now != value).any()
+            self._differs[key] = self._differs.get(key, different) | different
 
-    def _is_touched(self, key: tuple[str, str], value: Tensor) -> bool:
+    def check(self) -> None:
+        """Call this after the last client's ``begin``. It waits for the device at most once.
+
+        Raises:
+            StackingError: a tensor that the first client's ``begin`` set had another value later.
+        """
+        if self._differs:
+            flags = [to_device(each, self._device) for each in self._differs.values()]
+            for key, differs in zip(self._differs, torch.stack(flags).tolist(), strict=True):
+                if differs:
+                    raise self._error(key)
+
+    def _error(self, key: _Key) -> StackingError:
+        place, name = key
+        problem = f"self.{name} differs between clients, but is no buffer; {_REGISTER}"
+        return StackingError(named(place, self._components[place]), problem)
+
+    def _is_touched(self, key: _Key, value: Tensor) -> bool:
         """Whether the attribute was set or changed in place since this object was made."""
         before, version = self._untouched.get(key, (None, 0))
         return value is not before or value._version != version
 
-    def _tensors(self) -> dict[tuple[str, str], Tensor]:
-        """(place, name of the attribute) -> its tensor."""
+    def _tensors(self) -> dict[_Key, Tensor]:
         return {
             (place, name): value
             for place, component in self._components.items()

@@ -114,13 +114,15 @@ class Vectorized(Engine):
 
     def begin_all(self, clients: Sequence[int], begin: Callable[[int], object], when: str) -> Stack:
         """Like ``Engine.begin_all``; refuses parts that keep a client's tensor in an attribute."""
-        attributes = Attributes(self._components)
+        attributes = Attributes(self._components, self.resources.module.device)
 
         def begin_one(client: int) -> None:
             begin(client)
-            attributes.check()
+            attributes.compare()
 
-        return super().begin_all(clients, begin_one, when)
+        stack = super().begin_all(clients, begin_one, when)
+        attributes.check()
+        return stack
 
     def _local_steps(self, client: int, message: Message) -> tuple[int, ...]:
         """The client's steps in each phase of its local training."""

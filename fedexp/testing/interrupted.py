@@ -40,13 +40,14 @@ class Interrupted(Serial):
         message: Message,
         state: ClientState,
     ) -> ClientModule:
-        attributes = Attributes(self._components)
+        attributes = Attributes(self._components, self.resources.module.device)
         module = begin(client, message, state)
-        attributes.check()
+        attributes.compare()
         row = Stack(module, 1)
         row.save_row(0)
         with torch.random.fork_rng(devices=()):
             begin(other_client(self, client), message, sent(state))
+            attributes.compare()
             attributes.check()
         row.load_row(0)
         return module

@@ -3,9 +3,10 @@
 import re
 
 import pytest
+import torch
 from support.federations import federate
 
-from fedexp.engines.stacking_errors import StackingError
+from fedexp.engines.stacking_errors import Attributes, StackingError
 from fedexp.testing import ContractError, check_part
 
 SMALL = ("clients.count=4", "clients.per_round=4", "data.subset=120", "local.epochs=1")
@@ -53,3 +54,44 @@ def test_an_error_with_another_cause_stays() -> None:
     loss = "loss._target_=support.contract_breakers.Failing"
     with pytest.raises(IndexError):
         federate(*SMALL, loss, "engine=vectorized").run_round(1)
+
+
+class Scaled:
+    """A component that keeps a tensor in an attribute."""
+
+    def __init__(self, device: str) -> None:
+        self.scale = torch.ones(2, device=device)
+
+
+def attributes_of(scaled: Scaled) -> Attributes:
+    found = Attributes({"loss": scaled}, torch.device("cpu"))
+    scaled.scale.add_(1)
+    found.compare()
+    return found
+
+
+def test_to_compare_clients_reads_no_value() -> None:
+    scaled = Scaled("meta")  # a tensor without values
+    found = attributes_of(scaled)
+    scaled.scale.add_(1)
+    found.compare()
+    with pytest.raises(NotImplementedError):
+        found.check()
+
+
+def test_a_value_of_one_client_among_many_is_found() -> None:
+    scaled = Scaled("cpu")
+    found = attributes_of(scaled)
+    for value in (2.0, 3.0, 2.0):
+        scaled.scale.fill_(value)
+        found.compare()
+    with pytest.raises(StackingError, match=r"self\.scale differs between clients"):
+        found.check()
+
+
+def test_another_shape_is_found_at_once() -> None:
+    scaled = Scaled("meta")
+    found = attributes_of(scaled)
+    scaled.scale = torch.ones(3, device="meta")
+    with pytest.raises(StackingError, match=r"self\.scale differs between clients"):
+        found.compare()
