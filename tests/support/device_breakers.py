@@ -1,4 +1,4 @@
-"""Parts that work on a CPU, and break one rule of an accelerator each."""
+"""Parts that work on a CPU; most of them break one rule of an accelerator."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
-from fedexp.core.messages import PartUpdate, Tensors
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Loss
 
@@ -34,6 +34,19 @@ class KeptTensor(CrossEntropy):
 
     def forward(self, batch: Forward) -> Tensor:
         return super().forward(batch) + (batch.logits * self.scale).square().mean()
+
+
+class SetInBegin(CrossEntropy):
+    """Sets an attribute in ``begin``, which breaks no rule because all clients set the same."""
+
+    def setup(self, setting: Setting) -> None:
+        self.scale = torch.ones(())
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        self.scale = torch.full((), 2.0, device=client.data.class_counts.device)
+
+    def forward(self, batch: Forward) -> Tensor:
+        return super().forward(batch) * self.scale
 
 
 class InNumPy(CrossEntropy):

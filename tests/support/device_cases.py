@@ -60,7 +60,7 @@ def _of_engines() -> dict[str, list[str]]:
 
 
 def _others() -> dict[str, list[str]]:
-    """Buffered coordination, compressed downloads, clipping, kept optimizers, faults."""
+    """Buffered coordination, compressed downloads, clipping, kept optimizers, own part, faults."""
     buffered = ["coordination=buffered", "coordination.buffer=2", "system=phones"]
     buffered += ["clients.per_round=4", "aggregator=uniform"]
     found = {f"buffered {name}": [f"algorithm={name}", *buffered] for name in _WITH_BUFFER}
@@ -68,6 +68,8 @@ def _others() -> dict[str, list[str]]:
         found[f"download {name}"] = ["algorithm=fedavg", f"compression@download={name}"]
     found["clipped"] = ["algorithm=scaffold", "local.grad_clip=0.5"]
     found["kept optimizer"] = ["algorithm=fedavg", "local.keep_optimizer=true"]
+    loss = "loss._target_=support.device_breakers.SetInBegin"
+    found["attribute"] = ["algorithm=fedavg", loss, "engine=vectorized"]
     found["faults"] = ["algorithm=fedavg", "faults=unreliable", "faults.nan=0.5"]
     return found
 
