@@ -79,7 +79,7 @@ def main(job: str) -> None:
     folder, overrides, config_dir, rounds = json.loads(job)
     Pretended.get_parallel_devices([0])  # before any backward pass
     try:
-        tensors = _trained([*overrides, _DEVICE], config_dir, rounds)
+        tensors = trained([*overrides, _DEVICE], config_dir, rounds)
     except (ContractError, InputError) as error:
         Path(folder, _FAILURE).write_text(
             json.dumps([isinstance(error, ContractError), str(error)])
@@ -88,7 +88,11 @@ def main(job: str) -> None:
         Path(folder, _TENSORS).write_bytes(encode(tensors).numpy().tobytes())
 
 
-def _trained(overrides: Sequence[str], config_dir: str | None, rounds: int) -> Tensors:
+def trained(overrides: Sequence[str], config_dir: str | None, rounds: int) -> Tensors:
+    """Train in this process; returns and raises like ``sent_from_device``.
+
+    The device must be known to PyTorch, and ``overrides`` must name it.
+    """
     config = configure(overrides, config_dir)
     planned, fabric = plan(config), make_fabric(config.engine)
     components: Mapping[str, object] = planned.sockets.by_name()
