@@ -15,12 +15,11 @@ The steps, the most important first:
 
 Each step is a process of its own with a time limit. Its result is written to FOLDER/STEP.json as
 soon as a part of it is known, its output to FOLDER/STEP.log. A step that fails or takes too long
-ends alone. The same command goes on: a step whose result is finished is not repeated. On a machine
-with nothing but PyTorch, scripts/wheels.sh has what else is needed.
+ends alone, and its result says so. The same command goes on: a step whose result is finished is not
+repeated. On a machine with nothing but PyTorch, scripts/wheels.sh has what else is needed.
 """
 
 import argparse
-import json
 import os
 import signal
 import subprocess
@@ -28,11 +27,16 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
+from threading import Thread
 
+from benchmark.gpu.result_file import read, write
 from benchmark.gpu.steps import STEPS, Step
 
 LEAST_SECONDS = 5.0
 """No step begins with less time than this."""
+
+TINY_TIMES = 5
+"""With ``--tiny`` a step may take so many times its limit, because a CPU may be slow."""
 
 
 def main() -> None:
@@ -41,6 +45,8 @@ def main() -> None:
         import_module("benchmark.gpu.presets").write_reference()
     elif arguments.run:
         _work(arguments)
+    elif arguments.device == "cuda" and not import_module("torch").cuda.is_available():
+        sys.exit("--device cuda: PyTorch finds no GPU on this machine; cpu tries the command")
     else:
         sys.exit(_run_all(arguments))
 
@@ -56,7 +62,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--images", metavar="DIR")
     parser.add_argument("--device", choices=("cuda", "cpu", "pretended"), default="cuda")
     parser.add_argument(
-        "--tiny", action="store_true", help="little data, no limit of a step: to try the command"
+        "--tiny", action="store_true", help="little data, larger limits: to try the command"
     )
     parser.add_argument("--reference", action="store_true")
     parser.add_argument("--run", help=argparse.SUPPRESS)  # one step, in its own process
@@ -71,35 +77,33 @@ def _parsed() -> argparse.Namespace:
 
 
 def _run_all(arguments: argparse.Namespace) -> int:
-    """Run the steps until the time is over; returns how many failed."""
-    deadline, failed = time.monotonic() + 60 * arguments.minutes, 0
+    """Run the steps until the time is over; returns whether some did not finish."""
+    deadline, code = time.monotonic() + 60 * arguments.minutes, 0
     arguments.to.mkdir(parents=True, exist_ok=True)
     for step in STEPS:
         if arguments.steps and step.name not in arguments.steps:
             continue
         left = deadline - time.monotonic()
-        if _is_done(arguments.to, step):
+        if read(arguments.to, step.name).get("done"):
             print(f"{step.name}: is there", flush=True)
         elif left < LEAST_SECONDS:
             print(f"{step.name}: no time left; the same command goes on here", flush=True)
         else:
-            seconds = left if arguments.tiny else min(step.seconds, left)
-            why = _run_step(arguments, step, seconds)
-            failed += why is not None
-            print(f"{step.name}: {why or _told(arguments.to, step)}", flush=True)
-    return min(failed, 1)
+            limit = step.seconds * (TINY_TIMES if arguments.tiny else 1)
+            if why := _run_step(arguments, step, min(limit, left)):
+                write(arguments.to, step.name, read(arguments.to, step.name) | {"unfinished": why})
+                code = 1
+            print(f"{step.name}: {_told(arguments.to, step)}", flush=True)
+    return code
 
 
 def _told(folder: Path, step: Step) -> str:
-    """The numbers of a finished result in one line."""
-    found = json.loads((folder / f"{step.name}.json").read_text())
+    """The result in one line: why it is not finished, or its numbers."""
+    found = read(folder, step.name)
+    if why := found.get("unfinished"):
+        return str(why)
     numbers = {k: v for k, v in found.items() if isinstance(v, int | float | str) and k != "done"}
     return ", ".join(f"{name} {value}" for name, value in numbers.items())
-
-
-def _is_done(folder: Path, step: Step) -> bool:
-    path = folder / f"{step.name}.json"
-    return path.exists() and json.loads(path.read_text()).get("done", False)
 
 
 def _run_step(arguments: argparse.Namespace, step: Step, seconds: float) -> str | None:
@@ -111,7 +115,11 @@ def _run_step(arguments: argparse.Namespace, step: Step, seconds: float) -> str 
     log = arguments.to / f"{step.name}.log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,  # see _end_with_the_command
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             code = process.wait(seconds)
@@ -125,6 +133,7 @@ def _run_step(arguments: argparse.Namespace, step: Step, seconds: float) -> str 
 
 def _work(arguments: argparse.Namespace) -> None:
     """In the process of a step: write each result that its function yields."""
+    _end_with_the_command()
     step = next(each for each in STEPS if each.name == arguments.run)
     place = import_module("benchmark.gpu.place").Place(
         arguments.to, arguments.device, arguments.tiny, arguments.images, arguments.seconds
@@ -132,11 +141,21 @@ def _work(arguments: argparse.Namespace) -> None:
     place.prepare()
     module, _, function = step.work.partition(".")
     work = getattr(import_module(f"benchmark.gpu.{module}"), function)
-    machine = import_module("benchmark.process").machine()
+    always = {"machine": import_module("benchmark.process").machine(), "device": arguments.device}
     found: dict[str, object] = {}
-    for found in work(place, place.read(step.name), *step.arguments):
-        place.write(step.name, {"machine": machine, "device": arguments.device, **found})
-    place.write(step.name, {"machine": machine, "device": arguments.device, **found, "done": True})
+    for found in work(place, read(place.folder, step.name), *step.arguments):
+        write(place.folder, step.name, always | found)
+    write(place.folder, step.name, always | found | {"done": "unfinished" not in found})
+
+
+def _end_with_the_command() -> None:
+    """End this process and its ranks when the command is killed, which closes the pipe."""
+
+    def wait() -> None:
+        os.read(sys.stdin.fileno(), 1)
+        os.killpg(0, signal.SIGKILL)
+
+    Thread(target=wait, daemon=True).start()
 
 
 if __name__ == "__main__":

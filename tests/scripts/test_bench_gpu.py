@@ -1,13 +1,18 @@
-"""The one command for a GPU, on the CPU and on the pretended device, and a step that fails."""
+"""The one command for a GPU: its steps, and what becomes of a step that does not finish."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from support.pretended_runs import NEEDS_COMPILER
+
+from fedexp.runtime import early
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -15,6 +20,23 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 @pytest.fixture(autouse=True)
 def beside_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))
+
+
+STEP = """
+import sys, time
+sys.path.insert(0, {scripts!r})
+from pathlib import Path
+from benchmark.gpu.result_file import read, write
+name, folder = sys.argv[sys.argv.index("--run") + 1], Path(sys.argv[sys.argv.index("--to") + 1])
+tried = read(folder, name).get("tried", 0) + 1
+write(folder, name, {{"tried": tried}})
+if name == "hangs" and tried == 1:
+    time.sleep(60)
+if name == "fails" and tried == 1:
+    sys.exit("no such file")
+write(folder, name, {{"tried": tried, "done": True}})
+"""
+"""A program in the place of a step's process; two steps do not finish at their first try."""
 
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -27,33 +49,70 @@ def read(folder: Path, name: str) -> dict[str, object]:
     return found
 
 
-def test_a_step_that_fails_ends_alone_and_the_command_goes_on(tmp_path: Path) -> None:
-    given = ["--device", "cpu", "--tiny", "--images", str(tmp_path / "absent")]
-    steps = ["rounds_small_serial", "check_deterministic"]
-    first = command(tmp_path, *given, *steps)
-    assert first.returncode == 1
-    assert "rounds_small_serial: failed: " in first.stdout
-    assert "data.root=" in first.stdout
-    assert "check_deterministic: device cpu, ok True" in first.stdout
-    written = (tmp_path / "check_deterministic.json").stat().st_mtime_ns
-    second = command(tmp_path, "--device", "cpu", "--tiny", *steps)  # random images
-    assert second.returncode == 0, second.stdout
-    assert "check_deterministic: is there" in second.stdout
-    assert (tmp_path / "check_deterministic.json").stat().st_mtime_ns == written
-    assert len(read(tmp_path, "rounds_small_serial")["seconds"]) == 3  # type: ignore[arg-type]
-
-
-def test_a_step_that_takes_too_long_is_stopped_and_keeps_what_it_has(tmp_path: Path) -> None:
-    from bench_gpu import _run_step
-    from benchmark.gpu.place import Place
+def test_a_step_that_does_not_finish_ends_alone_and_the_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import bench_gpu
     from benchmark.gpu.steps import Step
 
-    arguments = type("Arguments", (), {"to": tmp_path, "device": "cpu", "images": None})()
-    arguments.tiny = True
-    Place(tmp_path, "cpu", True, None, 1.0).write("presets", {"agree": 1})
-    why = _run_step(arguments, Step("presets", 150, "presets.compare"), 0.2)
-    assert why == "stopped after 0 s; what it has found is in its file"
-    assert read(tmp_path, "presets") == {"agree": 1}
+    program, to = tmp_path / "step.py", tmp_path / "results"
+    program.write_text(STEP.format(scripts=str(SCRIPTS)))
+    seconds = {"fails": 60, "hangs": 1, "works": 60}
+    steps = [Step(name, limit, "") for name, limit in seconds.items()]
+    monkeypatch.setattr(bench_gpu, "STEPS", steps)
+    monkeypatch.setattr(bench_gpu, "__file__", str(program))
+    monkeypatch.setattr(sys, "argv", ["bench_gpu.py", "--to", str(to), "--device", "cpu"])
+
+    def printed(code: int) -> list[str]:
+        with pytest.raises(SystemExit) as end:
+            bench_gpu.main()
+        assert end.value.code == code
+        return capsys.readouterr().out.splitlines()
+
+    why = "stopped after 1 s; what it has found is in its file"
+    assert printed(1) == ["fails: failed: no such file", f"hangs: {why}", "works: tried 1"]
+    assert read(to, "fails") == {"tried": 1, "unfinished": "failed: no such file"}
+    assert read(to, "hangs") == {"tried": 1, "unfinished": why}
+    assert printed(0) == ["fails: tried 2", "hangs: tried 2", "works: is there"]
+    assert printed(0) == ["fails: is there", "hangs: is there", "works: is there"]
+
+
+def test_a_step_ends_when_the_command_is_killed() -> None:
+    code = "import bench_gpu, time; bench_gpu._end_with_the_command(); time.sleep(60)"
+    place = os.environ | {"PYTHONPATH": str(SCRIPTS)}
+    step = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, start_new_session=True, env=place
+    )
+    assert step.stdin
+    step.stdin.close()  # as the system does when the command has ended
+    assert step.wait(30) == -signal.SIGKILL
+
+
+def test_a_step_in_its_process_writes_its_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import bench_gpu
+
+    monkeypatch.setattr(bench_gpu, "_end_with_the_command", lambda: None)
+    given = ["--to", str(tmp_path), "--device", "cpu", "--tiny", "--seconds", "60"]
+    for name in ("check_deterministic", "cell_fednh"):
+        monkeypatch.setattr(sys, "argv", ["bench_gpu.py", "--run", name, *given])
+        bench_gpu.main()
+    assert {"ok": True, "done": True, "device": "cpu"}.items() <= read(
+        tmp_path, "check_deterministic"
+    ).items()
+    cell = read(tmp_path, "cell_fednh")
+    assert cell["done"] is False
+    assert str(cell["unfinished"]).startswith("needs --images")
+
+
+def test_the_cells_are_valid() -> None:
+    from benchmark import random_images
+    from benchmark.gpu.cells import CELLS
+    from benchmark.rounds import configure
+
+    for words in CELLS.values():
+        early.check(configure([*words, *random_images.OVERRIDES], always=[]))
 
 
 def test_an_unfinished_comparison_goes_on_with_the_presets_that_it_lacks(tmp_path: Path) -> None:
@@ -91,6 +150,39 @@ def test_a_wrong_step_is_one_line(tmp_path: Path) -> None:
     found = command(tmp_path, "presetz")
     assert found.returncode == 2
     assert "presetz: no such step; there are presets, rounds_small_hand-written" in found.stderr
+
+
+def write_images(folder: Path) -> Path:
+    """A folder like CIFAR-10's, with a few random images of each class."""
+    draw = np.random.default_rng(0)
+    for split, count in (("train", 60), ("test", 20)):
+        for label in range(10):
+            place = folder / split / f"class{label}"
+            place.mkdir(parents=True)
+            for number in range(count):
+                pixels = draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(place / f"{number}.png")
+    return folder
+
+
+@pytest.mark.slow
+def test_the_command_on_a_cpu(tmp_path: Path) -> None:
+    """A step that fails, one that compiles, and the cells; the second call has the images."""
+    cells = ["cell_fednh", "cell_hics", "cell_fedsc", "cell_fedgela"]
+    given = ["--device", "cpu", "--tiny", "rounds_small_serial", "check_compile", *cells]
+    first = command(tmp_path, *given, "--images", str(tmp_path / "absent"))
+    assert first.returncode == 1
+    assert "rounds_small_serial: failed: " in first.stdout
+    assert "data.root=" in first.stdout
+    assert "check_compile: device cpu, ok True" in first.stdout
+    second = command(tmp_path, *given, "--images", str(write_images(tmp_path / "images")))
+    assert second.returncode == 0, second.stdout
+    assert "check_compile: is there" in second.stdout
+    assert len(read(tmp_path, "rounds_small_serial")["seconds"]) == 3  # type: ignore[arg-type]
+    for name in cells:
+        found = read(tmp_path, name)
+        assert found["rounds"] == 2
+        assert "global/accuracy" in found["final"]  # type: ignore[operator]
 
 
 @pytest.mark.slow

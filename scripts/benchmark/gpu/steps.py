@@ -11,7 +11,8 @@ class Step:
         name: also the name of its result, ``NAME.json``.
         seconds: after this time the step is stopped.
         work: MODULE.FUNCTION in ``benchmark.gpu``; the function gets the place, the earlier
-            unfinished result and ``arguments``, and yields the result, more and more of it.
+            unfinished result and ``arguments``, and yields the result, more and more of it. A last
+            result with ``unfinished``, the reason, is one that the next call goes on from.
         arguments: the further arguments.
     """
 
@@ -26,14 +27,17 @@ WAYS = ("hand-written", "serial", "vectorized", "serial_bf16", "serial_compiled"
 CHECKS = ("two_ranks", "resume", "deterministic", "bf16", "compile")
 CELLS = ("fednh", "fedavg", "hics", "fedsc", "fedgela")
 
+_LIMITS = {"serial_compiled": 120, "compile": 120}
+"""To compile takes most of the time."""
+
 STEPS = [
     Step("presets", 150, "presets.compare"),
     *[
-        Step(f"rounds_{job}_{way}", 60, "rounds.measure", (job, way))
+        Step(f"rounds_{job}_{way}", _LIMITS.get(way, 60), "rounds.measure", (job, way))
         for job in JOBS
         for way in WAYS
     ],
     Step("fednh_200_rounds", 150, "rounds.whole_run"),
-    *[Step(f"check_{name}", 60, "ways.check", (name,)) for name in CHECKS],
+    *[Step(f"check_{name}", _LIMITS.get(name, 60), "ways.check", (name,)) for name in CHECKS],
     *[Step(f"cell_{name}", 3600, "cells.run", (name,)) for name in CELLS],
 ]
