@@ -8,6 +8,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/core/GeneratorForPrivateuseone.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/CPUAllocator.h>
@@ -157,9 +158,15 @@ at::Generator& device_generator() {
   return *generator;
 }
 
+at::Generator new_generator(c10::DeviceIndex) { return at::make_generator<Generator>(); }
+
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 7  // later ones ask the hooks
+REGISTER_GENERATOR_PRIVATEUSE1(new_generator)
+#endif
+
 struct Hooks final : at::PrivateUse1HooksInterface {
-  bool isBuilt() const override { return true; }
-  bool isAvailable() const override { return true; }
+  bool isBuilt() const { return true; }  // overrides, except in PyTorch 2.6
+  bool isAvailable() const { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::DeviceIndex deviceCount() const override { return 1; }
   void setCurrentDevice(c10::DeviceIndex) const override {}
@@ -169,8 +176,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
     return device_generator();
   }
-  at::Generator getNewGenerator(c10::DeviceIndex) const override {
-    return at::make_generator<Generator>();
+  at::Generator getNewGenerator(c10::DeviceIndex number) const override {
+    return new_generator(number);
   }
   at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
   bool isPinnedPtr(const void* memory) const override { return is_pinned(memory); }
@@ -500,6 +507,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   // Without these, PyTorch composes them of other operators, which round differently.
   for (const auto* name : {"native_group_norm", "native_layer_norm"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+}
+
+// PyTorch 2.6 looks for it here.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
+  library.impl("_has_compatible_shallow_copy_type", may_replace);
 }
 
 // ---- Mixed precision ------------------------------------------------------------------------------
