@@ -1,7 +1,7 @@
 """Where a step runs."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,9 @@ from fedexp.testing.pretended import Pretended, waits
 
 CLASSES = {"pretended": "fedexp.testing.pretended.Pretended"}
 """Name of a device -> the value of ``engine.device``, where that is another one."""
+
+COMPILED = "engine.compile=true"
+NO_COMPILER = {"left_out": "PyTorch compiles nothing for the pretended device"}
 
 _WAIT = "called a synchronizing CUDA operation"
 """PyTorch's warning about a wait; others may come between."""
@@ -45,6 +48,10 @@ class Place:
     @property
     def on_device(self) -> list[str]:
         return [f"engine.device={CLASSES.get(self.device, self.device)}"]
+
+    def lacks_compiler(self, overrides: Sequence[str]) -> bool:
+        """Whether these overrides need a compiler, and the device has none."""
+        return self.device == "pretended" and COMPILED in overrides
 
     @property
     def cifar10(self) -> list[str]:

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from benchmark.gpu.place import Place
+from benchmark.gpu.place import COMPILED, NO_COMPILER, Place
 from benchmark.jobs import BF16, PLAIN, RAW, VECTORIZED
 from benchmark.rounds import Run, fedexp_round, raw_round, seconds_of
 
@@ -19,7 +19,7 @@ WAYS = {
     "serial": PLAIN,
     "vectorized": VECTORIZED,
     "serial_bf16": BF16,
-    "serial_compiled": (*PLAIN, "engine.compile=true"),
+    "serial_compiled": (*PLAIN, COMPILED),
 }
 TINY = ["data.subset=400", "local.epochs=1", "local.batch_size=20", "clients.count=20"]
 
@@ -33,6 +33,9 @@ def measure(place: Place, before: dict[str, Any], job: str, way: str) -> Iterato
     """The seconds of each round, then the median after the warm-up, memory and waits."""
     tiny = [*TINY, "clients.per_round=2"] if place.tiny else []
     overrides = [*JOBS[job], *place.cifar10, *place.on_device, *tiny, *WAYS[way]]
+    if place.lacks_compiler(overrides):
+        yield NO_COMPILER
+        return
     run = raw_round(overrides) if RAW in overrides else fedexp_round(overrides)
     seconds: list[float] = []
     for round in range(1, (3 if place.tiny else ROUNDS) + 1):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from digests import SMALL
 
 import fedexp
-from benchmark.gpu.place import Place
+from benchmark.gpu.place import COMPILED, NO_COMPILER, Place
 
 METHOD = ["algorithm=fednh", "rounds=3", "model.hidden=[32]"]
 
@@ -26,12 +26,16 @@ TOLERANCES = {"two_ranks": 1e-4, "bf16": 0.1, "compile": 1e-3}
 
 def check(place: Place, before: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
     """Run the experiment in two ways, and compare them."""
+    options = _options(place, name)
+    if place.lacks_compiler(options):
+        yield NO_COMPILER
+        return
     if name == "resume":
         one, other = _run(place), _run_with_a_break(place)
     elif name == "deterministic":
-        one, other = (_run(place, *_options(place, name)) for _ in range(2))
+        one, other = (_run(place, *options) for _ in range(2))
     else:
-        one, other = _run(place), _run(place, *_options(place, name))
+        one, other = _run(place), _run(place, *options)
     tolerance = TOLERANCES.get(name, 0.0)
     near = abs(one.loss - other.loss) <= tolerance * max(1.0, abs(one.loss))
     ok = near if tolerance else one.digest == other.digest
@@ -42,9 +46,10 @@ def _options(place: Place, name: str) -> list[str]:
     shared = ["engine.devices=1", "engine.processes_per_device=2"]  # both ranks use the one GPU
     return {
         "two_ranks": shared if place.device == "cuda" else ["engine.devices=2"],
+        "resume": [],
         "deterministic": ["engine.deterministic=true"],
         "bf16": ["engine.precision=bf16-mixed"],
-        "compile": ["engine.compile=true"],
+        "compile": [COMPILED],
     }[name]
 
 
