@@ -66,7 +66,7 @@ def rpcl(
     by_class = scores.reshape(len(z), *holds.shape)
     own = torch.take_along_dim(by_class, y[:, None, None], dim=2).squeeze(2)  # [B, K]
     losses = scores.logsumexp(dim=1) - own.logsumexp(dim=1)
-    return factor * _mean_where(holds.any(dim=0)[y], losses, real)
+    return factor * _mean_where(holds.any(dim=0).index_select(0, y), losses, real)
 
 
 def cpdr(
@@ -97,12 +97,12 @@ def cpdr(
     Returns:
         The loss, a scalar.
     """
-    difference = z - consistent[y]
+    difference = z - consistent.index_select(0, y)
     if distance == "mse":
         losses = difference.square().mean(dim=1)
     else:
         losses = torch.linalg.vector_norm(difference, 1 if distance == "l1" else 2, dim=1)
-    return _mean_where(holds[y], losses, real)
+    return _mean_where(holds.index_select(0, y), losses, real)
 
 
 def mean_distances(z: Tensor, relational: Tensor, real: Tensor | None = None) -> Tensor:

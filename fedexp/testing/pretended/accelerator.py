@@ -16,7 +16,7 @@ from torch.utils.backend_registration import (
 
 from fedexp.testing.pretended.build import NAME, load, missing_tool
 
-_FREE_BYTES = 2**30
+_FREE_BYTES, _AUTOCAST_DTYPE = 2**30, torch.bfloat16
 
 
 class Pretended(Accelerator):
@@ -67,6 +67,9 @@ def device() -> torch.device:
     torch._register_device_module(NAME, module)
     sys.modules[module.__name__] = module
     generate_methods_for_privateuse1_backend()
+    torch.set_autocast_dtype(
+        NAME, _AUTOCAST_DTYPE
+    )  # PyTorch 2.6 warns of any other, even if unused
     return torch.device(NAME, 0)
 
 
@@ -91,7 +94,7 @@ def _module(functions: ModuleType) -> ModuleType:
         current_device=lambda: 0,
         device=use,
         device_count=lambda: 1,
-        get_amp_supported_dtype=lambda: [torch.bfloat16],
+        get_amp_supported_dtype=lambda: [_AUTOCAST_DTYPE],
         get_rng_state=state,
         is_available=lambda: True,
         is_initialized=lambda: True,
