@@ -10,7 +10,6 @@ import logging
 import math
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +34,7 @@ from fedexp.runtime.limits import end_job_or_sweep, how_to_go_on, reason_to_stop
 from fedexp.runtime.sweep_interrupts import record_interrupt, unblock_interrupts, was_interrupted
 from fedexp.state import run_folder
 from fedexp.state.disk_errors import disk_errors_in_one_line
+from fedexp.tracking.early_wandb import import_wandb
 
 if TYPE_CHECKING:
     from fedexp.runtime.result import RunResult
@@ -159,20 +159,10 @@ def _execute(checked: Checked, folder: Path, sweep: str | None = None) -> RunRes
     with checked.named_in_errors():
         early = check(checked.config)  # finds mistakes before Lightning is imported
         if checked.config.tracking.wandb.mode != "disabled":
-            _import_wandb()
+            import_wandb()
         from fedexp.runtime.execution import execute
 
         return execute(checked.config, folder, replace(checked.launch, sweep=sweep), early)
-
-
-def _import_wandb() -> None:
-    """Import what ``wandb.init`` would import after Lightning.
-
-    W&B makes pydantic search all loaded modules, which takes a second after Lightning has loaded
-    3,000 of them, and a fifth of it before.
-    """
-    with suppress(ImportError):  # a module inside W&B, which another version may lack
-        import wandb.sdk.launch  # noqa: F401
 
 
 if __name__ == "__main__":

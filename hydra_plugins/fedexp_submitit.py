@@ -65,8 +65,10 @@ def _jobs_may_fail(executor: str) -> Iterator[list[str]]:
     from submitit.local.local import LocalJob
     from submitit.slurm.slurm import SlurmJob
 
-    queue = SlurmJob.watcher = SlurmQueue()
-    kind = {"slurm": SlurmJob, "local": LocalJob}[executor]
+    queue = SlurmQueue()
+    slurm: Any = SlurmJob
+    slurm.watcher = queue
+    kind: Any = {"slurm": SlurmJob, "local": LocalJob}[executor]
     results, lost = kind.results, []
 
     def results_or_nothing(job: Any) -> list[JobReturn]:

@@ -143,7 +143,7 @@ def test_a_device_that_is_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_an_interrupted_run_is_saved_and_goes_on(number: signal.Signals, tmp_path: Path) -> None:
-    some = [*TINY[1:], "measure.personal=null", "tracking.wandb.mode=disabled"]
+    some = [*TINY[1:], "engine=serial", "measure.personal=null", "tracking.wandb.mode=disabled"]
     command = [sys.executable, "-m", "fedexp.train", "rounds=100000", *some]
     run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     while not (found := [path for path in tmp_path.glob(METRICS) if path.stat().st_size]):

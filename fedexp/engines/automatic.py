@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -37,7 +38,7 @@ class Automatic(Engine):
     """
 
     @classmethod
-    def for_work(cls, engine: partial[Engine], work: Work) -> tuple[partial[Engine], str]:
+    def for_work(cls, engine: partial[Any], work: Work) -> tuple[partial[Any], str]:
         """Choose ``Serial`` or ``Vectorized``, and say why."""
         for reason in _against_stacks(work):
             return partial(Serial), f"serial, because {reason}"

@@ -74,7 +74,7 @@ class Engine:
         self._client_chooses = personalization.choose is not Personalization.choose
 
     @classmethod
-    def for_work(cls, engine: "partial[Engine]", work: Work) -> "tuple[partial[Engine], str]":
+    def for_work(cls, engine: partial[Any], work: Work) -> tuple[partial[Any], str]:
         """The engine that trains this work, and why; ``engine`` makes this class's engine.
 
         An engine may stand for others and choose one of them; the reason is empty if not.

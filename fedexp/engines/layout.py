@@ -38,7 +38,7 @@ def gains_from_bf16(model: nn.Module, device: torch.device, precision: str) -> b
     Convolutions took 0.4 to 0.7 of the time on CPUs with instructions for bfloat16, and linear
     layers gained nothing. Versions of PyTorch that do not name the instructions count as without.
     """
-    instructions = getattr(torch.cpu, "get_capabilities", dict)()
+    instructions: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     has_bf16 = any(instructions.get(name) for name in ("amx_bf16", "avx512_bf16"))
     return has_bf16 and precision == "32-true" and device.type == "cpu" and convolves(model)
 

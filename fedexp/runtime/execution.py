@@ -104,7 +104,7 @@ def _run(
     ranks = ranks_of(fabric)
     if ranks.is_first:
         warn_of_unread(planned.unread, launch.overrides, LOGGER)
-        if planned.why_engine:
+        if planned.why_engine and launch.sweep is None:  # a sweep has many jobs
             LOGGER.info("engine=auto: %s", planned.why_engine)
     with fabric.rank_zero_first(local=True):  # the first rank fills the caches for the others
         data = population.load(config, planned.source, fabric.device)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -116,7 +116,8 @@ def plan(config: Config, early: Early | None = None) -> Plan:
     found = list(_declarations(planned, settings, backbone))
     check(found, LOGGER)
     _finish(planned, backbone, frozenset().union(*(each.traits for each in found)))
-    engine, why = planned.engine.func.for_work(planned.engine, _work(planned, backbone, found))
+    kind = cast(type[Engine], planned.engine.func)
+    engine, why = kind.for_work(planned.engine, _work(planned, backbone, found))
     planned = replace(planned, engine=engine, why_engine=why)
     return replace(planned, unread=_unread(planned, settings, backbone))
 
