@@ -16,14 +16,16 @@ _FEWEST_CLIENTS = 8
 _MOST_FLOPS = 4_000_000
 """Operations in the forward pass of a step, above which a stack does not pay.
 
-CPU seconds of a round with ``engine=vectorized`` over those with ``engine=serial``; digits,
-``model=mlp``, Dirichlet(0.3), one thread, median of seven rounds in turns:
+The table has a column for each cohort of K clients: the CPU seconds of a round with
+``engine=vectorized``, divided by those with ``engine=serial``. ``python scripts/bench.py engines``
+repeats it.
 
 | K | 3 | 5 | 8 | 10 | 20 | 50 | 10, iid | 10, 5.8 MFLOP | 20, 5.8 MFLOP |
 |---|---|---|---|---|---|---|---|---|---|
-| ratio | 1.74 | 1.42 | 0.85 | 0.70 | 0.43 | 0.26 | 0.37 | 0.91 | 0.73 |
+| ratio | 1.33 | 0.94 | 0.79 | 0.71 | 0.50 | 0.40 | 0.43 | 1.17 | 0.94 |
 
-All cells but the last two have 0.5 MFLOP. With convolutions, stacks gained nothing on a CPU.
+All cells but the last two have 0.5 MFLOP. With convolutions, stacks gained nothing on a CPU
+(``scripts/results/costs.md``).
 """
 
 _KNOWN = ("fedexp", "torch", "torchvision")
@@ -50,9 +52,9 @@ def _against_stacks(work: Work) -> Iterator[str]:
     """The reasons why the clients are not stacked, the cheapest to find first."""
     if work.clients < _FEWEST_CLIENTS:
         yield f"fewer than {_FEWEST_CLIENTS} clients train at once"
-    for each in work.others:
-        yield from (f"{each.key} {trait}" for trait in each.traits & Vectorized.forbids.keys())
-    given = {trait for each in work.others for trait in each.traits}
+    for each in work.declarations:
+        yield from (f"{each.key} {trait}" for trait in Vectorized.forbids if trait in each.traits)
+    given = {trait for each in work.declarations for trait in each.traits}
     yield from (f"nothing {trait}" for trait in Vectorized.needs if trait not in given)
     layers = {f"model.{n}".rstrip("."): layer for n, layer in work.backbone.named_modules()}
     for place, component in {**work.components, **layers}.items():

@@ -40,15 +40,15 @@ class Work:
         clients: the largest number of clients that one process trains in a round.
         flops: counts the operations in the forward pass of a training step.
         backbone: the backbone; it may be on the meta device.
-        components: place in the config -> part that takes part in a training step.
-        others: the declarations of all components but the engine.
+        components: place in the config -> part, or injected faults.
+        declarations: the declarations of all components.
     """
 
     clients: int
     flops: Callable[[], int]
     backbone: nn.Module
     components: Mapping[str, object]
-    others: Sequence[Declaration]
+    declarations: Sequence[Declaration]
 
 
 class Engine:

@@ -215,7 +215,7 @@ def _work(plan: Plan, backbone: nn.Module, found: Sequence[Declaration]) -> Work
         flops=lambda: forward_flops(plan.backbone, shape, batch),
         backbone=backbone,
         components={**plan.sockets.by_name(), "faults": plan.faults},
-        others=found,
+        declarations=found,
     )
 
 
