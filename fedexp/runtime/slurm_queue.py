@@ -115,8 +115,8 @@ class SlurmQueue:
 
 def queued(lines: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Job -> its state and its reason, from lines such as ``12_3 PENDING PartitionTimeLimit``."""
-    parts = (line.strip().split(" ", 2) for line in lines)
-    return {job: (state, reason.strip("()")) for job, state, reason in parts}
+    parts = ((*line.split(None, 2), "", "") for line in lines if line.strip())
+    return {job: (state, reason.strip().strip("()")) for job, state, reason, *_ in parts}
 
 
 def news(before: str, state: str, reason: str) -> tuple[str, str] | None:

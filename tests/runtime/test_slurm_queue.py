@@ -87,6 +87,13 @@ def test_a_job_is_lost_if_two_answers_do_not_have_it(
     assert said(caplog) == ["SLURM ended 12_0: not in the queue"]
 
 
+def test_a_line_may_lack_a_reason() -> None:
+    assert queued(["7_2 COMPLETED", "", " 7_3  PENDING (Resources)\n"]) == {
+        "7_2": ("COMPLETED", ""),
+        "7_3": ("PENDING", "Resources"),
+    }
+
+
 def test_a_job_that_is_queued_again_is_not_done(
     squeue: Answer, caplog: pytest.LogCaptureFixture
 ) -> None:
