@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support import wandb_log
 from support.run_files import accuracies, write_run
-from support.wandb_server import WandbServer
+from support.wandb_server import WandbServer, serving
 
 import fedexp
 from fedexp.cli.report import main
@@ -158,11 +158,7 @@ def test_more_than_ten_configurations_are_all_drawn(tmp_path: Path) -> None:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
-    started = WandbServer()
-    monkeypatch.setenv("WANDB_BASE_URL", started.address)
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    yield started
-    started.die()
+    yield from serving(monkeypatch)
 
 
 def test_the_command_saves_the_view_and_prints_its_address(

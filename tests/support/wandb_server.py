@@ -6,8 +6,11 @@ It keeps the rows of each run's history, by run id. Artifacts and files are take
 import json
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+import pytest
 
 _RUN = {
     "id": "1",
@@ -124,6 +127,16 @@ class WandbServer:
         rows = self.rows.setdefault(run, {})
         for each in map(json.loads, history["content"]):
             rows[each["_step"]] = {key: each[key] for key in each if not key.startswith("_")}
+
+
+def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
+    """For a fixture: yield a server that W&B's client uses."""
+    started = WandbServer()
+    monkeypatch.setenv("WANDB_BASE_URL", started.address)
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    yield started
+    started.status = 401  # what still asks gives up
+    started.die()
 
 
 def _handler(server: WandbServer) -> type[BaseHTTPRequestHandler]:

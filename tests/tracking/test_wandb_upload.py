@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from support import wandb_log
-from support.wandb_server import WandbServer
+from support.wandb_server import WandbServer, serving
 from tracking.test_wandb import SUMMARY, settings
 
 from fedexp.tracking import wandb_upload
@@ -31,12 +31,7 @@ RUN = "abc123"
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
-    started = WandbServer()
-    monkeypatch.setenv("WANDB_BASE_URL", started.address)
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    yield started
-    started.status = 401  # what still asks gives up
-    started.die()
+    yield from serving(monkeypatch)
 
 
 def train(folder: Path, server: WandbServer, fail: Callable[[], None]) -> float:
