@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedexp.cli import hydra_api
 from fedexp.cli.command import exit_in_one_line, remove_if_unused, run_command
 from fedexp.cli.compose import Checked, checked_config, checked_once, compose, without_hydra
+from fedexp.cli.imports import quick_imports
 from fedexp.cli.option_folders import config_folder
 from fedexp.cli.own_frames import shorten
 from fedexp.cli.pipes import drop_unread_output, quiet_in_a_pipe
@@ -154,13 +155,14 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
 
 
 def _execute(checked: Checked, folder: Path, sweep: str | None = None) -> RunResult:
-    from fedexp.runtime.early import check
-
     with checked.named_in_errors():
-        early = check(checked.config)  # finds mistakes before Lightning is imported
-        if checked.config.tracking.wandb.mode != "disabled":
-            import_wandb()
-        from fedexp.runtime.execution import execute
+        with quick_imports():
+            from fedexp.runtime.early import check
+
+            early = check(checked.config)  # finds mistakes before Lightning is imported
+            if checked.config.tracking.wandb.mode != "disabled":
+                import_wandb()
+            from fedexp.runtime.execution import execute
 
         return execute(checked.config, folder, replace(checked.launch, sweep=sweep), early)
 

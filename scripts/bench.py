@@ -13,6 +13,7 @@ from importlib import import_module
 
 SUBJECTS = {
     "rounds": "a round with each engine, compared with a raw PyTorch loop, and its growth",
+    "command": "CPU seconds of the default experiment, compared with another tree",
     "engines": "a round with engine=vectorized, compared with engine=serial",
     "evaluation": "scoring personal models, compared with a plain loop over them",
     "peers": "a round in other simulators, compared with fedexp and a raw PyTorch loop",
