@@ -1,4 +1,4 @@
-"""``engine=auto``: chooses the engine that is expected to be faster, from the config alone."""
+"""``engine=auto``: chooses the engine that is expected to be faster, without a trial."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -28,6 +28,9 @@ All cells but the last two have 0.5 MFLOP. With convolutions, stacks gained noth
 (``scripts/results/costs.md``).
 """
 
+_FEWEST_ON_GPU = 3
+"""The same on a GPU, where ResNet-18 gained, too (``scripts/results/gpu.md``)."""
+
 _KNOWN = ("fedexp", "torch", "torchvision")
 """Packages whose layers and parts are tested with ``engine=vectorized``, or declare conflicts."""
 
@@ -35,8 +38,8 @@ _KNOWN = ("fedexp", "torch", "torchvision")
 class Automatic(Engine):
     """``Vectorized`` where stacks are expected to be faster and are allowed, else ``Serial``.
 
-    The choice depends on the config only: on the cohort, the model and the parts. So it is the same
-    after a resume, whatever the machine's load.
+    The choice depends on the cohort, the model, the parts, and whether a GPU trains. So it is the
+    same after a resume, whatever the machine's load.
     """
 
     @classmethod
@@ -45,13 +48,15 @@ class Automatic(Engine):
         for reason in _against_stacks(work):
             return partial(Serial), f"serial, because {reason}"
         vectorized = partial(Vectorized, clients_per_chunk=None)
-        return vectorized, f"vectorized, because {work.clients} small clients train at once"
+        small = "" if work.on_gpu else "small "
+        return vectorized, f"vectorized, because {work.clients} {small}clients train at once"
 
 
 def _against_stacks(work: Work) -> Iterator[str]:
     """The reasons why the clients are not stacked, the cheapest to find first."""
-    if work.clients < _FEWEST_CLIENTS:
-        yield f"fewer than {_FEWEST_CLIENTS} clients train at once"
+    fewest = _FEWEST_ON_GPU if work.on_gpu else _FEWEST_CLIENTS
+    if work.clients < fewest:
+        yield f"fewer than {fewest} clients train at once"
     for each in work.declarations:
         yield from (f"{each.key} {trait}" for trait in Vectorized.forbids if trait in each.traits)
     given = {trait for each in work.declarations for trait in each.traits}
@@ -63,5 +68,5 @@ def _against_stacks(work: Work) -> Iterator[str]:
             yield f"{place} ({kind.__name__}) is not known to allow stacks"
         if isinstance(component, _DropoutNd) and component.p:
             yield f"{place} ({kind.__name__}) draws other random numbers in a stack"
-    if (flops := work.flops()) > _MOST_FLOPS:
+    if not work.on_gpu and (flops := work.flops()) > _MOST_FLOPS:
         yield f"a step has {flops / 1e6:.3g} MFLOP, more than {_MOST_FLOPS / 1e6:g}"

@@ -38,6 +38,7 @@ class Work:
 
     Attributes:
         clients: the largest number of clients that one process trains in a round.
+        on_gpu: whether it trains on a GPU with CUDA.
         flops: counts the operations in the forward pass of a training step.
         backbone: the backbone; it may be on the meta device.
         components: place in the config -> part, or injected faults.
@@ -45,6 +46,7 @@ class Work:
     """
 
     clients: int
+    on_gpu: bool
     flops: Callable[[], int]
     backbone: nn.Module
     components: Mapping[str, object]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
+import torch
 from torch import nn
 
 from fedexp.compression.compressor import Compressor
@@ -212,6 +213,7 @@ def _work(plan: Plan, backbone: nn.Module, found: Sequence[Declaration]) -> Work
     shape, batch = plan.description.input_shape, config.local.batch_size
     return Work(
         clients=-(-plan.coordination.updates_per_step(invited) // config.engine.processes),
+        on_gpu=config.engine.device in ("auto", "cuda") and torch.cuda.is_available(),
         flops=lambda: forward_flops(plan.backbone, shape, batch),
         backbone=backbone,
         components={**plan.sockets.by_name(), "faults": plan.faults},

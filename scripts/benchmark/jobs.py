@@ -32,7 +32,8 @@ class Contender:
 RAW = "+raw=true"
 """Not an override: stands for the hand-written loop."""
 
-PLAIN, CHANNELS_LAST = ("engine.channels_last=false",), ("engine.channels_last=true",)
+PLAIN = ("engine=serial", "engine.channels_last=false")
+CHANNELS_LAST = ("engine=serial", "engine.channels_last=true")
 BF16 = (*CHANNELS_LAST, "engine.precision=bf16-mixed")
 VECTORIZED = (*PLAIN, "engine=vectorized")
 CONTENDERS = [

@@ -33,7 +33,7 @@ def dropout_model(input_shape: Sequence[int]) -> nn.Module:
 
 
 def planned(*overrides: str) -> Plan:
-    return plan(compose(*EIGHT, *overrides))
+    return plan(compose(*EIGHT, "engine.device=cpu", *overrides))
 
 
 def custom(function: Any) -> list[str]:
@@ -79,6 +79,20 @@ def test_the_others_train_one_after_another(overrides: list[str], reason: str) -
     found = planned(*overrides)
     assert found.engine.func is Serial
     assert found.why_engine == f"serial, because {reason}"
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_on_a_gpu_three_clients_of_any_size_are_stacked(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_three(device: str) -> str:
+        words = ["clients.per_round=3", "model.hidden=[512,256]", f"engine.device={device}"]
+        return plan(compose("algorithm=fedavg", *words)).why_engine
+
+    assert with_three(device) == "serial, because fewer than 8 clients train at once"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert with_three(device) == "vectorized, because 3 clients train at once"
+    assert with_three("cpu") == "serial, because fewer than 8 clients train at once"
 
 
 def test_a_chosen_engine_stays() -> None:

@@ -4,6 +4,8 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from torch._dynamo.utils import counters
+
 from benchmark.gpu.place import COMPILED, NO_COMPILER, Place
 from benchmark.jobs import BF16, PLAIN, RAW, VECTORIZED
 from benchmark.rounds import Run, fedexp_round, raw_round, seconds_of
@@ -23,6 +25,9 @@ WAYS = {
 }
 TINY = ["data.subset=400", "local.epochs=1", "local.batch_size=20", "clients.count=20"]
 
+FEW = (2, 3, 4, 6)
+"""Cohorts of clients, to see from which on a stack pays."""
+
 WHOLE_ROUNDS = 200
 TABLE_1 = ["experiment=fednh/cifar10_dir03", "algorithm=fednh"]
 TABLE_1 += ["measure.global.every=10", f"rounds={WHOLE_ROUNDS}"]
@@ -36,6 +41,7 @@ def measure(place: Place, before: dict[str, Any], job: str, way: str) -> Iterato
     if place.lacks_compiler(overrides):
         yield NO_COMPILER
         return
+    graphs = counters["stats"]["unique_graphs"]
     run = raw_round(overrides) if RAW in overrides else fedexp_round(overrides)
     seconds: list[float] = []
     for round in range(1, (3 if place.tiny else ROUNDS) + 1):
@@ -44,7 +50,21 @@ def measure(place: Place, before: dict[str, Any], job: str, way: str) -> Iterato
     with place.counted_waits() as found:
         run(ROUNDS + 1)
     last = {"seconds": seconds, "median": _median(seconds), "peak_mib": place.peak_mib()}
+    last["compiled_graphs"] = counters["stats"]["unique_graphs"] - graphs
     yield last | {"waits": None if place.device == "cpu" else len(found)}
+
+
+def few_clients(place: Place, before: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The median seconds of a round of few small clients, serial and stacked."""
+    found: dict[str, Any] = {}
+    for size in FEW[:1] if place.tiny else FEW:
+        overrides = [*JOBS["small"], *place.cifar10, *place.on_device, "local.epochs=1"]
+        overrides += [*(TINY if place.tiny else []), f"clients.per_round={size}"]
+        for name in ("serial", "vectorized"):
+            run = fedexp_round([*overrides, *WAYS[name]])
+            seconds = [_seconds(place, run, round) for round in range(1, 3 if place.tiny else 12)]
+            found[f"{size} clients, {name}"] = _median(seconds)
+            yield found
 
 
 def whole_run(place: Place, before: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -37,6 +37,7 @@ STEPS = [
         for job in JOBS
         for way in WAYS
     ],
+    Step("few_clients", 90, "rounds.few_clients"),
     Step("fednh_200_rounds", 150, "rounds.whole_run"),
     *[Step(f"check_{name}", _LIMITS.get(name, 60), "ways.check", (name,)) for name in CHECKS],
     *[Step(f"cell_{name}", 3600, "cells.run", (name,)) for name in CELLS],
