@@ -2,6 +2,7 @@
 
 import copy
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from support.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa:
 from fedexp.cli.command import config_folder
 from fedexp.distributed import processes
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background job of a script
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests press Ctrl-C
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported: no test may download
 
 
