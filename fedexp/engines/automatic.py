@@ -57,6 +57,8 @@ def _against_stacks(work: Work) -> Iterator[str]:
     fewest = _FEWEST_ON_GPU if work.on_gpu else _FEWEST_CLIENTS
     if work.clients < fewest:
         yield f"fewer than {fewest} clients train at once"
+    if work.compiles:
+        yield "a stack would be compiled anew for each number of clients"
     for each in work.declarations:
         yield from (f"{each.key} {trait}" for trait in Vectorized.forbids if trait in each.traits)
     given = {trait for each in work.declarations for trait in each.traits}

@@ -39,6 +39,7 @@ class Work:
     Attributes:
         clients: the largest number of clients that one process trains in a round.
         on_gpu: whether it trains on a GPU with CUDA.
+        compiles: whether the training step is compiled.
         flops: counts the operations in the forward pass of a training step.
         backbone: the backbone; it may be on the meta device.
         components: place in the config -> part, or injected faults.
@@ -47,6 +48,7 @@ class Work:
 
     clients: int
     on_gpu: bool
+    compiles: bool
     flops: Callable[[], int]
     backbone: nn.Module
     components: Mapping[str, object]

@@ -214,6 +214,7 @@ def _work(plan: Plan, backbone: nn.Module, found: Sequence[Declaration]) -> Work
     return Work(
         clients=-(-plan.coordination.updates_per_step(invited) // config.engine.processes),
         on_gpu=config.engine.device in ("auto", "cuda") and torch.cuda.is_available(),
+        compiles=bool(config.engine.compile),
         flops=lambda: forward_flops(plan.backbone, shape, batch),
         backbone=backbone,
         components={**plan.sockets.by_name(), "faults": plan.faults},
