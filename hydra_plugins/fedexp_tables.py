@@ -1,5 +1,6 @@
 """The sweeper of ``fedexp -m``; Hydra takes plugins only from the package ``hydra_plugins``."""
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,16 +23,19 @@ from fedexp.cli.swept_values import swept_values
 from fedexp.cli.timed_rounds import announce_seconds
 from fedexp.errors import InputError
 from fedexp.reporting.ablation_rows import write_plain
+from fedexp.reporting.factorial.design import Design
 from fedexp.reporting.leaderboard.tuning import Tuning
 from fedexp.reporting.papers.sweep import (
     CELLS,
     TableSweep,
+    seed_by_seed,
     table_jobs,
     table_presets,
     unseeded,
     without_seeds,
 )
 from fedexp.runtime.limits import how_to_go_on, leave_jobs, limited_sweep, reason_to_stop_sweep
+from fedexp.state.run_folder import finished_summary, objective
 
 
 class TableSweeper(Sweeper):
@@ -41,6 +45,8 @@ class TableSweeper(Sweeper):
         params: key -> values that a preset sweeps, in all combinations.
         parts: for a table whose jobs are not all combinations of ``params``: the table's parts,
             each with further keys and values; see ``fedexp.reporting.papers.sweep``.
+        factorial: the design of a factorial experiment, see ``fedexp.reporting.factorial.design``:
+            each combination of its levels is a part of the table, or of each part.
         cells: names or patterns of a table's experiments to run; None for all experiments.
         tune: how each method of a table is tuned before it runs with all seeds, see
             ``fedexp.reporting.leaderboard.tuning``. If None, or if it has no budgets, no method is
@@ -55,11 +61,16 @@ class TableSweeper(Sweeper):
         self,
         params: Mapping[str, Any],
         parts: Sequence[Mapping[str, Any]],
+        factorial: Mapping[str, Any],
         cells: Sequence[str] | None,
         tune: Mapping[str, Any] | None,
         max_batch_size: int | None,
     ) -> None:
         self._params, self._parts = _plain(params), _plain(parts)
+        self._design = Design.read(_plain(factorial))
+        if self._design is not None:
+            combinations = self._design.parts()
+            self._parts = [{**p, **each} for p in self._parts or [{}] for each in combinations]
         self._cells, self._batch = _plain(cells), max_batch_size
         self._tuning = Tuning.read(_plain(tune)) if tune and tune["budgets"] else None
 
@@ -93,8 +104,9 @@ class TableSweeper(Sweeper):
             results = self._launch(trials, folder)
             if reason_to_stop_sweep():
                 return results
-            scores = [_score(each) for batch in results for each in batch]
-            finals = self._tuning.finals(jobs, scores)
+            scored = self._tuning.statistic
+            scores = [_score(each, scored) for batch in results for each in batch]
+            finals = self._in_order(self._tuning.finals(jobs, scores))
             return results + self._launch(finals, folder, first=len(trials))
 
     def _launch(
@@ -151,9 +163,13 @@ class TableSweeper(Sweeper):
         """The overrides of each job; an ablation is kept for ``sweep``."""
         typed = self._axes(arguments)
         groups = typed.pop(WORD, None)
-        jobs = self._combinations(typed)
+        jobs = self._in_order(self._combinations(typed))
         self._ablation = ablation_sweep(jobs, groups, self._compose) if groups else None
         return jobs if self._ablation is None else self._ablation.jobs
+
+    def _in_order(self, jobs: list[list[str]]) -> list[list[str]]:
+        """A factorial experiment runs seed by seed: where it stops, whole seeds are complete."""
+        return jobs if self._design is None else seed_by_seed(jobs)
 
     def _combinations(self, typed: dict[str, list[str]]) -> list[list[str]]:
         params, *parts = map(self._listed, (self._params, *self._parts))
@@ -202,9 +218,14 @@ def _not_started(
     ]
 
 
-def _score(trial: JobReturn) -> float:
-    """The objective of a trial; NaN if the trial failed."""
-    return float(trial.return_value)
+def _score(trial: JobReturn, statistic: str) -> float:
+    """The statistic of a trial's objective; NaN if the trial failed."""
+    if math.isnan(trial.return_value):
+        return math.nan
+    assert trial.cfg is not None  # it has run
+    assert trial.hydra_cfg is not None
+    summary = finished_summary(Path(trial.hydra_cfg.hydra.runtime.output_dir))
+    return math.nan if summary is None else objective(summary, trial.cfg.objective, statistic)
 
 
 def _plain(node: Any) -> Any:

@@ -74,7 +74,13 @@ class SweepTable(Callback):
         if OmegaConf.select(config, "hydra.sweeper.tune.budgets"):
             for job in jobs(folder)[1]:
                 print(f"Failed: {job}; {log_name} there says why")
-            print(f"fedexp-leaderboard {folder} --to DIR writes its tables and pictures")
+            is_factorial = OmegaConf.select(config, "hydra.sweeper.factorial.factors")
+            command = (
+                f"fedexp-report {folder} --factorial"
+                if is_factorial
+                else (f"fedexp-leaderboard {folder}")
+            )
+            print(f"{command} --to DIR writes its tables and pictures")
             return
         choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
         is_search = choices.get("hydra/sweeper") == "optuna"

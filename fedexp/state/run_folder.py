@@ -201,10 +201,10 @@ def read_json(path: Path) -> bytes:
     return _content(path)
 
 
-def objective(summary: Mapping[str, Any], metric: str) -> float:
-    """The last value of the headline ``metric``; NaN if no round measured it."""
-    final = summary["metrics"].get(metric, {"final": None})["final"]
-    return math.nan if final is None else float(final)
+def objective(summary: Mapping[str, Any], metric: str, statistic: str = "final") -> float:
+    """A statistic of the headline ``metric``, by default its last value; NaN if there is none."""
+    found = summary["metrics"].get(metric, {}).get(statistic)
+    return math.nan if found is None else float(found)
 
 
 def find_unfinished(root: Path, config: Config) -> Path | None:

@@ -23,7 +23,8 @@ def sweeper(overrides: Sequence[str]) -> TableSweeper:
     loader = GlobalHydra.instance().config_loader()
     config = loader.load_configuration("config", list(overrides), RunMode.MULTIRUN)
     own = config.hydra.sweeper
-    made = TableSweeper(own.params, own.parts, own.cells, own.tune, own.max_batch_size)
+    parts = own.parts, own.factorial, own.cells
+    made = TableSweeper(own.params, *parts, own.tune, own.max_batch_size)
     made.config, made.hydra_context = config, HydraContext(loader, None)  # type: ignore[arg-type]
     return made
 

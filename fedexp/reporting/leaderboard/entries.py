@@ -73,10 +73,10 @@ def with_entries(
 def _check(entry: Entry, contest: Path, runs: Iterable[Run]) -> None:
     """Raise InputError if the entry was tuned otherwise, or had another task in a cell."""
     ours, theirs = tuning_of(contest), tuning_of(entry.runs)
-    if (ours.seed, ours.budgets) != (theirs.seed, theirs.budgets):
+    if (ours.seeds, ours.budgets) != (theirs.seeds, theirs.budgets):
         raise InputError(
-            f"its trials have budgets {theirs.budgets} and seed {theirs.seed}; the contest's have "
-            f"{ours.budgets} and {ours.seed}"
+            f"its trials have budgets {theirs.budgets} and seeds {theirs.seeds}; the contest's "
+            f"have {ours.budgets} and {ours.seeds}"
         )
     tasks = {_cell(run): run for run in runs}
     for run in read_runs([entry.runs])[0]:

@@ -12,10 +12,11 @@ from yaml import YAMLError
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
 from fedexp.reporting.labels import changes_results
-from fedexp.reporting.leaderboard.tuning import Setting, Tuning, choice
+from fedexp.reporting.leaderboard.tuning import Setting, Tuning, choice, mean_score
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.statistics import BYTES, SECONDS, mean_of_last
 from fedexp.reporting.unfinished import how_to_finish
+from fedexp.tracking.statistics import headline_statistics
 
 GLOBAL, PERSONAL = "global accuracy", "personal accuracy"
 MEASURED = {
@@ -70,13 +71,22 @@ def chosen(results: pd.DataFrame, budget: int) -> pd.DataFrame:
     trials = results[results["trial"] > 0]
     if trials.empty:
         return results
-    tried = trials[trials["trial"] <= budget].sort_values("trial")  # failed trials are absent
+    tried = _over_seeds(trials[trials["trial"] <= budget])  # failed trials are absent
     best = [
         group.iloc[choice(group["score"].tolist(), budget)]
         for _, group in tried.groupby(["cell", "method"])
     ]
     keys = pd.DataFrame(best)[KEYS] if best else pd.DataFrame(columns=KEYS)
     return results[results["trial"] == 0].merge(keys, on=KEYS)
+
+
+def _over_seeds(trials: pd.DataFrame) -> pd.DataFrame:
+    """A row for each setting, in the order of the trials; NaN if a seed of it is missing."""
+    seeds = trials["seed"].nunique()
+    scores = trials.groupby([*KEYS, "trial"])["score"].agg(
+        lambda own: mean_score(own.tolist()) if len(own) == seeds else math.nan
+    )
+    return scores.reset_index().sort_values("trial")
 
 
 def tuning_of(sweep: Path) -> Tuning:
@@ -98,7 +108,7 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
     algorithm = str(run.choices["algorithm"])
     setting = _setting(run, tuning.keys(algorithm))
     groups, values = _other_options(run, {*shared, *setting})
-    is_trial, last = run.seed == tuning.seed, run.history[-1]
+    is_trial, last = run.seed in tuning.seeds, run.history[-1]
     return {
         "cell": str(run.choices["experiment"]).rpartition("/")[2],
         "method": " ".join([algorithm, *groups]),
@@ -106,13 +116,19 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
         "setting": " ".join(setting),
         "seed": run.seed,
         "trial": tuning.settings(algorithm).index(setting) + 1 if is_trial else 0,
-        "score": last.get(run.config["objective"], math.nan) if is_trial else math.nan,
+        "score": _score(run, tuning.statistic) if is_trial else math.nan,
         GLOBAL: mean_of_last(run.history, "global/accuracy"),
         **{name: last.get(metric, math.nan) for name, metric in MEASURED.items()},
         "megabytes": _total(run.history, BYTES) / 1e6,
         "seconds": _total(run.history, SECONDS),
         "budgets": " ".join(map(str, tuning.budgets)),
     }
+
+
+def _score(run: Run, statistic: str) -> float:
+    """The statistic of the run's objective; NaN if it was not measured."""
+    found = headline_statistics(run.history, {run.config["objective"]: "higher"})
+    return found.get(run.config["objective"], {}).get(statistic, math.nan)
 
 
 def _setting(run: Run, keys: Iterable[str]) -> Setting:

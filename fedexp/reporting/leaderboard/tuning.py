@@ -1,16 +1,16 @@
 """The trials of a contest, and the choice among them.
 
 A contest is a table of experiments, methods and seeds. First, each method is tried with a few
-settings and a seed that is used for trials only. With a search budget of b, the setting with the
-best validation score among the first b trials is chosen. With this setting the method then runs
-with all seeds of the table.
+settings and with seeds that are used for trials only. With a search budget of b, the setting with
+the best validation score, averaged over these seeds, among the first b settings is chosen. With
+this setting the method then runs with all seeds of the table.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from fedexp.config.keys import override_key
@@ -21,6 +21,8 @@ Job = list[str]
 """The overrides of one run."""
 Setting = tuple[str, ...]
 """The tuned overrides of a run; empty for the preset without changes."""
+STATISTICS = ("final", "mean_last5")
+_REQUIRED = ("seed", "budgets", "common", "own")
 
 
 @dataclass(frozen=True)
@@ -28,16 +30,18 @@ class Tuning:
     """How the methods of a contest are tuned: ``hydra.sweeper.tune`` of the contest's preset.
 
     Attributes:
-        seed: the seed of all trials, different from the table's seeds; None without trials.
+        seeds: the seeds of each trial, different from the table's seeds; none without trials.
         budgets: search budgets (numbers of trials), ascending.
         common: key -> values that every method tries besides the preset's value.
         own: algorithm -> key -> values that only this method tries besides the preset's value.
+        statistic: the statistic of the objective that is compared: ``final`` or ``mean_last5``.
     """
 
-    seed: int | None
+    seeds: Sequence[int]
     budgets: Sequence[int]
     common: Mapping[str, Sequence[str]]
     own: Mapping[str, Mapping[str, Sequence[str]]]
+    statistic: str = STATISTICS[0]
 
     @classmethod
     def read(cls, node: Mapping[str, Any]) -> Tuning:
@@ -46,13 +50,19 @@ class Tuning:
         Raises InputError for a missing entry.
         """
         try:
-            seed, budgets, common, own = (node[each.name] for each in fields(cls))
+            seed, budgets, common, own = (node[each] for each in _REQUIRED)
         except KeyError as error:
             raise InputError(f"hydra.sweeper.tune.{error.args[0]}: is missing") from None
         found = {name: _axes(axes) for name, axes in own.items()}
         if budgets and seed is None:
             raise InputError("hydra.sweeper.tune.seed: is missing")
-        return cls(seed, sorted(map(int, budgets)), _axes(common), found)
+        seeds = [] if seed is None else list(map(int, values_of(seed)))
+        statistic = node.get("statistic", STATISTICS[0])  # sweeps of earlier versions have none
+        if statistic not in STATISTICS:
+            raise InputError(
+                f"hydra.sweeper.tune.statistic={statistic}: is none of {', '.join(STATISTICS)}"
+            )
+        return cls(seeds, sorted(map(int, budgets)), _axes(common), found, statistic)
 
     def keys(self, algorithm: str) -> frozenset[str]:
         """Every key that the method tunes."""
@@ -75,11 +85,12 @@ class Tuning:
         return found
 
     def trials(self, jobs: Iterable[Job]) -> list[Job]:
-        """The trials: one job for each experiment and method of the table and each setting."""
+        """One job for each experiment and method of the table, each setting and each seed."""
         return [
-            [*job, *setting, f"seed={self.seed}"]
+            [*job, *setting, f"seed={seed}"]
             for job in _rows(jobs)
             for setting in self.settings(algorithm_of(job))
+            for seed in self.seeds
         ]
 
     def one_trial_each(self, jobs: Sequence[Job]) -> list[Job]:
@@ -87,10 +98,11 @@ class Tuning:
 
         Raises InputError if a job fixes a key that is tuned, or has the trials' seed.
         """
-        if any(f"seed={self.seed}" in job for job in jobs):
-            raise InputError(
-                f"hydra.sweeper.tune.seed={self.seed}: is a seed of the table, too; choose another"
-            )
+        for seed in self.seeds:
+            if any(f"seed={seed}" in job for job in jobs):
+                raise InputError(
+                    f"hydra.sweeper.tune.seed={seed}: is a seed of the table, too; choose another"
+                )
         found = []
         for job in _rows(jobs):
             tuned = self._grid(algorithm_of(job))[-1]
@@ -110,11 +122,16 @@ class Tuning:
         left, found = iter(scores), []
         for row in _rows(jobs):
             settings = self.settings(algorithm_of(row))
-            own = [next(left) for _ in settings]
+            own = [mean_score([next(left) for _ in self.seeds]) for _ in settings]
             for trial in dict.fromkeys(choice(own, budget) for budget in self.budgets):
                 seeds = [job for job in jobs if unseeded(job) == row]
                 found += [[*job, *settings[trial]] for job in seeds]
         return found
+
+
+def mean_score(scores: Sequence[float]) -> float:
+    """The score of a setting over its seeds; NaN if one of its trials failed."""
+    return sum(scores) / len(scores)
 
 
 def choice(scores: Sequence[float], budget: int) -> int:

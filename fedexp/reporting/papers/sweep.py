@@ -162,6 +162,14 @@ def without_seeds(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
     return [list(job) for job in {tuple(unseeded(job)): job for job in jobs}.values()]
 
 
+def seed_by_seed(jobs: Sequence[list[str]]) -> list[list[str]]:
+    """All jobs of the first seed, then all of the second, and so on."""
+    seeds = [[each for each in job if each.startswith("seed=")] for job in jobs]
+    order = [*dict.fromkeys(map(tuple, seeds))]
+    ranked = sorted(zip(seeds, jobs, strict=True), key=lambda pair: order.index(tuple(pair[0])))
+    return [job for _, job in ranked]
+
+
 def unseeded(job: Sequence[str]) -> list[str]:
     """Remove the seed from a job's overrides."""
     return [each for each in job if not each.startswith("seed=")]
