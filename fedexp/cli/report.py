@@ -12,6 +12,7 @@ from rich.console import Console
 
 from fedexp.cli.parsers import home_path
 from fedexp.cli.pipes import one_line_command
+from fedexp.errors import InputError
 from fedexp.reporting import wandb_report, wandb_workspace
 from fedexp.reporting.files import DEFAULTS, FORMATS, write, write_contents
 from fedexp.reporting.report import Report
@@ -20,11 +21,19 @@ from fedexp.reporting.statistics import AXES, STATISTICS
 from fedexp.reporting.terminal import print_table
 from fedexp.tracking.wandb import save_report
 
+SMALLEST = 0.015
+"""The smallest effect of interest in a factorial experiment: 1.5 points of accuracy."""
+_NOT_FACTORIAL = ("baseline", "targets", "format", "figures", "against", "smooth")
+_NOT_FACTORIAL += ("wandb", "workspace")
+
 
 @one_line_command("fedexp-report")
 def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-report`` command; exit code 1 if nothing could be read."""
     options = _parse(arguments)
+    if options.factorial:
+        _factorial(options)
+        return
     read = arguments_of(
         options.paths,
         options.format,
@@ -69,6 +78,26 @@ def show(
         print(problem, file=sys.stderr)
 
 
+def _factorial(options: argparse.Namespace) -> None:
+    """Print the effects of a factorial experiment; write its files, if there is a folder."""
+    from fedexp.reporting.factorial.report import FactorialReport  # slow to import
+
+    metric, *others = options.metrics or ["global/accuracy"]
+    if others:
+        raise InputError("--metrics: --factorial analyses one metric")
+    made = FactorialReport.read(options.paths, metric, options.statistic, options.interest)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    for line in made.heading:
+        console.print(line)
+    for table in made.tables():
+        console.print()
+        print_table(table, console)
+    for path in made.write(options.to) if options.to is not None else ():
+        print(path)
+    for problem in made.problems:
+        print(problem, file=sys.stderr)
+
+
 def _print_tables(made: Report) -> None:
     """Print all tables except the last, the table of the runs; then print the counts of runs."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -98,6 +127,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add_comparison(parser)
     _add_contents(parser)
+    _add_factorial(parser)
     add(
         "--wandb",
         type=_project,
@@ -110,7 +140,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="ENTITY/PROJECT",
         help="also save a view in the workspace of W&B's project, with the headlines on top",
     )
-    return parser.parse_intermixed_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
+    if options.factorial:
+        typed = [n for n in _NOT_FACTORIAL if getattr(options, n) != parser.get_default(n)]
+        if typed:
+            parser.error(f"--factorial: leave --{' and --'.join(typed)} out")
+    elif options.interest != SMALLEST:
+        parser.error("--interest: is for --factorial")
+    return options
 
 
 def add_comparison(parser: argparse.ArgumentParser) -> None:
@@ -170,6 +207,24 @@ def _add_contents(parser: argparse.ArgumentParser) -> None:
         "--smooth",
         action="store_true",
         help="smooth the curves (Savitzky-Golay 13, 3), also for counting rounds",
+    )
+
+
+def _add_factorial(parser: argparse.ArgumentParser) -> None:
+    """Add the options of factorial experiments."""
+    add = parser.add_argument
+    add(
+        "--factorial",
+        action="store_true",
+        help="main effects and interactions of a factorial experiment, such as "
+        "fedexp -m experiment=factorial/digits",
+    )
+    add(
+        "--interest",
+        type=float,
+        default=SMALLEST,
+        metavar="0.015",
+        help="the smallest effect of interest in a factorial experiment",
     )
 
 

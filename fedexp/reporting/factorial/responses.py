@@ -1,0 +1,181 @@
+"""The runs of a factorial experiment as a table: cell, combination, seed and value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedexp.config.keys import override_key
+from fedexp.errors import InputError
+from fedexp.reporting.factorial.design import HIGH, Design
+from fedexp.reporting.factorial.effects import Floats
+from fedexp.reporting.labels import changes_results
+from fedexp.reporting.leaderboard.results import tuning_of
+from fedexp.reporting.leaderboard.tuning import Tuning, choice, mean_score
+from fedexp.reporting.runs import Run, read_runs
+from fedexp.reporting.unfinished import how_to_finish
+from fedexp.tracking.statistics import headline_statistics
+
+
+@dataclass(frozen=True)
+class Responses:
+    """The runs of a factorial experiment.
+
+    Attributes:
+        design: the design.
+        tuning: how each combination was tuned.
+        finals: a row for each final run: ``cell``, ``combination`` (its number in the design), the
+            factors' levels (``low`` or ``high``), ``setting`` (the tuned overrides), ``seed`` and
+            ``value``.
+        trials: the same for the trials, with ``score``, by which a setting is chosen.
+    """
+
+    design: Design
+    tuning: Tuning
+    finals: pd.DataFrame
+    trials: pd.DataFrame
+
+    @property
+    def cells(self) -> list[str]:
+        """The names of the cells."""
+        return list(dict.fromkeys([*self.finals["cell"], *self.trials["cell"]]))
+
+    def values(self, cell: str) -> tuple[Floats, list[int], list[str]]:
+        """The final runs of a cell.
+
+        Returns:
+            [n, m] values of the seeds that have run in all m combinations; these seeds; and a line
+            for each seed that is left out.
+        """
+        return _complete(self.finals[self.finals["cell"] == cell], self.design, cell)
+
+    def pilot(self, cell: str) -> Floats:
+        """[n, m] values of the trial seeds with the chosen settings; n is 0 without trials."""
+        chosen = self.chosen
+        own = self.trials.merge(chosen[["cell", "combination", "setting"]])
+        return _complete(own[own["cell"] == cell], self.design, cell)[0]
+
+    @property
+    def chosen(self) -> pd.DataFrame:
+        """The setting that the trials choose: ``cell``, ``combination``, levels, ``setting``, and
+        ``score``, its mean over the trials' seeds.
+        """
+        names = ["cell", "combination", *self.design.factors]
+        rows = []
+        for key, own in self.trials.groupby(names, sort=False):
+            settings = list(dict.fromkeys(own.sort_values("trial")["setting"]))
+            scores = [own.loc[own["setting"] == each, "score"].tolist() for each in settings]
+            means = [
+                mean_score(each) if len(each) == len(self.tuning.seeds) else math.nan
+                for each in scores
+            ]
+            best = choice(means, len(means))
+            rows.append([*key, settings[best], means[best]])
+        return pd.DataFrame(rows, columns=[*names, "setting", "score"])
+
+
+def read_responses(
+    paths: Sequence[Path], metric: str, statistic: str
+) -> tuple[Responses, list[str]]:
+    """Read the runs of a factorial experiment; its sweeps may be in several folders.
+
+    Returns:
+        The runs, and a line for each run that is left out.
+
+    Raises:
+        InputError: no run belongs to a factorial experiment, runs belong to different designs, or
+            no run has the metric.
+    """
+    runs, problems = read_runs(paths)
+    found: dict[Path, Design] = {}
+    for folder in dict.fromkeys(run.folder.parent for run in runs):
+        if (design := Design.of_sweep(folder)) is not None:
+            found[folder] = design
+    if not found:
+        raise InputError("\n".join([*problems, "--factorial: no factorial experiment is there"]))
+    (folder, design), *others = found.items()
+    if wrong := next((each for each, other in others if other != design), None):
+        raise InputError(f"--factorial: {folder} and {wrong} have different factors")
+    tuning = tuning_of(folder)
+    of_design = [run for run in runs if run.folder.parent in found]
+    problems += [how_to_finish(run) for run in of_design if not run.finished]
+    finished = [run for run in of_design if run.finished]
+    rows = list(_rows(finished, design, tuning, metric, statistic))
+    if not rows or all(math.isnan(row["value"]) for row in rows):
+        raise InputError(f"--factorial: no finished run has {metric} with statistic={statistic}")
+    frame = pd.DataFrame(rows).sort_values(["combination", "seed"], kind="stable")
+    repeated = frame.duplicated(["cell", "combination", "setting", "seed"])
+    frame = frame[~repeated]
+    is_trial = frame["trial"] > 0
+    finals = frame[~is_trial].drop(columns=["trial", "score"])
+    return Responses(design, tuning, finals, frame[is_trial]), problems
+
+
+def _rows(
+    runs: Sequence[Run], design: Design, tuning: Tuning, metric: str, statistic: str
+) -> Iterable[dict[str, Any]]:
+    shared = set.intersection(*(set(run.overrides) for run in runs)) if runs else set()
+    for run in runs:
+        if (signs := design.signs_of(run.overrides)) is None:
+            continue
+        algorithm = _algorithm(run)
+        setting = tuple(e for e in run.overrides if override_key(e) in tuning.keys(algorithm))
+        is_trial = bool(tuning.budgets) and run.seed in tuning.seeds
+        yield {
+            "cell": _cell(run, {*design.keys, *tuning.keys(algorithm)}, shared),
+            "combination": design.combinations.index(signs) + 1,
+            **{name: "high" if sign == HIGH else "low" for name, sign in signs.items()},
+            "setting": " ".join(setting),
+            "seed": run.seed,
+            "trial": tuning.settings(algorithm).index(setting) + 1 if is_trial else 0,
+            "score": _statistic(run, run.config.get("objective", ""), tuning.statistic),
+            "value": _statistic(run, metric, statistic),
+        }
+
+
+def _algorithm(run: Run) -> str:
+    return str(run.choices.get("algorithm"))
+
+
+def _cell(run: Run, varied: set[str], shared: set[str]) -> str:
+    """The overrides that tell a run's cell from others; the experiment's name stands alone."""
+    own = [
+        each
+        for each in run.overrides
+        if each not in shared
+        and (key := override_key(each)) not in varied
+        and (key == "experiment" or changes_results(key))
+    ]
+    names = [e.rpartition("/")[2] if override_key(e) == "experiment" else e for e in own]
+    return " ".join(names) or str(run.choices.get("experiment") or "all").rpartition("/")[2]
+
+
+def _statistic(run: Run, metric: str, statistic: str) -> float:
+    found = headline_statistics(run.history, {metric: "higher"})
+    return found.get(metric, {}).get(statistic, math.nan)
+
+
+def _complete(
+    frame: pd.DataFrame, design: Design, cell: str
+) -> tuple[Floats, list[int], list[str]]:
+    """The seeds with a finite value in every combination; see ``Responses.values``."""
+    kept, problems, seeds = [], [], []
+    numbers = range(1, len(design.combinations) + 1)
+    for seed, own in frame.groupby("seed"):
+        of = dict(zip(own["combination"], own["value"], strict=True))
+        row = [of.get(number, math.nan) for number in numbers]
+        if lacking := [str(n) for n in numbers if not math.isfinite(row[n - 1])]:
+            problems.append(
+                f"{cell}: seed {seed} is left out: of {len(row)} combinations, "
+                f"{', '.join(lacking)} have no value"
+            )
+            continue
+        kept.append(row)
+        seeds.append(int(seed))
+    return np.array(kept).reshape(len(kept), len(numbers)), seeds, problems

@@ -1,0 +1,159 @@
+"""The report of a factorial experiment, from run folders that are written by hand."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from support.run_files import write_run
+
+from fedexp.cli.report import main
+from fedexp.errors import InputError
+from fedexp.reporting.factorial.design import Design
+from fedexp.reporting.factorial.report import FactorialReport
+
+NODE: dict[str, Any] = {
+    "factors": {
+        "head": [{"head": "linear"}, {"head": "prototype"}],
+        "loss": [{"loss": "cross_entropy"}, {"loss": "rpcl_cpdr"}],
+    },
+    "generators": {},
+}
+TUNE = {
+    "seed": "900,901",
+    "budgets": [2],
+    "statistic": "mean_last5",
+    "common": {"optimizer.lr": "0.1"},
+    "own": {},
+}
+GAIN = {"prototype": 0.1, "rpcl_cpdr": -0.02}
+
+
+def write_sweep(folder: Path, cell: str, seeds: tuple[int, ...], node: Any = NODE) -> Path:
+    """The runs of a cell: the accuracies add up, and seeds differ by a hundredth.
+
+    With ``head=prototype`` the trials choose ``optimizer.lr=0.1``, which costs nothing in the test.
+    """
+    design = Design.read(node)
+    assert design is not None
+    for number, part in enumerate(design.parts()):
+        words = [f"{key}={value}" for key, value in part.items()]
+        accuracy = 0.5 + sum(GAIN.get(each, 0.0) for each in part.values())
+        best = part["head"] == "prototype"
+        for trial, setting in enumerate([[], ["optimizer.lr=0.1"]]):
+            for seed in (900, 901):
+                score = 0.4 + 0.1 * (trial == best)
+                write(folder / f"trial{number}_{trial}_{seed}", cell, words, setting, seed, score)
+        for seed in seeds:
+            setting = ["optimizer.lr=0.1"] if best else []
+            value = accuracy + 0.01 * seed
+            write(folder / f"{number}_{seed}", cell, words, setting, seed, 0.5, value)
+    saved = {"hydra": {"sweeper": {"factorial": node, "tune": TUNE}}}
+    (folder / "multirun.yaml").write_text(yaml.safe_dump(saved))
+    return folder
+
+
+def write(
+    folder: Path,
+    cell: str,
+    words: list[str],
+    setting: list[str],
+    seed: int,
+    score: float,
+    value: float = 0.5,
+) -> None:
+    row = {"global/accuracy": value, "validation/accuracy": score}
+    overrides = [f"experiment=factorial/{cell}", "algorithm=fedavg", *words, *setting]
+    choices = {"experiment": f"factorial/{cell}"}
+    history = [{**row, "validation/accuracy": 0.9}] + [row] * 5
+    objective = "validation/accuracy"
+    write_run(folder, overrides, history, choices=choices, seed=seed, objective=objective)
+
+
+@pytest.fixture(scope="module")
+def sweeps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two cells; one of them is in two folders."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    write_sweep(folder / "a", "steep", (0, 1))
+    write_sweep(folder / "b", "flat", (0,))
+    write_sweep(folder / "c", "flat", (1, 2))
+    return folder
+
+
+def test_effects_of_each_cell(sweeps: Path) -> None:
+    made = FactorialReport.read([sweeps])
+    assert {cell: fit.seeds for cell, fit in made.fits.items()} == {"steep": 2, "flat": 3}
+    for fit in made.fits.values():
+        assert fit.estimates.tolist() == pytest.approx([0.1, -0.02, 0], abs=1e-12)
+    assert made.problems == []
+    first, *_ = made.tables()
+    assert first.title == "steep: which part to add first"
+    assert [row[0] for row in first.rows] == ["head=prototype", "loss=rpcl_cpdr"]
+    assert first.rows[0][1].startswith("+0.1000 ± 0.0000")
+
+
+def test_the_chosen_settings_and_the_noise_of_their_trials(sweeps: Path) -> None:
+    made = FactorialReport.read([sweeps])
+    chosen = made.found.chosen
+    assert set(chosen.loc[chosen["head"] == "high", "setting"]) == {"optimizer.lr=0.1"}
+    assert set(chosen.loc[chosen["head"] == "low", "setting"]) == {""}
+    assert chosen["score"].tolist() == pytest.approx([0.5] * 8)
+    assert made.pilots["steep"].seeds == 2
+    assert "steep: the trials with the chosen settings have a residual deviation of 0.0000" in (
+        " ".join(made.heading)
+    )
+
+
+def test_a_seed_without_all_combinations_is_left_out(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path / "a", "steep", (0, 1, 2))
+    (folder / "3_1" / "summary.json").unlink()
+    (folder / "3_1" / "metrics.jsonl").write_text('{"round": 1, "global/accuracy": 0.5}\n')
+    made = FactorialReport.read([folder])
+    assert made.fits["steep"].seeds == 2
+    left_out, reason = made.problems
+    assert left_out.startswith(str(folder / "3_1"))
+    assert reason == "steep: seed 1 is left out: of 4 combinations, 4 have no value"
+
+
+def test_the_command_writes_tables_numbers_and_pictures(
+    sweeps: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([str(sweeps), "--factorial", "--statistic", "mean_last5", "--to", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert said.startswith("factorial: head, loss; 4 of 4 combinations\n")
+    assert "flat: which part to add first" in said
+    names = {path.name for path in tmp_path.iterdir()}
+    pictures = {f"{kind}_{cell}.png" for kind in ("effects", "interactions") for cell in CELLS}
+    frames = {f"{name}.csv" for name in ("runs", "trials", "chosen", "effects", "alone")}
+    assert names == {"factorial.md", *pictures, *frames}
+    assert len(pd.read_csv(tmp_path / "runs.csv")) == 4 * 5
+
+
+CELLS = ("steep", "flat")
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (["--baseline", "head=linear"], "--factorial: leave --baseline out"),
+        (["--metrics", "a,b"], "--metrics: --factorial analyses one metric"),
+        (["--metrics", "a"], "--factorial: no finished run has a with statistic=final"),
+    ],
+)
+def test_other_options_are_refused(
+    typed: list[str], message: str, sweeps: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main([str(sweeps), "--factorial", *typed])
+    assert message in f"{exit_.value} {capsys.readouterr().err}"
+
+
+def test_other_runs_are_no_factorial_experiment(sweeps: Path, tmp_path: Path) -> None:
+    write_run(tmp_path / "run")
+    with pytest.raises(InputError, match=r"--factorial: no factorial experiment is there$"):
+        FactorialReport.read([tmp_path])
+    third = {**NODE["factors"], "sampler": [{"sampler": "random"}, {"sampler": "hics"}]}
+    write_sweep(tmp_path / "third", "steep", (0,), {"factors": third, "generators": {}})
+    with pytest.raises(InputError, match=r"third have different factors$"):
+        FactorialReport.read([sweeps, tmp_path])
