@@ -7,7 +7,7 @@ import itertools
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedexp.drawing.panels import add_axes, name_axes
+from fedexp.drawing.panels import add_axes, name_axes, text_width
 from fedexp.drawing.style import COLORS, REFERENCE, PlainFigure
 from fedexp.reporting.bars import bar_axes, error_bars, or_zero
 from fedexp.reporting.factorial.design import HIGH, LOW, Design
@@ -15,7 +15,9 @@ from fedexp.reporting.factorial.effects import Fit
 
 _SIDE = 1.45
 """Inches of a panel's axes."""
-_GAP = 0.22
+_GAP = 0.3
+_LINE = 0.16
+"""Inches of a line of text below the panels."""
 
 
 def draw_effects(fit: Fit, title: str) -> Figure:
@@ -50,28 +52,34 @@ def draw_interactions(fit: Fit, title: str) -> Figure:
     Parallel lines mean that the two effects add up.
     """
     factors = list(fit.design.factors)
-    size = len(factors) - 1
-    span = size * (_SIDE + _GAP)
-    figure = PlainFigure(figsize=(span + 1.0, span + 0.95))
+    size, texts = len(factors) - 1, [title, *_lines(fit.design)]
+    span, below = size * (_SIDE + _GAP), 0.55 + _LINE * len(texts)
+    across, up = max(span + 1.0, text_width(texts, 8) + 0.3), below + span + 0.2
+    figure = PlainFigure(figsize=(across, up))
     low, high = _limits(fit)
-    for row, first in enumerate(factors[:-1]):
-        for column, second in enumerate(factors[1:]):
-            if column < row:
-                continue
-            left = 0.8 + column * (_SIDE + _GAP)
-            bottom = 0.65 + (size - 1 - row) * (_SIDE + _GAP)
-            axes = add_axes(figure, left, bottom, _SIDE, _SIDE)
-            _draw_pair(axes, fit, first, second)
-            axes.set_ylim(low, high)
-            axes.set_title(second if row == 0 else "", fontsize=9)
-            if column > row:
-                axes.tick_params(labelleft=False)
-                axes.set_xticklabels([])
-            else:
-                axes.set_ylabel(first, fontsize=9)
-                _name_levels(axes, fit.design, second)
-    figure.text(0.8 / (span + 1.0), 0.12 / (span + 0.95), title, fontsize=9)
+    for row, column in itertools.combinations_with_replacement(range(size), 2):
+        left = 0.8 + column * (_SIDE + _GAP)
+        bottom = below + (size - 1 - row) * (_SIDE + _GAP)
+        axes = add_axes(figure, left, bottom, _SIDE, _SIDE)
+        first, second = factors[row], factors[column + 1]
+        _draw_pair(axes, fit, first, second)
+        axes.set_ylim(low, high)
+        axes.set_title(second if row == 0 else "", fontsize=9)
+        if column > row:
+            axes.tick_params(labelleft=False, labelbottom=False)
+        else:
+            axes.set_ylabel(first, fontsize=9)
+            names = [_short(fit.design, second, sign) for sign in (LOW, HIGH)]
+            axes.set_xticks([0, 1], names, fontsize=7)
+    figure.text(0.15 / across, 0.1 / up, "\n".join(texts), fontsize=8, linespacing=1.4)
     return figure
+
+
+def _lines(design: Design) -> list[str]:
+    """Which level of the factor at the left of a row a line has."""
+    rows = list(design.factors)[:-1]
+    levels = [[_short(design, name, sign) for sign in (LOW, HIGH)] for name in rows]
+    return [f"{n}: dashed {of[0]}, solid {of[1]}" for n, of in zip(rows, levels, strict=True)]
 
 
 def _draw_pair(axes: Axes, fit: Fit, first: str, second: str) -> None:
@@ -79,8 +87,6 @@ def _draw_pair(axes: Axes, fit: Fit, first: str, second: str) -> None:
     for sign, color, dashes in ((LOW, COLORS[0], "--"), (HIGH, COLORS[1], "-")):
         values = [fit.predicted((first, second), (sign, other)) for other in (LOW, HIGH)]
         axes.plot([0, 1], values, dashes, color=color, marker="o", markersize=4)
-        name = _short(fit.design, first, sign)
-        axes.annotate(name, (1, values[1]), xytext=(-4, 4), textcoords="offset points", fontsize=6)
     axes.set_xlim(-0.25, 1.25)
     axes.set_xticks([0, 1])
 
@@ -92,11 +98,6 @@ def _limits(fit: Fit) -> tuple[float, float]:
     values = [fit.predicted(pair, each) for pair in pairs for each in signs]
     margin = 0.12 * (max(values) - min(values)) or 0.01
     return min(values) - margin, max(values) + margin
-
-
-def _name_levels(axes: Axes, design: Design, factor: str) -> None:
-    names = [_short(design, factor, sign) for sign in (LOW, HIGH)]
-    axes.set_xticklabels(names, fontsize=7)
 
 
 def _short(design: Design, factor: str, sign: int) -> str:

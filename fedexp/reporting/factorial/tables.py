@@ -123,7 +123,9 @@ def _noise(fit: Fit) -> list[str]:
 
 
 def _level(design: Design, factor: str, sign: int) -> str:
-    return " ".join(f"{key}={value}" for key, value in design.level(factor, sign).items())
+    """The first override of a level; dots stand for others."""
+    (key, value), *others = design.level(factor, sign).items()
+    return f"{key}={value}{' ...' if others else ''}"
 
 
 def _marks(row: pd.Series | dict[str, object], design: Design) -> str:
