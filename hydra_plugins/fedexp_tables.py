@@ -15,7 +15,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from fedexp.cli.ablate import WORD, AblationSweep, ablation_sweep
+from fedexp.cli.ablate import WORD, ablation_sweep
 from fedexp.cli.hydra_api import for_launchers, job_config, runs_one_by_one
 from fedexp.cli.presets import preset_settings
 from fedexp.cli.sweeps import minutes, save_sweep
@@ -24,6 +24,7 @@ from fedexp.cli.timed_rounds import announce_seconds
 from fedexp.errors import InputError
 from fedexp.reporting.ablation_rows import write_plain
 from fedexp.reporting.factorial.design import Design
+from fedexp.reporting.leaderboard.earlier import earlier_scores, trial
 from fedexp.reporting.leaderboard.tuning import Tuning
 from fedexp.reporting.papers.sweep import (
     CELLS,
@@ -94,20 +95,30 @@ class TableSweeper(Sweeper):
         folder.mkdir(parents=True, exist_ok=True)
         save_sweep(self.config, folder)
         if ablation is not None:
-            self._announce(ablation, arguments)
+            self._announce(ablation.size(), ablation.rows, arguments)
             write_plain(folder, ablation.plain)
+        elif self._design is not None:
+            self._announce_factorial(self._design, jobs, arguments)
         with limited_sweep(folder, minutes(self.config)):
             if self._tuning is None:
                 return self._launch(jobs, folder)
-            trials = self._tuning.trials(jobs)
-            print(f"fedexp: first {len(trials)} trials of settings", file=sys.stderr)
-            results = self._launch(trials, folder)
-            if reason_to_stop_sweep():
-                return results
-            scored = self._tuning.statistic
-            scores = [_score(each, scored) for batch in results for each in batch]
-            finals = self._in_order(self._tuning.finals(jobs, scores))
-            return results + self._launch(finals, folder, first=len(trials))
+            return self._tune_and_run(self._tuning, jobs, folder)
+
+    def _tune_and_run(
+        self, tuning: Tuning, jobs: list[list[str]], folder: Path
+    ) -> list[Sequence[JobReturn]]:
+        """Run the trials that no earlier sweep has run, then each job with its chosen setting."""
+        trials, known = tuning.trials(jobs), earlier_scores(tuning)
+        new = [each for each in trials if trial(each) not in known]
+        print(f"fedexp: first {len(new)} trials of settings", file=sys.stderr)
+        results = self._launch(new, folder)
+        if reason_to_stop_sweep():
+            return results
+        done = [each for batch in results for each in batch]
+        for job, result in zip(new, done, strict=True):
+            known[trial(job)] = _score(result, tuning.statistic)
+        finals = self._in_order(tuning.finals(jobs, [known[trial(each)] for each in trials]))
+        return results + self._launch(finals, folder, first=len(new))
 
     def _launch(
         self, jobs: Sequence[Sequence[str]], folder: Path, first: int = 0
@@ -152,12 +163,29 @@ class TableSweeper(Sweeper):
         """The config of a job. Raises HydraException."""
         return job_config(self.hydra_context.config_loader, self.config, job)
 
-    def _announce(self, ablation: AblationSweep, arguments: Sequence[str]) -> None:
-        """Print the rows of an ablation, and how long they take, where this process runs them."""
-        print(f"fedexp: {ablation.size()}", file=sys.stderr)
+    def _announce(
+        self, size: str, rows: Mapping[str, Sequence[Sequence[str]]], arguments: Sequence[str]
+    ) -> None:
+        """Print the size of a sweep, and how long its rows take, where this process runs them."""
+        print(f"fedexp: {size}", file=sys.stderr)
         is_new = not any(each.startswith("resume=") for each in arguments)
         if is_new and runs_one_by_one(self.launcher):
-            announce_seconds(ablation.rows, self._compose)
+            announce_seconds(rows, self._compose)
+
+    def _announce_factorial(
+        self, design: Design, jobs: list[list[str]], arguments: Sequence[str]
+    ) -> None:
+        """Print how long trials and jobs take, from the combinations with the fewest and most high
+        levels; the others count as the mean of these two.
+        """
+        tuning = self._tuning
+        trials = tuning.trials(jobs) if tuning and not tuning.earlier else []
+        ranked = sorted([*trials, *jobs], key=design.highs)
+        half = (len(ranked) + 1) // 2
+        rows = {"with most levels low": ranked[:half], "high": ranked[: half - 1 : -1]}
+        runs = f"{len(trials)} trials and {len(jobs)} runs" if trials else f"{len(jobs)} runs"
+        size = f"{design.size()}; {runs} of {self._compose(jobs[0]).rounds} rounds"
+        self._announce(size, {name: each for name, each in rows.items() if each}, arguments)
 
     def _jobs(self, arguments: Sequence[str]) -> list[list[str]]:
         """The overrides of each job; an ablation is kept for ``sweep``."""

@@ -65,3 +65,15 @@ def test_a_key_that_one_method_lacks_is_refused_with_its_name() -> None:
     message = r"^algorithm=scaffold: Could not override 'regularizer.alpha'"
     with pytest.raises(HydraException, match=message):
         made._check(jobs)
+
+
+def test_a_factorial_experiment_runs_each_combination_seed_by_seed() -> None:
+    arguments = ["experiment=factorial/cifar10", "seed=0,1", "head=linear", "regularizer=dynamic"]
+    jobs = sweeper(arguments)._jobs(arguments)
+    assert len(jobs) == 2 * 2 * 4  # seeds, cells, and levels of loss and sampler
+    assert [job[-1] for job in jobs] == ["seed=0"] * 8 + ["seed=1"] * 8
+    first = [each for each in jobs[0] if not each.startswith(("experiment", "algorithm", "comp"))]
+    assert first == [
+        *("head=linear", "loss=cross_entropy", "regularizer=dynamic", "sampler=random"),
+        *("aggregator=sample_weighted", "seed=0"),  # the product of -, -, + and - is -
+    ]

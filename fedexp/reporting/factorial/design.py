@@ -119,6 +119,10 @@ class Design:
                 return signs
         return None
 
+    def highs(self, overrides: Sequence[str]) -> int:
+        """The number of high levels of a run with these overrides."""
+        return list((self.signs_of(overrides) or {}).values()).count(HIGH)
+
     @property
     def keys(self) -> frozenset[str]:
         """Every key that a level sets."""

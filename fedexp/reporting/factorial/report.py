@@ -93,6 +93,8 @@ class FactorialReport:
         for cell, fit in self.fits.items():
             title = f"{cell}: effects on {self.metric}"
             found[f"effects_{file_name(cell)}"] = title, draw_effects(fit, title)
+            if len(self.found.design.factors) == 1:  # nothing can interact
+                continue
             title = f"{cell}: {self.metric} at the levels of two factors"
             found[f"interactions_{file_name(cell)}"] = title, draw_interactions(fit, title)
         return found

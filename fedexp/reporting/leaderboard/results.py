@@ -116,7 +116,7 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
         "setting": " ".join(setting),
         "seed": run.seed,
         "trial": tuning.settings(algorithm).index(setting) + 1 if is_trial else 0,
-        "score": _score(run, tuning.statistic) if is_trial else math.nan,
+        "score": score_of(run, tuning.statistic) if is_trial else math.nan,
         GLOBAL: mean_of_last(run.history, "global/accuracy"),
         **{name: last.get(metric, math.nan) for name, metric in MEASURED.items()},
         "megabytes": _total(run.history, BYTES) / 1e6,
@@ -125,7 +125,7 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
     }
 
 
-def _score(run: Run, statistic: str) -> float:
+def score_of(run: Run, statistic: str) -> float:
     """The statistic of the run's objective; NaN if it was not measured."""
     found = headline_statistics(run.history, {run.config["objective"]: "higher"})
     return found.get(run.config["objective"], {}).get(statistic, math.nan)

@@ -35,6 +35,7 @@ class Tuning:
         common: key -> values that every method tries besides the preset's value.
         own: algorithm -> key -> values that only this method tries besides the preset's value.
         statistic: the statistic of the objective that is compared: ``final`` or ``mean_last5``.
+        earlier: folders of earlier sweeps of the contest, whose trials are not repeated.
     """
 
     seeds: Sequence[int]
@@ -42,6 +43,7 @@ class Tuning:
     common: Mapping[str, Sequence[str]]
     own: Mapping[str, Mapping[str, Sequence[str]]]
     statistic: str = STATISTICS[0]
+    earlier: Sequence[str] = ()
 
     @classmethod
     def read(cls, node: Mapping[str, Any]) -> Tuning:
@@ -62,7 +64,8 @@ class Tuning:
             raise InputError(
                 f"hydra.sweeper.tune.statistic={statistic}: is none of {', '.join(STATISTICS)}"
             )
-        return cls(seeds, sorted(map(int, budgets)), _axes(common), found, statistic)
+        earlier = list(map(str, node.get("earlier", ())))
+        return cls(seeds, sorted(map(int, budgets)), _axes(common), found, statistic, earlier)
 
     def keys(self, algorithm: str) -> frozenset[str]:
         """Every key that the method tunes."""

@@ -1,10 +1,13 @@
 """The trials of a contest and the choice among them."""
 
 import math
+from pathlib import Path
 
 import pytest
+from support.run_files import write_run
 
 from fedexp.errors import InputError
+from fedexp.reporting.leaderboard.earlier import earlier_scores, trial
 from fedexp.reporting.leaderboard.tuning import Tuning, choice
 
 NODE = {
@@ -74,6 +77,38 @@ def test_the_final_runs_have_the_chosen_settings_and_all_seeds() -> None:
         ["experiment=b", "algorithm=fedprox"],
     ]
     assert [job[2] for job in finals[:2]] == ["seed=0", "seed=1"]
+
+
+def test_a_setting_is_chosen_by_the_mean_over_the_trials_seeds() -> None:
+    tuning = Tuning.read({**NODE, "seed": "100,101", "budgets": [3], "own": {}})
+    table = [["algorithm=fedavg", "seed=0"]]
+    trials = tuning.trials(table)
+    assert trials[:3] == [
+        ["algorithm=fedavg", "seed=100"],
+        ["algorithm=fedavg", "seed=101"],
+        ["algorithm=fedavg", "optimizer.lr=0.1", "seed=100"],
+    ]
+    # Means 0.4, NaN (a failed trial) and 0.5; the best single trial is that of another setting.
+    scores = [0.1, 0.7, 0.9, math.nan, 0.5, 0.5]
+    assert tuning.finals(table, scores) == [[*table[0], "optimizer.lr=0.2"]]
+    with pytest.raises(InputError, match=r"tune\.seed=101: is a seed of the table, too"):
+        tuning.one_trial_each([["algorithm=fedavg", "seed=101"]])
+
+
+def test_trials_of_earlier_sweeps_are_known(tmp_path: Path) -> None:
+    words = ["algorithm=fedavg", "seed=100", "engine=serial", "optimizer.lr=0.1"]
+    history = [{"validation/accuracy": each} for each in (0.9, 0.1, 0.2, 0.3, 0.4, 0.5)]
+    write_run(tmp_path / "run", words, history, seed=100, objective="validation/accuracy")
+    node = {**NODE, "statistic": "mean_last5"}
+    known = earlier_scores(Tuning.read({**node, "earlier": [tmp_path]}))
+    (score,) = known.values()
+    assert known.keys() == {trial(["seed=100", "optimizer.lr=0.1", "algorithm=fedavg"])}
+    assert score == pytest.approx(0.3)
+    assert earlier_scores(Tuning.read(node)) == {}
+    with pytest.raises(InputError, match=r"^hydra.sweeper.tune.earlier: .*none: does not exist"):
+        earlier_scores(Tuning.read({**node, "earlier": [tmp_path / "none"]}))
+    with pytest.raises(InputError, match=r"tune\.statistic=best: is none of final, mean_last5"):
+        Tuning.read({**node, "statistic": "best"})
 
 
 def test_what_is_missing_is_one_line() -> None:
