@@ -95,7 +95,7 @@ def test_an_entry_with_another_task_is_left_out(place: Path, tmp_path: Path) -> 
     assert line(data) == (
         f"{left_out}in cell digits_dir03 it has other data, or another partition of them"
     )
-    assert line(budgets).startswith(f"{left_out}its trials have budgets [16] and seeds [100]; the")
+    assert line(budgets).startswith(f"{left_out}its trials have budgets [16], seeds [100] and")
 
 
 def test_a_folder_without_entries_is_one_line(place: Path, tmp_path: Path) -> None:

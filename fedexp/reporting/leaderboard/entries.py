@@ -10,6 +10,7 @@ import pandas as pd
 from fedexp.config.keys import COSTS, flatten, is_below
 from fedexp.errors import InputError
 from fedexp.reporting.leaderboard.results import read_results, tuning_of
+from fedexp.reporting.leaderboard.tuning import Tuning
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.table import Table
 from fedexp.tracking.origin import read_origins
@@ -73,11 +74,8 @@ def with_entries(
 def _check(entry: Entry, contest: Path, runs: Iterable[Run]) -> None:
     """Raise InputError if the entry was tuned otherwise, or had another task in a cell."""
     ours, theirs = tuning_of(contest), tuning_of(entry.runs)
-    if (ours.seeds, ours.budgets) != (theirs.seeds, theirs.budgets):
-        raise InputError(
-            f"its trials have budgets {theirs.budgets} and seeds {theirs.seeds}; the contest's "
-            f"have {ours.budgets} and {ours.seeds}"
-        )
+    if (of_ours := _trials(ours)) != (of_theirs := _trials(theirs)):
+        raise InputError(f"its trials have {of_theirs}; the contest's have {of_ours}")
     tasks = {_cell(run): run for run in runs}
     for run in read_runs([entry.runs])[0]:
         if (known := tasks.get(_cell(run))) is None:
@@ -85,6 +83,11 @@ def _check(entry: Entry, contest: Path, runs: Iterable[Run]) -> None:
             raise InputError(f"cell {cell} with seed {seed} is not in the contest")
         if wrong := next(_other_task(run, known), None):
             raise InputError(f"in cell {_cell(run)[0]} it has {wrong}")
+
+
+def _trials(tuning: Tuning) -> str:
+    """What the trials of all methods have in common."""
+    return f"budgets {tuning.budgets}, seeds {tuning.seeds} and statistic {tuning.statistic}"
 
 
 def _cell(run: Run) -> tuple[str, int]:
