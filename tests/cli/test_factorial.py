@@ -1,5 +1,6 @@
 """A tiny factorial experiment from the command to its table."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -37,6 +38,9 @@ def test_trials_then_seeds_then_further_seeds_with_the_same_choices(
     (tmp_path / "own" / "experiment" / "mine.yaml").write_text(PRESET)
     first = fedexp(*TINY, "hydra.sweep.dir=first", folder=tmp_path)
     assert first.returncode == 0, first.stderr
+    size = "fedexp: factorial: head; 2 of 2 combinations; 8 trials and 4 runs of 1 rounds\n"
+    assert size in first.stderr
+    assert re.search(r"fedexp: about \d+ s if .*: with most levels low \d", first.stderr)
     assert "fedexp: first 8 trials of settings\n" in first.stderr
     assert "fedexp-report first --factorial --to DIR" in first.stdout
     earlier = "hydra.sweeper.tune.earlier=[first]"

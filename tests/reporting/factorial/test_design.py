@@ -43,6 +43,7 @@ def test_the_combination_of_a_run_is_read_from_its_overrides() -> None:
     typed = ["seed=1", "aggregator=momentum", "head=linear", "aggregator.lr=0.3"]
     assert found.signs_of(typed) == {"head": -1, "server": 1}
     assert found.signs_of(["head=linear"]) is None
+    assert found.highs(typed) == 1
 
 
 def test_half_of_five_factors_has_resolution_five() -> None:
