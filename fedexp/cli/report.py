@@ -23,8 +23,11 @@ from fedexp.tracking.wandb import save_report
 
 SMALLEST = 0.015
 """The smallest effect of interest in a factorial experiment: 1.5 points of accuracy."""
-_NOT_FACTORIAL = ("baseline", "targets", "format", "figures", "against", "smooth")
-_NOT_FACTORIAL += ("wandb", "workspace")
+_NOT_FACTORIAL = (
+    *("baseline", "targets", "format", "figures", "against", "smooth"),
+    *("wandb", "workspace"),
+)
+"""Options that ``--factorial`` does not read."""
 
 
 @one_line_command("fedexp-report")

@@ -63,14 +63,15 @@ class Design:
         """The design of the sweep in ``folder``; None if it is no factorial experiment."""
         try:
             saved = OmegaConf.load(folder / "multirun.yaml").hydra.sweeper.get("factorial")
-            return cls.read(OmegaConf.to_container(saved)) if saved else None  # type: ignore[arg-type]
+            node: Any = OmegaConf.to_container(saved) if saved else None
+            return cls.read(node) if node else None
         except InputError:
             raise
         except _UNREADABLE:
             return None
 
     @cached_property
-    def combinations(self) -> list[Signs]:
+    def combinations(self) -> Sequence[Signs]:
         """The signs of each combination that is run."""
         free = [name for name in self.factors if name not in self.generators]
         found = []
@@ -81,7 +82,7 @@ class Design:
             found.append({name: of[name] for name in self.factors})
         return found
 
-    def parts(self) -> list[Level]:
+    def parts(self) -> Sequence[Level]:
         """The overrides of each combination."""
         return [
             {k: v for name, sign in signs.items() for k, v in self.level(name, sign).items()}

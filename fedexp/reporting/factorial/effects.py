@@ -10,18 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from fedexp.reporting.factorial.design import Design, Effect
-from fedexp.reporting.families import LEVEL, corrected
+from fedexp.reporting.families import LEVEL, Floats, corrected
 from fedexp.reporting.interval import CONFIDENCE, POWER
 
-Floats = NDArray[np.floating[Any]]
 _MOST_SEEDS = 1000
 
 
@@ -91,7 +88,10 @@ class Fit:
         """
         half, p_values = self._tested(self.estimates, self.error)
         main = len(self.design.factors)
-        adjusted = [*corrected(p_values[:main])[1], *corrected(p_values[main:])[0]]
+        adjusted = [
+            *corrected(p_values[:main].tolist())[1],
+            *corrected(p_values[main:].tolist())[0],
+        ]
         return pd.DataFrame(
             {
                 "effect": [name(each) for each in self.design.effects],
@@ -126,7 +126,7 @@ class Fit:
                 "estimate": estimates,
                 "half_width": half,
                 "p_value": p_values,
-                "p_corrected": corrected(p_values)[1],
+                "p_corrected": corrected(p_values.tolist())[1],
             }
         )
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from fedexp.reporting.csv import csv
 from fedexp.reporting.drawing import file_name
-from fedexp.reporting.factorial.effects import Fit, Floats
+from fedexp.reporting.factorial.effects import Fit
 from fedexp.reporting.factorial.figures import draw_effects, draw_interactions
 from fedexp.reporting.factorial.responses import Responses, read_responses
 from fedexp.reporting.factorial.tables import (
@@ -22,6 +22,7 @@ from fedexp.reporting.factorial.tables import (
     first_table,
     pilot_line,
 )
+from fedexp.reporting.families import Floats
 from fedexp.reporting.files import write_contents
 from fedexp.reporting.markdown import markdown
 from fedexp.reporting.table import Table

@@ -14,7 +14,7 @@ import pandas as pd
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
 from fedexp.reporting.factorial.design import HIGH, Design
-from fedexp.reporting.factorial.effects import Floats
+from fedexp.reporting.families import Floats
 from fedexp.reporting.labels import changes_results
 from fedexp.reporting.leaderboard.results import tuning_of
 from fedexp.reporting.leaderboard.tuning import Tuning, choice, mean_score
@@ -167,7 +167,8 @@ def _complete(
     """The seeds with a finite value in every combination; see ``Responses.values``."""
     kept, problems, seeds = [], [], []
     numbers = range(1, len(design.combinations) + 1)
-    for seed, own in frame.groupby("seed"):
+    for seed in sorted(set(frame["seed"].tolist())):
+        own = frame[frame["seed"] == seed]
         of = dict(zip(own["combination"], own["value"], strict=True))
         row = [of.get(number, math.nan) for number in numbers]
         if lacking := [str(n) for n in numbers if not math.isfinite(row[n - 1])]:
@@ -177,5 +178,5 @@ def _complete(
             )
             continue
         kept.append(row)
-        seeds.append(int(seed))
+        seeds.append(seed)
     return np.array(kept).reshape(len(kept), len(numbers)), seeds, problems

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-
-import pandas as pd
+from collections.abc import Mapping
+from typing import Any
 
 from fedexp.reporting.factorial.design import HIGH, LOW, Design
 from fedexp.reporting.factorial.effects import Fit
@@ -29,11 +29,11 @@ _EFFECTS = (
 
 def first_table(cell: str, fit: Fit) -> Table:
     """The parts, the one with the largest effect on the plain method first."""
-    main = fit.table.set_index("effect")
+    main = {row["effect"]: row for row in fit.table.to_dict("records")}
     rows = []
     for row in fit.alone.sort_values("estimate", ascending=False).to_dict("records"):
         factor = str(row["factor"])
-        own = main.loc[factor]
+        own = main[factor]
         rows.append(
             [
                 _level(fit.design, factor, HIGH),
@@ -128,7 +128,7 @@ def _level(design: Design, factor: str, sign: int) -> str:
     return f"{key}={value}{' ...' if others else ''}"
 
 
-def _marks(row: pd.Series | dict[str, object], design: Design) -> str:
+def _marks(row: Mapping[Any, Any], design: Design) -> str:
     return " ".join("+" if row[name] == "high" else "-" for name in design.factors)
 
 
