@@ -200,6 +200,8 @@ class TableSweeper(Sweeper):
         return jobs if self._design is None else seed_by_seed(jobs)
 
     def _combinations(self, typed: dict[str, list[str]]) -> list[list[str]]:
+        if self._design is not None:
+            self._design.check_typed(typed)
         params, *parts = map(self._listed, (self._params, *self._parts))
         if CELLS in params or any(CELLS in part for part in parts):
             (name,) = typed.pop(CELLS)

@@ -40,8 +40,10 @@ def one_line(overrides: Sequence[str], config_dir: str | Path | None = None) -> 
     """
     try:
         yield
-    except InstantiationException:  # an error of the job, not of the command line
-        raise
+    except InstantiationException as error:
+        if isinstance(error.__cause__, InputError):  # the sweeper refuses its keys
+            raise error.__cause__ from None
+        raise  # an error of the job, not of the command line
     except OverrideParseException as error:
         raise InputError(f"{error.override}: {_unreadable(error, overrides)}") from error
     except (HydraException, OmegaConfBaseException) as error:

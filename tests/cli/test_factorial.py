@@ -57,3 +57,13 @@ def test_trials_then_seeds_then_further_seeds_with_the_same_choices(
 
 
 OPTIONS = ["--factorial", "--statistic", "mean_last5", "--to"]
+
+
+def test_a_wrong_design_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "own" / "experiment").mkdir(parents=True)
+    wrong = PRESET.replace("[{head: linear}, {head: prototype}]", "[{head: linear}]")
+    (tmp_path / "own" / "experiment" / "mine.yaml").write_text(wrong)
+    done = fedexp(*TINY, folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("fedexp: hydra.sweeper.factorial.factors.head=[{'head': 'linear'")
+    assert done.stderr.count("\n") == 1

@@ -120,6 +120,17 @@ class Design:
                 return signs
         return None
 
+    def check_typed(self, typed: Mapping[str, Sequence[str]]) -> None:
+        """Raise InputError if a value on the command line is none of the levels of its key."""
+        for key in typed.keys() & self.keys:
+            levels = [each for pair in self.factors.values() for each in pair]
+            known = list(dict.fromkeys(each[key] for each in levels if key in each))
+            if wrong := [value for value in typed[key] if value not in known]:
+                raise InputError(
+                    f"{key}={wrong[0]}: is no level of this factorial experiment, which has "
+                    f"{', '.join(known)}; change {KEY}.factors in a file of your own"
+                )
+
     def highs(self, overrides: Sequence[str]) -> int:
         """The number of high levels of a run with these overrides."""
         return list((self.signs_of(overrides) or {}).values()).count(HIGH)

@@ -46,6 +46,13 @@ def test_the_combination_of_a_run_is_read_from_its_overrides() -> None:
     assert found.highs(typed) == 1
 
 
+def test_a_typed_value_is_one_of_the_levels() -> None:
+    found = design(head=HEAD, server=SERVER)
+    found.check_typed({"head": ["linear"], "seed": ["7"], "aggregator.lr": ["0.3"]})
+    with pytest.raises(InputError, match=r"^head=etf: is no level .* has linear, prototype;"):
+        found.check_typed({"head": ["linear", "etf"]})
+
+
 def test_half_of_five_factors_has_resolution_five() -> None:
     found = design({"e": ["a", "b", "c", "d"]}, **letters(5))
     assert len(found.combinations) == 16
