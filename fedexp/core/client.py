@@ -301,6 +301,7 @@ class ClientModule(LocalModel):
 
     def train_on(self, data: LocalData) -> None:
         """Use ``data`` as the training data in this turn."""
+        self._features = None  # they are of the other data
         self.turn.data = data
 
     def global_model(self) -> Functional:

@@ -75,6 +75,9 @@ class LocalData(Protocol):
         With a generator the inputs are augmented as in local training.
         """
 
+    def subset(self, positions: Tensor) -> "LocalData":
+        """The data with only the training samples at ``positions`` [m]; m must be at least 1."""
+
     def local_batches(self, round: int, batch_size: int, last: LastBatch = KEEP) -> Iterable[Batch]:
         """Shuffled and augmented batches; each loop over them yields the next epoch."""
 
@@ -146,7 +149,10 @@ class Client(Protocol):
         """
 
     def train_on(self, data: LocalData) -> None:
-        """Use ``data`` as the training data in this round."""
+        """Use ``data`` as the training data in this round.
+
+        The update still has the number of the client's own training samples.
+        """
 
     def global_model(self) -> Functional:
         """The received global model as a function; a call does not change the client.

@@ -33,6 +33,8 @@ class Turn:
             epoch.
         logged: name -> value, for the log.
         directions: name -> a change of the parameters, see ``Update``.
+        num_samples: n_k, the number of the client's training samples. It stays if the client trains
+            on other data in this turn (``Client.train_on``).
     """
 
     data: LocalData
@@ -49,6 +51,9 @@ class Turn:
     directions: dict[str, Tensors] = field(default_factory=dict)
     _losses: list[Tensor] = field(default_factory=list)
     _cross_entropies: list[Tensor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.num_samples = self.data.num_samples
 
     def begin_last_phase(self, steps: int, steps_in_epoch: int) -> None:
         """Before the last phase of ``steps`` steps, record where its last epoch begins.

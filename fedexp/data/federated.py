@@ -1,7 +1,7 @@
 """A partitioned dataset: one tensor with all samples, and for each client their positions."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -73,6 +73,12 @@ class ClientData:
             return chosen(inputs, augment) if chosen and augment else inputs
 
         return samples.gather(self.train_index[positions], augmented)[0]
+
+    def subset(self, positions: Tensor) -> "ClientData":
+        """The data with only the training samples at ``positions`` [m]; m must be at least 1."""
+        labels = self.labels[positions]
+        counts = torch.zeros_like(self.class_counts).index_add_(0, labels, torch.ones_like(labels))
+        return replace(self, train_index=self.train_index[positions], class_counts=counts)
 
     def steps(self, planned: int) -> int:
         """The client's steps in a round: ``planned``, unless a subclass overrides this method."""

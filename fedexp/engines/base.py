@@ -298,7 +298,7 @@ class Engine:
             results.memory(state.memory(name), name, part)
         return Update(
             client=module.data.client,
-            num_samples=module.data.num_samples,
+            num_samples=module.turn.num_samples,
             weights=shared,
             extras={name: report for name, report in reports.items() if report},
             metrics=dict(module.turn.logged),

@@ -1,6 +1,6 @@
 """The states of many clients' modules, stacked along a new first dimension."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any, cast
 
@@ -46,6 +46,14 @@ class Stack:
         self.module.resume_turn(self.turns[row])
         for name, value in self.module.tensor_index.everything():
             value.copy_(self.state[name][row])
+
+    def sort_rows(self, order: Sequence[int]) -> None:
+        """Put the rows into this order; it holds the present row of each new row."""
+        if list(order) == list(range(len(self.turns))):
+            return
+        self.turns = [self.turns[row] for row in order]
+        for value in self.state.values():
+            value.copy_(value[list(order)])
 
     def part(self, rows: slice) -> "Stack":
         """A stack of these rows that shares memory with this stack."""

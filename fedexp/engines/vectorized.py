@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from operator import le
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from pydantic import PositiveInt
@@ -162,10 +163,13 @@ class Vectorized(Engine):
             states = {c: open_states.enter_context(self.resources.store.open(c)) for c in clients}
             before = {client: state.copy() for client, state in states.items()}
             stack = self.begin_all(clients, lambda c: self.begin(c, message, states[c]), where)
-            kept = [self.kept_optimizer(SHARED_MODEL, state) for state in states.values()]
             epochs = [self.epochs(turn) for turn in stack.turns]
-            self._fit_all(stack, [personalization.phases(each) for each in epochs], kept)
-            for row, client in enumerate(clients):
+            for part in self._sorted(stack):
+                own = [states[turn.data.client] for turn in part.turns]
+                kept = [self.kept_optimizer(SHARED_MODEL, state) for state in own]
+                phases = [personalization.phases(self.epochs(turn)) for turn in part.turns]
+                self._fit_all(part, phases, kept)
+            for row, client in enumerate(turn.data.client for turn in stack.turns):
                 stack.load_row(row)
                 with noted(f"finishing the turn of client {client} {where}", self._components):
                     update, state = self.finish(states[client], draws[client]), states[client]
@@ -181,6 +185,24 @@ class Vectorized(Engine):
                     stack.load_row(row)
                     self.finish_personal(states[client])
             return end_turns(trained, self.resources)
+
+    def _sorted(self, stack: Stack) -> Iterator[Stack]:
+        """Yield parts of the stack, in each of which the rows are sorted by their steps.
+
+        This is the whole stack, unless a part has called ``train_on`` in its ``begin`` with another
+        number of samples.
+        """
+        phases = self.resources.personalization.phases
+        steps = {
+            row: self._steps(cast(ClientData, turn.data), turn.round, phases(self.epochs(turn)))
+            for row, turn in enumerate(stack.turns)
+        }
+        groups = longest_first(steps)
+        stack.sort_rows(list(chain(*groups)))
+        start = 0
+        for group in groups:
+            yield stack.part(slice(start, start + len(group)))
+            start += len(group)
 
     def _fit_all(
         self, stack: Stack, phases: Sequence[Sequence[Phase]], kept: Sequence[Memory | None]

@@ -1,5 +1,6 @@
 """The record of a turn, by hand."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from support.federations import federate
 from fedexp.core.messages import Message
 from fedexp.core.turn import Turn
 
-NOTHING: Any = None
+NOTHING: Any = SimpleNamespace(num_samples=0)
 
 
 def turn() -> Turn:

@@ -47,6 +47,12 @@ def test_batches_are_keyed_by_seed_round_and_client(augment: str) -> None:
     assert not torch.equal(first[:half], first[half:])  # epochs are shuffled anew
 
 
+def test_a_subset_has_only_its_samples() -> None:
+    own = federated().clients[0].subset(torch.tensor([4, 1]))
+    assert own.train_index.tolist() == [6, 1]
+    assert (own.num_samples, own.class_counts.tolist()) == (2, [1, 1, 0])
+
+
 def test_what_a_client_reports_from_is_in_order_and_as_it_is() -> None:
     data = federated("flip")
     inputs, labels = next(data.clients[0].batches(batch_size=10))

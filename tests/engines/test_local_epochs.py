@@ -3,6 +3,7 @@
 from collections import Counter
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def test_the_batches_of_whole_epochs_then_of_a_part_of_one() -> None:
 def test_the_last_epoch_are_as_many_last_steps(
     steps: int, in_epoch: int, expected: list[int]
 ) -> None:
-    data: Any = None
+    data: Any = SimpleNamespace(num_samples=0)
     turn = Turn(data, Message(1, {}), 1)
     turn.took_step(torch.zeros(()), {}, None)  # of an earlier phase
     assert not turn.in_last_epoch

@@ -8,6 +8,7 @@ from support.federations import compose, federate
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
+from fedexp.contract import Client, Memory, PartMessage, Regularizer
 from fedexp.engines import footprint
 from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.vectorized import Vectorized
@@ -83,6 +84,22 @@ def assert_alike(one: Federation, other: Federation, rounds: int) -> None:
                 assert right[name] == pytest.approx(left[name], rel=1e-3, abs=1e-4), name
         for name, weight in one.server.weights.items():
             torch.testing.assert_close(other.server.weights[name], weight, atol=1e-5, rtol=1e-5)
+
+
+class FewSamples(Regularizer):
+    """The smaller the number of a client, the fewer of its samples it trains on."""
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        count = max(1, client.data.num_samples * client.data.client // 6)
+        client.train_on(client.data.subset(torch.arange(count)))
+
+
+def test_parts_may_change_the_number_of_samples_and_so_of_steps() -> None:
+    own = ["regularizer=none", f"regularizer._target_={__name__}.FewSamples"]
+    few = [*RAGGED, *own, "local.batch_size=4"]
+    assert_alike(federate(*few), federate(*few, "engine=vectorized"), rounds=2)
+    kept = [*few, "local.keep_optimizer=true"]
+    assert_alike(federate(*kept), federate(*kept, "engine=vectorized"), rounds=2)
 
 
 @pytest.mark.matrix
