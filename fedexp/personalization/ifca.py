@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from pydantic import PositiveInt
 from torch import Tensor
 
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
-from fedexp.core.token_rows import scored_rows
 from fedexp.core.transfer import to_device
 from fedexp.personalization.cluster_models import ClusterModels, Weighting, model_of
+from fedexp.personalization.mean_loss import mean_loss
 from fedexp.regularizers.anchors import prefixed, with_prefix
 
 
@@ -98,19 +97,10 @@ class IFCA(ClusterModels):
         for number in range(1, self.clusters):
             received = with_prefix(str(number), message.extras)
             models.append({name: to_device(w, client.device) for name, w in received.items()})
-        losses = torch.stack([_mean_loss(client, model) for model in models])
+        losses = torch.stack([mean_loss(client, client.data, model) for model in models])
         self.chosen.copy_(losses.nan_to_num(nan=torch.inf).argmin())
         return models[int(self.chosen)]
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """The number of the chosen model, int64."""
         return {"chosen": self.chosen.clone()}
-
-
-def _mean_loss(client: Client, weights: Tensors, batch_size: int = 1000) -> Tensor:
-    """Mean cross-entropy of a model over the client's training data, a scalar."""
-    losses = []
-    for inputs, targets in client.data.batches(batch_size):
-        labels, logits = scored_rows(targets, client.logits_with(weights, inputs))
-        losses.append(F.cross_entropy(logits, labels, reduction="none"))
-    return torch.cat(losses).mean()

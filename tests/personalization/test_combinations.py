@@ -27,7 +27,7 @@ REFUSED = {
     },
     **{
         (name, "head=calibrated"): "head=calibrated: the (features of different|server has no)"
-        for name in (*PRIVATE_HEAD, "fedbabu", "local", "prototypes_only")
+        for name in (*PRIVATE_HEAD, "fedbabu", "fedfomo", "local", "prototypes_only")
     },
     **{
         (name, "aggregator=fltrust"): "aggregator=fltrust: the server trains the whole model"

@@ -27,6 +27,7 @@ PERSONAL = [
     "fedamp",
     "fedpac",
     "fedas",
+    "fedfomo",
 ]
 
 

@@ -24,6 +24,7 @@ METHODS = {
     "power_of_choice": ["algorithm=fedavg", "sampler=power_of_choice", "aggregator=uniform"],
     "fedrep": ["algorithm=fedrep"],
     "fedamp": ["algorithm=fedamp"],
+    "fedfomo": ["algorithm=fedfomo"],
 }
 ASKS_CLASSES = ["algorithm=fedavg", "aggregator=disco", "aggregator.target=population"]
 NEED_CLASS_COUNTS = r"geometry/.*_angle_global_(existing|missing)|sampler/entropy_spearman"

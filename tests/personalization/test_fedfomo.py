@@ -1,0 +1,221 @@
+"""FedFomo against hand values, against plain PyTorch, and in federations."""
+
+from typing import Any, cast
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.federations import begin_client, federate
+from support.small_federations import BATCHNORM, copy, personalized, train
+
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.part import Clients, Model, Setting
+from fedexp.errors import InputError
+from fedexp.personalization.fedfomo import FedFomo, fomo_weights, shares
+from fedexp.runtime.federation import Federation
+from fedexp.testing import check_part
+
+
+def part(models: int = 2, epsilon: float = 0.0, decay: float = 0.0) -> FedFomo:
+    made = FedFomo(models, epsilon, decay, 0.2)
+    counts = torch.ones(5, 2, dtype=torch.int64)
+    made.setup(Setting(0, 5, 2, 1, 5, 5, Clients.of(counts), Model({"w": torch.Size([1])})))
+    return made
+
+
+def update(client: int, weights: dict[int, float] | None = None) -> PartUpdate:
+    extras: Tensors = {"model/w": torch.tensor([float(client)])}
+    if weights:
+        extras |= {"clients": torch.tensor(list(weights))}
+        extras |= {"weights": torch.tensor(list(weights.values()))}
+    return PartUpdate(client, 1, {}, extras)
+
+
+def chosen(made: FedFomo, client: int, round: int = 2) -> list[int]:
+    found: list[int] = made.message_to(client, PartMessage(round, {})).extras["clients"].tolist()
+    return found
+
+
+def test_weights_by_hand() -> None:
+    """The gain of a model divided by its distance: 0.5 / 2 and -0.5 / 1."""
+    losses, distances = torch.tensor([0.5, 1.5]), torch.tensor([2.0, 1.0])
+    found = fomo_weights(torch.tensor(1.0), losses, distances)
+    assert found.tolist() == [0.25, -0.5]
+
+
+def test_an_equal_model_and_a_loss_that_is_not_finite_have_no_weight() -> None:
+    losses = torch.tensor([1.0, 0.5, torch.nan, torch.inf])
+    found = fomo_weights(torch.tensor(1.0), losses, torch.tensor([0.0, 0.0, 1.0, 1.0]))
+    assert found.tolist() == [0, 0, 0, 0]
+
+
+def test_shares_by_hand() -> None:
+    assert shares(torch.tensor([0.25, -0.5, 0.75])).tolist() == [0.25, 0, 0.75]
+    assert shares(torch.tensor([-0.5, 0.0])).tolist() == [0, 0]
+
+
+def test_the_server_sums_the_weights_and_sends_the_models_with_the_largest_sums() -> None:
+    made = part()
+    made.aggregate([update(0, {1: 0.5, 2: -0.25}), *map(update, (1, 2, 3))])
+    made.aggregate([update(0, {2: 0.125, 3: 0.25}), *map(update, (1, 2, 3))])
+    assert made.affinity == {0: {1: 0.5, 2: -0.125, 3: 0.25}}
+    assert chosen(made, 0) == [1, 3]
+    sent = made.message_to(0, PartMessage(2, {})).extras
+    assert sent.keys() == {"clients", "1/w", "3/w"}
+    assert sent["3/w"].item() == 3
+
+
+def test_only_models_of_the_last_round_are_sent_and_never_the_client_s_own() -> None:
+    made = part(models=4)
+    assert made.message_to(0, PartMessage(1, {})).extras == {}
+    made.aggregate([update(0), update(1)])
+    made.aggregate([update(2), update(3)])
+    assert sorted(chosen(made, 0)) == [2, 3]
+    assert chosen(made, 3) == [2]
+
+
+def test_exploration_chooses_at_random_until_it_has_decayed() -> None:
+    always, twice = part(models=1, epsilon=1.0), part(models=1, epsilon=1.0, decay=0.5)
+    for made in (always, twice):
+        made.aggregate([update(0, {1: 9.0}), *map(update, (1, 2, 3, 4))])
+    assert {chosen(always, 0, round)[0] for round in range(2, 30)} == {1, 2, 3, 4}
+    assert {chosen(twice, 0, round)[0] for round in range(3, 30)} == {1}
+    assert chosen(always, 0) == chosen(always, 0)
+
+
+def test_ties_are_broken_at_random() -> None:
+    made = part(models=1)
+    made.aggregate(list(map(update, (1, 2, 3))))
+    assert {chosen(made, 0, round)[0] for round in range(2, 30)} == {1, 2, 3}
+
+
+@pytest.fixture
+def three() -> Federation:
+    """A federation of four after a round of the clients 0, 2 and 3."""
+    federation = personalized("fedfomo", "personalization.validation=0.25", "partition=iid")
+    train(federation, 1, (0, 2, 3))
+    return federation
+
+
+def losses_by_hand(federation: Federation, client: int, models: list[Tensors]) -> list[float]:
+    """The models' cross-entropies on the samples of the client that it does not train on."""
+    module: Any = federation.module
+    data = federation.data.clients[client]
+    trained = set(module.data.train_index.tolist())
+    index = torch.tensor([i for i in data.train_index.tolist() if i not in trained])
+    inputs, targets = federation.data.train.gather(index)
+    found = []
+    for each in models:
+        module.load(each)
+        with torch.no_grad():
+            found.append(F.cross_entropy(module.eval()(inputs), targets).item())
+    return found
+
+
+def test_the_start_by_plain_pytorch(three: Federation) -> None:
+    """The own model of client 1 is still the initial model."""
+    models = {client: copy(three.store.model(client)) for client in (0, 2, 3)}
+    models[1] = copy(three.engine.resources.initial)
+    message = three.server.broadcast(2).to_client(1)
+    others = message.extras["personalization"]["clients"].tolist()
+    assert sorted(others) == [0, 2, 3]
+
+    module = begin_client(three.engine, 1, message)
+    start = copy(module.weights)
+    assert (three.data.clients[1].num_samples, module.data.num_samples) == (50, 38)
+    own, *of_others = losses_by_hand(three, 1, [models[1], *(models[n] for n in others)])
+    flat = {n: torch.cat([w.flatten() for w in m.values()]) for n, m in models.items()}
+    weights = [
+        (own - loss) / (flat[n] - flat[1]).norm().item()
+        for n, loss in zip(others, of_others, strict=True)
+    ]
+    memory = three.store.memory(1, "personalization")
+    torch.testing.assert_close(memory["weights"], torch.tensor(weights), rtol=1e-4, atol=1e-6)
+    positive = [max(weight, 0) for weight in weights]
+    assert sum(positive) > 0
+    for name, value in start.items():
+        expected = models[1][name].clone()
+        for n, weight in zip(others, positive, strict=True):
+            expected += weight / sum(positive) * (models[n][name] - models[1][name])
+        torch.testing.assert_close(value, expected)
+
+
+def test_without_received_models_a_client_starts_from_its_own() -> None:
+    federation = personalized("fedfomo")
+    train(federation, 1, (0,))
+    own = copy(federation.store.model(0))
+    module = begin_client(federation.engine, 0, federation.server.broadcast(2).to_client(0))
+    assert all(torch.equal(module.weights[name], value) for name, value in own.items())
+
+
+def test_validation_samples_are_the_same_in_all_rounds(three: Federation) -> None:
+    found = []
+    for round in (2, 3):
+        message = three.server.broadcast(round).to_client(1)
+        data = cast(Any, begin_client(three.engine, 1, message).data)
+        found.append(data.train_index.tolist())
+        assert data.class_counts.tolist() == data.labels.bincount(minlength=10).tolist()
+    assert found[0] == found[1]
+
+
+def test_a_client_with_one_sample_trains_on_it() -> None:
+    federation = personalized("fedfomo")
+    train(federation, 1, (0, 1))
+    client = federation.data.clients[2]
+    federation.data.clients[2] = client.subset(torch.tensor([0]))
+    train(federation, 2, (2,))
+    assert federation.server.parts["personalization"].server_state()["models"].keys() == {2}
+
+
+def test_a_client_weighs_as_much_as_with_all_its_samples(three: Federation) -> None:
+    (update,) = three.engine.train([1], three.server.broadcast(2))
+    assert (update.num_samples, update.samples) == (50, 38)
+
+
+def test_what_is_sent() -> None:
+    federation = federate(
+        *("clients.count=4", "clients.per_round=4", "algorithm=fedfomo", "rounds=2"),
+        "personalization.models=2",
+    )
+    size = 4 * (64 * 128 + 128 + 128 * 64 + 64 + 64 * 10 + 10)
+    first, second = (federation.run_round(round).metrics for round in (1, 2))
+    assert (first["cost/download_bytes"], first["cost/upload_bytes"]) == (0, 4 * size)
+    assert second["cost/download_bytes"] == 4 * (2 * size + 2 * 8)
+    assert second["cost/upload_bytes"] == 4 * (size + 2 * 8 + 2 * 4)
+    assert "global/accuracy" not in second
+
+
+@pytest.mark.parametrize("engine", ["vectorized", "trainer"])
+def test_every_engine_gives_the_same_models(engine: str) -> None:
+    one, other = (personalized("fedfomo", f"engine={each}") for each in ("serial", engine))
+    for federation in (one, other):
+        for round, cohort in ((1, (0, 1, 2, 3)), (2, (1, 2)), (3, (0, 2))):
+            train(federation, round, cohort)
+    for client in range(4):
+        expected = one.store.model(client)
+        for name, value in other.store.model(client).items():
+            torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [["head=prototype", "local.grad_clip=10"], ["regularizer=control_variates"], BATCHNORM],
+    ids=lambda others: others[0],
+)
+def test_it_combines_with_other_parts(others: list[str]) -> None:
+    federation = personalized("fedfomo", "measure.personal.every=1", *others)
+    for round in (1, 2, 3):
+        metrics = federation.run_round(round).metrics
+    assert 0 < metrics["train/loss"] < 100
+    assert 0 <= metrics["personal/accuracy_local"] <= 1
+
+
+def test_private_averages_are_refused() -> None:
+    with pytest.raises(InputError, match=r"personalization .FedFomo: .*may take more"):
+        personalized("fedfomo", "aggregator=private")
+
+
+@pytest.mark.slow
+def test_the_contract() -> None:
+    check_part("algorithm=fedfomo")
+    check_part("personalization=fedfomo", "head=prototype", "local.grad_clip=10")
