@@ -1,6 +1,6 @@
-"""The server's store of the latest tensors of each client."""
+"""The server's store of the latest tensors of each client, and means of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from fedexp.contract import Tensors, TensorStore
 
@@ -43,6 +43,28 @@ class ClientModels:
     def load(self, state: dict[int, int]) -> None:
         """Inverse of ``state``."""
         self._versions = dict(state)
+
+
+def weighted_mean(
+    models: Mapping[int, Tensors] | ClientModels, shares: Mapping[int, float], names: Iterable[str]
+) -> Tensors:
+    """Compute the mean sum_i a_i w_i / sum_i a_i of clients' tensors, in float64.
+
+    Only one client's tensors at a time are in memory.
+
+    Args:
+        models: client -> its tensors w_i.
+        shares: client -> a_i. A client with a_i = 0 is left out.
+        names: the names of the tensors to average; other tensors are left out.
+    """
+    names, total = tuple(names), sum(shares.values())
+    mean: Tensors = {}
+    for client, share in shares.items():
+        own = models[client] if share else {}
+        for name in names if share else ():
+            part = own[name].double() * (share / total)
+            mean[name] = mean[name] + part if name in mean else part
+    return mean
 
 
 def _name(client: int, version: int) -> str:

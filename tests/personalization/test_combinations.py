@@ -16,11 +16,13 @@ def options(group: str) -> list[str]:
     return sorted(path.stem for path in Path(config_folder(), group).glob("*.yaml"))
 
 
+WITHOUT_MATRIX = ["etf", "fixed_uniform", "identity", "prototype", "prototype_paper"]
 PRIVATE_HEAD = ["fedper", "fedrep", "fedpac", "fedas"]
 REFUSED = {
     **{(name, "head=etf"): "head=etf: trains nothing" for name in PRIVATE_HEAD},
     **{(name, "head=identity"): "head=identity: trains nothing" for name in PRIVATE_HEAD},
     **{(name, "head=fixed_uniform"): "head=prototype: trains nothing" for name in PRIVATE_HEAD},
+    **{("pfedsim", f"head={head}"): "this head trains none" for head in WITHOUT_MATRIX},
     **{
         (name, "loss=mixture"): "loss=mixture: needs a mixture of models; use head=mixture"
         for name in PERSONAL

@@ -26,6 +26,7 @@ ROBUST_COHORTS = {
 PARTNERS: dict[str, list[str]] = {
     "head=identity": ["model.feature_dim=10"],
     "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
+    "personalization=pfedsim": ["algorithm=fedavg"],  # the default method's head has no weights
     "sampler=oort": ["system=phones"],
     "+measure=backdoor": ["faults=byzantine", "faults.attack=backdoor"],
     **{option: [f"algorithm={name}"] for option, name in _PRESETS.items()},

@@ -28,6 +28,7 @@ PERSONAL = [
     "fedpac",
     "fedas",
     "fedfomo",
+    "pfedsim",
 ]
 
 

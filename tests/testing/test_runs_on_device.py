@@ -100,6 +100,8 @@ PLACES = {
     "personalization/fedpac.py combined": _ON_CPU,
     "personalization/ifca.py IFCA.aggregate": "once a round: the clusters that clients chose",
     "personalization/ifca.py IFCA.choose": "once a turn: the model that the client chooses",
+    "personalization/pfedsim.py PFedSim.message_to": _ON_CPU,
+    "personalization/pfedsim.py similarity": "once a pair of the cohort's clients",
     "regularizers/look_ahead.py StepMatching._learn": "once a round or turn: whether it diverged",
     "regularizers/look_ahead.py StepMatching.learn": "once a round or turn: a metric",
     "regularizers/look_ahead.py _different": "once a round or turn: which weights changed",

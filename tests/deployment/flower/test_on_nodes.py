@@ -25,6 +25,7 @@ METHODS = {
     "fedrep": ["algorithm=fedrep"],
     "fedamp": ["algorithm=fedamp"],
     "fedfomo": ["algorithm=fedfomo"],
+    "pfedsim": ["algorithm=pfedsim"],
 }
 ASKS_CLASSES = ["algorithm=fedavg", "aggregator=disco", "aggregator.target=population"]
 NEED_CLASS_COUNTS = r"geometry/.*_angle_global_(existing|missing)|sampler/entropy_spearman"
