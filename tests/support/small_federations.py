@@ -29,6 +29,7 @@ PERSONAL = [
     "fedas",
     "fedfomo",
     "pfedsim",
+    "fedcac",
 ]
 
 

@@ -94,6 +94,8 @@ PLACES = {
     "personalization/fedala.py FedALA._learn": "once an epoch: it stops when the loss is steady",
     "personalization/fedamp.py FedAMP.message_to": _ON_CPU,
     "personalization/fedas.py distance_from_means": "before training: a bincount of labels",
+    "personalization/fedcac.py FedCAC._overlaps": _ON_CPU,
+    "personalization/fedcac.py FedCAC.message_to": _ON_CPU,
     "personalization/fedfomo.py FedFomo.aggregate": _ON_CPU,
     "personalization/fedpac.py FedPAC.message_to": _ON_CPU,
     "personalization/fedpac.py collaboration_weights": _ON_CPU,

@@ -26,6 +26,7 @@ METHODS = {
     "fedamp": ["algorithm=fedamp"],
     "fedfomo": ["algorithm=fedfomo"],
     "pfedsim": ["algorithm=pfedsim"],
+    "fedcac": ["algorithm=fedcac"],
 }
 ASKS_CLASSES = ["algorithm=fedavg", "aggregator=disco", "aggregator.target=population"]
 NEED_CLASS_COUNTS = r"geometry/.*_angle_global_(existing|missing)|sampler/entropy_spearman"
