@@ -14,6 +14,7 @@ CONF = Path(config_folder())
 HEADS = sorted(path.stem for path in (CONF / "head").glob("*.yaml"))
 LOSSES = sorted(path.stem for path in (CONF / "loss").glob("*.yaml"))
 REFUSED = [(head, "generative") for head in ("retrained", "calibrated")]
+REFUSED += [(head, "inherited") for head in HEADS]
 REFUSED += [(head, "mixture") for head in HEADS if head != "mixture"]
 SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
 

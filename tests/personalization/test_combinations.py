@@ -27,6 +27,7 @@ REFUSED = {
         (name, "loss=mixture"): "loss=mixture: needs a mixture of models; use head=mixture"
         for name in PERSONAL
     },
+    **{(name, "loss=inherited"): "loss=inherited: learns from a private" for name in PERSONAL},
     **{
         (name, "head=calibrated"): "head=calibrated: the (features of different|server has no)"
         for name in (*PRIVATE_HEAD, "fedbabu", "fedfomo", "local", "prototypes_only")

@@ -61,6 +61,7 @@ DROPPING = [
 
 BATCH_NORM = ["model.batch_norm=true", "local.batch_size=1000"]
 NEEDS = {"algorithm=fedbn": BATCH_NORM, "algorithm=silobn": BATCH_NORM}
+NEEDS |= {"loss=inherited": ["personalization=fedphp"]}
 NEEDS |= {"loss=mixture": ["head=mixture"], "sampler=oort": ["system=uniform"], **ROBUST_COHORTS}
 
 

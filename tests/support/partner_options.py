@@ -2,6 +2,7 @@
 
 _PRESETS = {
     "loss=mixture": "fedem",
+    "loss=inherited": "fedphp",
     "gradient=mixture": "apfl",
     "personalization=apfl": "apfl",
     "gradient=moreau": "pfedme",

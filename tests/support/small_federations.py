@@ -30,6 +30,7 @@ PERSONAL = [
     "fedfomo",
     "pfedsim",
     "fedcac",
+    "fedphp",
 ]
 
 

@@ -27,6 +27,7 @@ METHODS = {
     "fedfomo": ["algorithm=fedfomo"],
     "pfedsim": ["algorithm=pfedsim"],
     "fedcac": ["algorithm=fedcac"],
+    "fedphp": ["algorithm=fedphp"],
 }
 ASKS_CLASSES = ["algorithm=fedavg", "aggregator=disco", "aggregator.target=population"]
 NEED_CLASS_COUNTS = r"geometry/.*_angle_global_(existing|missing)|sampler/entropy_spearman"

@@ -1,0 +1,106 @@
+"""FedPHP's private model against hand values, and in federations."""
+
+import pytest
+import torch
+from support.federations import federate
+from support.small_federations import BATCHNORM, copy, equal, personalized, train
+
+from fedexp.core.messages import Tensors
+from fedexp.personalization.fedphp import inherited_model, moved, private_model
+from fedexp.testing import check_part
+
+FEDPHP = ["algorithm=fedphp"]
+
+
+def test_a_weight_moves_by_hand() -> None:
+    """0.25 of 8 and 0.75 of 4; integers are the trained model's."""
+    mu, private, trained = torch.tensor(0.25), torch.tensor([8.0]), torch.tensor([4.0])
+    assert moved(private, trained, mu).tolist() == [5]
+    assert moved(private.long(), trained.long(), mu).tolist() == [4]
+
+
+def test_the_model_to_learn_from_is_the_shared_one_until_a_turn_has_ended() -> None:
+    weights: Tensors = {
+        "head.w": torch.tensor([1.0]),
+        "personalization.head/w": torch.tensor([2.0]),
+        "personalization.turns": torch.tensor(0.0),
+    }
+    assert private_model(weights).keys() == {"head.w"}
+    assert inherited_model(weights)["head.w"].item() == 1
+    weights["personalization.turns"] = torch.tensor(1.0)
+    assert inherited_model(weights)["head.w"].item() == 2
+
+
+def test_four_turns_by_hand() -> None:
+    """A client is expected to have 2 * 4 / 4 = 2 turns: mu is 0, 0.3, 0.6 and 0.6."""
+    federation = personalized("fedphp", "personalization.momentum=0.6", "rounds=4")
+    mean: Tensors = {}
+    for round, mu in enumerate((0, 0.3, 0.6, 0.6), start=1):
+        message = federation.server.broadcast(round)
+        (update,) = federation.engine.train([1], message)
+        for name, w in update.weights.items():
+            mean[name] = mu * mean[name] + (1 - mu) * w if mu else w.clone()
+        personal = federation.store.model(1)
+        for name, value in mean.items():
+            torch.testing.assert_close(personal[name], value)
+
+
+def test_the_shared_model_is_fedavg_s_without_the_loss() -> None:
+    size = ["clients.count=4", "clients.per_round=2", "data.subset=200"]
+    one, other = (federate(*size, *own) for own in (["personalization=fedphp"], []))
+    for round in (1, 2):
+        one.run_round(round)
+        other.run_round(round)
+    assert equal(one.server.weights, other.server.weights)
+
+
+def test_the_private_model_is_never_sent() -> None:
+    size = 4 * (64 * 128 + 128 + 128 * 64 + 64 + 64 * 10 + 10)
+    federation = federate("clients.count=4", "clients.per_round=4", *FEDPHP)
+    metrics = federation.run_round(1).metrics
+    assert metrics["cost/download_bytes"] == metrics["cost/upload_bytes"] == 4 * size
+
+
+def test_a_client_keeps_its_private_model_until_its_next_turn() -> None:
+    federation = federate("clients.count=4", "clients.per_round=2", "data.subset=200", *FEDPHP)
+    train(federation, 1)
+    private = copy(federation.store.private(0) or {})
+    assert all(name.startswith("personalization.") for name in private)
+    train(federation, 2, (1, 2))
+    assert equal(private, copy(federation.store.private(0) or {}))
+    train(federation, 3)
+    assert not equal(private, copy(federation.store.private(0) or {}))
+
+
+@pytest.mark.parametrize("engine", ["vectorized", "trainer"])
+@pytest.mark.parametrize("transfer", ["mmd", "kd"])
+def test_every_engine_gives_the_same_models(engine: str, transfer: str) -> None:
+    words = [*FEDPHP, f"loss.transfer={transfer}", "loss.lam=0.5"]
+    one, other = (personalized("fedphp", *words, f"engine={e}") for e in ("serial", engine))
+    for federation in (one, other):
+        for round, cohort in ((1, (0, 1)), (2, (1, 2)), (3, (0, 2))):
+            train(federation, round, cohort)
+    for client in (0, 1, 2):
+        for name, value in one.store.model(client).items():
+            found = other.store.model(client)[name]
+            torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [["head=prototype", "local.grad_clip=10"], ["regularizer=control_variates"], BATCHNORM],
+    ids=lambda others: others[0],
+)
+def test_it_combines_with_other_parts(others: list[str]) -> None:
+    federation = personalized("fedphp", "loss=inherited", "measure.personal.every=1", *others)
+    for round in (1, 2, 3):
+        metrics = federation.run_round(round).metrics
+    assert 0 < metrics["train/loss"] < 100
+    assert 0 <= metrics["personal/accuracy_local"] <= 1
+
+
+@pytest.mark.slow
+def test_the_contract() -> None:
+    check_part("algorithm=fedphp")
+    check_part("algorithm=fedphp", "loss.transfer=kd")
+    check_part("algorithm=fedphp", "head=prototype", "local.grad_clip=10")
