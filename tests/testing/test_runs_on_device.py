@@ -66,6 +66,7 @@ PLACES = {
     "aggregators/cross_round.py _step": _ON_CPU,
     "aggregators/disco.py Disco.combine": "once a round: the weights of the clients",
     "aggregators/disco.py discrepancy": "once a turn: with zeros the sum would round differently",
+    "aggregators/elastic.py Elastic.merge": "once a round: a metric",
     "aggregators/fisher_weighted.py FisherWeighted.factor": "once an update: its weight",
     "aggregators/fltrust.py FLTrust.global_step": _ON_CPU,
     "aggregators/fltrust.py compared": _ON_CPU,
