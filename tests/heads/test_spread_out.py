@@ -1,0 +1,93 @@
+"""FedAwS's server step against hand values, and in federations."""
+
+import math
+
+import pytest
+import torch
+from support.federations import federate
+
+from fedexp.heads.spread_out import crowding, spread
+from fedexp.testing import check_part
+
+SMALL = ["clients.count=4", "clients.per_round=3", "local.epochs=1", "data.subset=200"]
+FEDAWS = [*SMALL, "algorithm=fedaws"]
+
+
+def on_circle(*degrees: float) -> torch.Tensor:
+    angles = torch.tensor([math.radians(each) for each in degrees], dtype=torch.float64)
+    return torch.stack((angles.cos(), angles.sin()), dim=1)
+
+
+def test_the_regularizer_by_hand() -> None:
+    """The cosines are 0.5, 0 and sqrt(3) / 2; with the margin 1 their squares count twice."""
+    vectors = 3 * on_circle(0, 60, 90)
+    expected = 2 * (0.5**2 + 0 + 0.75)
+    assert crowding(vectors, 1.0).item() == pytest.approx(expected)
+    assert crowding(vectors, 0.4).item() == pytest.approx(2 * (math.sqrt(0.75) - 0.6) ** 2)
+    assert crowding(vectors, 1.0, nearest=1).item() == pytest.approx(0.25 + 2 * 0.75)
+    assert crowding(vectors, 1.0, nearest=9).item() == pytest.approx(expected)
+
+
+def test_a_step_by_hand() -> None:
+    """Two unit vectors at 60 degrees: each is pushed by 4 * 0.5 along the other's tangent part."""
+    one, other = on_circle(0, 60)
+    moved = one - 0.1 * 4 * 0.5 * (other - 0.5 * one)
+    expected = moved / moved.norm()
+    found = spread(torch.stack((one, other)), 1.0, 0.1, None)
+    torch.testing.assert_close(found[0], expected)
+    assert found[0] @ found[1] < 0.5
+
+
+def test_vectors_beyond_the_margin_do_not_move() -> None:
+    vectors = on_circle(0, 120, 240)
+    torch.testing.assert_close(spread(2 * vectors, 1.0, 0.1, None), vectors)
+
+
+def test_equal_vectors_make_no_nan() -> None:
+    found = spread(torch.ones(3, 2), 1.0, 0.1, None)
+    assert found.isfinite().all()
+    assert spread(torch.ones(1, 2), 1.0, 0.1, 1).isfinite().all()
+
+
+def test_the_server_spreads_the_average() -> None:
+    one = federate(*FEDAWS)
+    other = federate(
+        *SMALL,
+        "algorithm=fedavg",
+        "loss=positive",
+        "head=cosine",
+        "head.scale.init=1",
+        "head.scale.trainable=false",
+    )
+    for federation in (one, other):
+        federation.run_round(1)
+    for name, value in other.server.weights.items():
+        expected = (
+            spread(value.double(), 1.0, 0.1, None).float() if name == "head.weight" else value
+        )
+        torch.testing.assert_close(one.server.weights[name], expected)
+
+
+def test_classes_of_different_clients_stay_apart() -> None:
+    """Each client has one class, and every one pulls the features to its class."""
+    words = ["clients.count=10", "clients.per_round=10", "partition=shards"]
+    words += ["partition.classes_per_client=1", "algorithm=fedaws", "optimizer.lr=0.1"]
+    crowded = []
+    for step in (0.1, 1e-9):
+        federation = federate(*words, f"head.step={step}")
+        for round in range(1, 5):
+            metrics = federation.run_round(round).metrics
+        assert metrics["global/accuracy"] > 0.5
+        crowded.append(crowding(federation.server.weights["head.weight"], 1.0).item())
+    assert crowded[0] < 0.5 * crowded[1]
+
+
+def test_it_can_be_private() -> None:
+    federation = federate(*SMALL, "head=spread_out", "personalization=fedper")
+    assert 0 < federation.run_round(1).metrics["train/loss"] < 100
+
+
+@pytest.mark.slow
+def test_the_contract() -> None:
+    check_part("algorithm=fedaws")
+    check_part("algorithm=fedaws", "head.nearest=2", "head.scale.trainable=true")
