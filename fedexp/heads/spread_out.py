@@ -17,8 +17,8 @@ class SpreadOut(Cosine):
     """A cosine classifier with class vectors that are spread out (FedAwS; Yu et al., ICML 2020).
 
     After each round the server takes one gradient step on the averaged class vectors W:
-    $W <- W - step grad R(W)$, $R(W) = sum_c sum_c' max(0, margin - d(W_c, W_c'))^2$ with the cosine
-    distance $d = 1 - cos$. c' runs over the ``nearest`` other classes of c. Then the rows of W are
+    $W <- W - step grad R(W)$, $R(W) = sum_b sum_c max(0, margin - d(W_b, W_c))^2$ with the cosine
+    distance $d = 1 - cos$. c runs over the ``nearest`` other classes of b. Then the rows of W are
     scaled to unit length. So classes keep apart even if each client has one class only and no
     client pushes the vectors of other classes away, as with ``loss=positive``, FedAwS's other half.
 
