@@ -189,9 +189,12 @@ class Vectorized(Engine):
     def _sorted(self, stack: Stack) -> Iterator[Stack]:
         """Yield parts of the stack, in each of which the rows are sorted by their steps.
 
-        This is the whole stack, unless a part has called ``train_on`` in its ``begin`` with another
-        number of samples.
+        This is the whole stack as it is, unless a part has called ``train_on`` in ``begin`` with
+        another number of samples.
         """
+        if all(turn.data.num_samples == turn.num_samples for turn in stack.turns):
+            yield stack
+            return
         phases = self.resources.personalization.phases
         steps = {
             row: self._steps(cast(ClientData, turn.data), turn.round, phases(self.epochs(turn)))

@@ -23,11 +23,11 @@ class FedFomo(Local):
 
     Client i has a model theta_i, which it keeps. The server sends it up to ``models`` models
     theta_n of other clients. The client computes the mean cross-entropy L_i of each model on its
-    validation samples, and from it the weight
+    validation samples, and from it the weight w_n of each received model:
 
         $w_n = (L_i(theta_i) - L_i(theta_n)) / ||theta_n - theta_i||$
 
-    of Eq. 5. The norm is over trained parameters. Local training starts from the mixture
+    The norm is over trained parameters. Local training starts from the mixture
     $theta_i + sum_n a_n (theta_n - theta_i)$ with $a_n = max(w_n, 0) / sum_m max(w_m, 0)$. If no
     weight is positive, it starts from theta_i. Then the client trains on its other samples, sends
     its new model and the weights w_n, and keeps the model as its personal model.
@@ -158,7 +158,7 @@ class FedFomo(Local):
 
 
 def fomo_weights(own_loss: Tensor, losses: Tensor, distances: Tensor) -> Tensor:
-    """The weights w_n of m received models (Eq. 5), [m].
+    """The weights w_n of m received models, [m].
 
     A model at distance 0 has the weight 0, and so has a model whose loss is not finite.
 
