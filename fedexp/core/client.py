@@ -11,10 +11,12 @@ from fedexp.core import results
 from fedexp.core.client_protocol import Batch, Functional, GradientAt, LocalData
 from fedexp.core.forward import (
     Forward,
+    Outputs,
     classify,
     cross_entropy,
     features_and_levels,
     full_precision,
+    outputs,
 )
 from fedexp.core.frozen_copies import FrozenCopies
 from fedexp.core.functional import functional
@@ -61,6 +63,15 @@ class ClientModule(LocalModel):
         self.frozen_copies = FrozenCopies(self.loss.reference_models, self.backbone, self.head)
         self.index_weights()
 
+    def outputs(self, inputs: Tensor) -> Outputs:
+        """Features and logits of a batch ``inputs`` [B, ...]."""
+        return outputs(self.backbone, self.classify, inputs)
+
+    def classify(self, z: Tensor) -> Tensor:
+        """Logits [B, C] of features ``z`` [B, d]: the head gets the personalization's input."""
+        logits: Tensor = self.head(self.personalization.head_input(z))
+        return logits
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the local objective on one batch, a scalar; record the step in ``turn``."""
         step, in_last_epoch = self.turn.steps, self.turn.in_last_epoch
@@ -104,11 +115,11 @@ class ClientModule(LocalModel):
         """The local objective without the penalty on the parameters, and its forward pass."""
         inputs, targets = batch
         features, levels = features_and_levels(self.backbone, inputs, self.loss.levels)
-        z, logits = classify(self.head, features)
+        z, logits = classify(self.classify, features)
         results.rows(logits, z, "head", self.head, "forward(...)")
         steps = self.turn.steps if step is None else step
         last = self.turn.in_last_epoch if in_last_epoch is None else in_last_epoch
-        forward = Forward(z, logits, targets, real, levels, self.head, steps, last)
+        forward = Forward(z, logits, targets, real, levels, self.classify, steps, last)
         if targets.dim() > 1:
             forward = by_token(forward)
         references = self.frozen_copies(inputs)

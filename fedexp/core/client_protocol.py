@@ -199,6 +199,9 @@ class Client(Protocol):
         change.
         """
 
+    def classify(self, z: Tensor) -> Tensor:
+        """Logits [B, C] of features ``z`` [B, d], as the client's model computes them."""
+
     def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
         """Logits [B, C] in eval mode, with ``weights`` in place of the client's weights."""
 

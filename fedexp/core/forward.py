@@ -16,12 +16,12 @@ class Outputs(NamedTuple):
     logits: Tensor
 
 
-def outputs(backbone: nn.Module, head: nn.Module, inputs: Tensor) -> Outputs:
+def outputs(backbone: nn.Module, head: Callable[[Tensor], Tensor], inputs: Tensor) -> Outputs:
     """Features and logits of a batch ``inputs`` [B, ...]."""
     return classify(head, backbone(inputs))
 
 
-def classify(head: nn.Module, z: Tensor) -> Outputs:
+def classify(head: Callable[[Tensor], Tensor], z: Tensor) -> Outputs:
     """Features and logits, given the backbone's result ``z`` [B, d].
 
     Only the backbone runs in mixed precision: it takes most of the time. Heads compute with unit
@@ -76,7 +76,8 @@ class Forward(NamedTuple):
             stacked; None if all rows are samples. ``mean`` leaves padding out.
         levels: the features of the backbone's stages, [B, width of the stage] each, float32; empty
             unless the loss sets ``Loss.levels``.
-        head: the head that is being trained, for a loss that applies it to other features than z.
+        head: features [B, d] -> logits [B, C] of the model that is being trained, for a loss that
+            applies it to other features than z.
         step: the client's step in this round, from 0, a number or a scalar tensor. Random draws in
             a step follow from this number and a key of the client (``randomness.uniform``).
         in_last_epoch: whether the step belongs to the client's last epoch in this round, a bool or

@@ -154,8 +154,8 @@ class ServerTools:
             [B, d]) -> logits [B, C]. A call of the function needs all head weights.
         make_store: name -> an empty mapping that may be the part's ``Part.store``, for many
             tensors. The mapping keeps tensors in RAM up to a limit and the rest on disk.
-        draw_model: number -> the weights of another initial model, on the CPU: a new backbone and
-            a new head. Each number gives different random weights.
+        draw_model: number -> the weights of another initial model, on the CPU: a new backbone, a
+            new head, and the loss's initial parameters. Each number gives different random weights.
         draw_samples: (purpose, n, whether every class has the same number of samples) -> inputs and
             targets of n training samples; see ``fedexp.data.server_samples``.
         local_optimizer: (parameters, round) -> a fresh local optimizer of this round.

@@ -70,6 +70,16 @@ def uniform(key: Tensor, step: Tensor | int, *shape: int) -> Tensor:
     return (_shifted(bits, 40) / 2**24).view(shape)
 
 
+def normal(key: Tensor, step: Tensor | int, *shape: int) -> Tensor:
+    """Standard normal numbers, a pure function of ``key, step`` like ``uniform``, from its numbers.
+
+    Each number is $sqrt(-2 log(1 - u)) cos(2 pi v)$ of two uniform numbers u and v (Box and Muller,
+    1958). The arguments are those of ``uniform``.
+    """
+    u, v = uniform(key, step, *shape, 2).unbind(dim=-1)
+    return (-2 * torch.log1p(-u)).sqrt() * torch.cos(2 * math.pi * v)
+
+
 def _mixed(bits: Tensor) -> Tensor:
     """Mix the int64 ``bits`` with the last steps of the random generator SplitMix64."""
     for shift, factor in _MIX:

@@ -50,12 +50,38 @@ class Head(Part, nn.Module):
         return None
 
 
+@dataclass(frozen=True)
+class Network:
+    """The network that clients train, before the first round.
+
+    Attributes:
+        backbone: the layers with their names and types, but without values of the weights (they
+            are on PyTorch's meta device).
+        head: the part in the head socket, with its initial weights.
+        feature_dim: d, the width of the features.
+        num_classes: C.
+    """
+
+    backbone: nn.Module
+    head: Head
+    feature_dim: int
+    num_classes: int
+
+    def layers(self) -> Iterator[tuple[str, nn.Module]]:
+        """(name, layer) pairs; a layer's weights are called ``name.weight`` and so on."""
+        for part in ("backbone", "head"):
+            yield from getattr(self, part).named_modules(prefix=part)
+
+
 class Loss(Part, nn.Module):
     """A scalar function of one batch's forward pass.
 
     Keep data that differ between clients in buffers (``persistent=False``: they are not part of the
     model) and set them in ``begin``. Then the loss is a pure function of parameters, buffers and
     batch.
+
+    Parameters of a loss are trained, sent and averaged like the model's. In the client's model they
+    are called ``loss.<name>``.
 
     Attributes:
         reference_models: names of frozen models that the loss compares the trained model with.
@@ -71,6 +97,13 @@ class Loss(Part, nn.Module):
 
     reference_models: ClassVar[tuple[str, ...]] = ()
     levels: ClassVar[bool] = False
+
+    def create(self, network: Network) -> None:
+        """Create the loss's own parameters; called once, before ``setup``.
+
+        This is a hook, because the constructor does not know the network, and in ``setup`` it is
+        too late: the setting lists all parameters.
+        """
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
@@ -148,29 +181,6 @@ class Phase:
     eval_mode: tuple[str, ...] = ()
     plain_sgd: bool = False
     clipped: bool = True
-
-
-@dataclass(frozen=True)
-class Network:
-    """The network that clients train, before the first round.
-
-    Attributes:
-        backbone: the layers with their names and types, but without values of the weights (they
-            are on PyTorch's meta device).
-        head: the part in the head socket, with its initial weights.
-        feature_dim: d, the width of the features.
-        num_classes: C.
-    """
-
-    backbone: nn.Module
-    head: Head
-    feature_dim: int
-    num_classes: int
-
-    def layers(self) -> Iterator[tuple[str, nn.Module]]:
-        """(name, layer) pairs; a layer's weights are called ``name.weight`` and so on."""
-        for part in ("backbone", "head"):
-            yield from getattr(self, part).named_modules(prefix=part)
 
 
 class Personalization(Part, nn.Module):
@@ -281,6 +291,15 @@ class Personalization(Part, nn.Module):
         This is a hook, because ``Loss`` does not have the personalization's own parameters.
         """
         return 0.0
+
+    def head_input(self, z: Tensor) -> Tensor:
+        """The features [B, d] that the head gets for the backbone's features ``z`` [B, d].
+
+        By default they are ``z``. In the global model the personalization's private parameters have
+        their initial values. The features that losses and measures see are ``z``. This is a hook,
+        because ``term`` can only add to the loss, and ``personalize`` acts on logits.
+        """
+        return z
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
         """Return the logits [B, C] of a personal model; by default those of its head.

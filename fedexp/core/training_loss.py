@@ -14,4 +14,4 @@ def training_loss(client: Client) -> Tensor:
     In ``begin`` this is the loss of the model that local training starts from.
     """
     z, targets = client.features()
-    return F.cross_entropy(client.head(z), targets).float()
+    return F.cross_entropy(client.classify(z), targets).float()

@@ -106,11 +106,12 @@ def _setting(
         data.classes_of,
         turn_seconds=partial(_turn_seconds, plan, data, module, last_batch) if simulates else None,
     )
+    of_loss = plan.sockets.loss.named_parameters(prefix="loss")
     server = ServerTools(
         global_model=partial(_global_model, module),
         head=partial(_global_head, module.head),
         make_store=make_store,
-        draw_model=partial(_drawn_model, plan),
+        draw_model=partial(_drawn_model, plan, {n: w.detach().clone() for n, w in of_loss}),
         draw_samples=partial(draw_samples, data),
         local_optimizer=plan.optimizer,
     )
@@ -241,14 +242,18 @@ def _expected_samples(plan: Plan, last_batch: LastBatch, size: int) -> float:
     return steps * lengths[0]
 
 
-def _drawn_model(plan: Plan, number: int) -> Tensors:
-    """Draw the initial weights of a new backbone and head, on the CPU; ``number`` seeds them."""
+def _drawn_model(plan: Plan, of_loss: Tensors, number: int) -> Tensors:
+    """Draw the initial weights of a new backbone and head, on the CPU; ``number`` seeds them.
+
+    ``of_loss`` are the loss's initial parameters, which are the same in every model.
+    """
     with seeded(plan.config.seed, "backbone", number):
         backbone = plan.backbone(input_shape=plan.description.input_shape)
     with seeded(plan.config.seed, "head", number):
         model = LocalModel(backbone, plan.head())
     model.index_weights()
-    return {name: weight for name, weight in model.weights.items() if model.is_sent(name)}
+    drawn = {name: weight for name, weight in model.weights.items() if model.is_sent(name)}
+    return drawn | of_loss
 
 
 def _global_model(module: ClientModule, round: int, weights: Tensors) -> Functional:

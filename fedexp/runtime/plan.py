@@ -223,12 +223,14 @@ def _work(plan: Plan, backbone: nn.Module, found: Sequence[Declaration]) -> Work
 
 
 def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:
-    """Make the personalization's parameters; check ``model.train`` and the measures.
+    """Make the parameters of loss and personalization; check ``model.train`` and the measures.
 
     ``traits`` has the traits of all components.
     """
     config, about, sockets = plan.config, plan.description, plan.sockets
     network = Network(backbone, sockets.head, plan.feature_dim, about.num_classes)
+    with seeded(config.seed, "loss"):
+        sockets.loss.create(network)
     with seeded(config.seed, "personalization"):
         sockets.personalization.create(network, sockets.loss)
     _check_phases(sockets.personalization)
