@@ -25,7 +25,7 @@ CHEAP = ["local.epochs=1", "measure.personal=null", "objective=train/loss"]
 ALLOWED = {
     "head": "adapted_linear cosine etf identity linear linear_nobias mixture projected_etf "
     "spread_out",
-    "loss": "balanced_softmax cross_entropy decorrelated focal inherited label_smoothing "
+    "loss": "balanced_softmax cross_entropy decorrelated fedsr focal inherited label_smoothing "
     "logit_adjustment logit_calibration mixture moon ntd positive relaxed_contrastive "
     "restricted_softmax",
     "regularizer": "accelerated augmented_lagrangian dynamic none proximal proximal_synthetic",
@@ -33,11 +33,11 @@ ALLOWED = {
     "personalization": "apfl ditto fedala fedas fedbabu fedbn fedetf fedper fedphp fedrep fedrod "
     "finetune finetune_best knn_per lg_fedavg local none pfedme received silobn",
     "sampler": "random",
-    "algorithm": "afl apfl ditto elastic fedacg fedadagrad fedadam fedadmm fedala fedas fedavg "
-    "fedavgm fedaws fedbabu fedbn fedcda feddecorr feddisco feddyn feddyn_paper fedem "
-    "fedetf fedexp fedge fedgela fedgela_paper fedgela_released fedla fedlc fedlesam "
-    "fednova fedntd fedper fedphp fedprox fedprox_synthetic fedrcl fedrep fedrod "
-    "fedrs fedsam fedyogi knn_per lg_fedavg local moon per_fedavg pfedme silobn",
+    "algorithm": "afl apfl ditto elastic fedacg fedadagrad fedadam fedadmm fedala fedas fedavg fedavgm "
+    "fedaws fedbabu fedbn fedcda feddecorr feddisco feddyn feddyn_paper fedem fedetf "
+    "fedexp fedge fedgela fedgela_paper fedgela_released fedla fedlc fedlesam fednova "
+    "fedntd fedper fedphp fedprox fedprox_synthetic fedrcl fedrep fedrod fedrs fedsam "
+    "fedsr fedyogi knn_per lg_fedavg local moon per_fedavg pfedme silobn",
 }
 """Group -> the options that take nothing from clients but the aggregator's result."""
 

@@ -1,6 +1,15 @@
+import numpy as np
+import pytest
 import torch
 
-from fedexp.core.randomness import key, numpy_generator, seed_layers, torch_generator, uniform
+from fedexp.core.randomness import (
+    key,
+    normal,
+    numpy_generator,
+    seed_layers,
+    torch_generator,
+    uniform,
+)
 
 
 def test_a_stream_depends_on_its_key_alone() -> None:
@@ -75,3 +84,13 @@ def test_uniform_numbers_stacked_are_those_one_by_one() -> None:
     for row, name, step in zip(stacked, keys, steps.tolist(), strict=True):
         assert torch.equal(row, uniform(name, step, 5, 2))
         assert torch.equal(row[:3], uniform(name, step, 3, 2))  # more rows change no row
+
+
+def test_normal_numbers_look_normal_and_follow_from_uniform_ones() -> None:
+    found = normal(torch.tensor(3), 1, 20_000, 2)
+    u, v = uniform(torch.tensor(3), 1, 20_000, 2, 2).unbind(dim=-1)
+    expected = np.sqrt(-2 * np.log(1 - u.numpy())) * np.cos(2 * np.pi * v.numpy())
+    assert np.allclose(found.numpy(), expected, atol=1e-5)
+    assert found.mean().item() == pytest.approx(0, abs=0.02)
+    assert found.std().item() == pytest.approx(1, abs=0.02)
+    assert (found.abs() < 1.96).float().mean().item() == pytest.approx(0.95, abs=0.005)
