@@ -31,6 +31,7 @@ BYTES = {
     "ditto": BODY + HEAD,
     "fedala": BODY + HEAD,
     "knn_per": BODY + HEAD,
+    "feddbe": BODY + HEAD,
     "prototypes_only": 0,
 }
 CLASS_MEANS = 4 * 10 * 64
@@ -45,6 +46,8 @@ def test_private_weights_are_not_sent(personalization: str) -> None:
     assert message.nbytes == BYTES[personalization]
     assert update.weights.keys() == message.weights.keys()
     reported = 0
+    if personalization == "feddbe":
+        reported = 4 * 64  # the mean feature
     if personalization == "prototypes_only":
         reported = CLASS_MEANS + COUNTS[update.extras["loss"]["counts"].dtype]
     assert update.nbytes == BYTES[personalization] + reported
@@ -90,7 +93,7 @@ def test_the_order_of_the_cohort_changes_nothing(personalization: str) -> None:
 @pytest.mark.parametrize("personalization", PERSONAL)
 def test_nothing_global_is_measured_without_a_global_model(personalization: str) -> None:
     metrics = personalized(personalization, "rounds=1").run_round(1).metrics
-    has_global = ("finetune", "fedbabu", "fedrod", "ditto", "fedala", "knn_per")
+    has_global = ("finetune", "fedbabu", "fedrod", "ditto", "fedala", "knn_per", "feddbe")
     is_global = personalization in has_global
     assert ("global/accuracy" in metrics) == ("global/loss" in metrics) == is_global
     assert 0 <= metrics["personal/accuracy_local"] <= 1
