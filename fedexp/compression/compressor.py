@@ -1,5 +1,7 @@
 """The contract of a compressor: it encodes one tensor, and decodes it at the receiver."""
 
+from __future__ import annotations
+
 from torch import Generator, Tensor
 
 from fedexp.contract import Memory, Tensors
@@ -21,6 +23,10 @@ class Compressor:
     def is_none(self) -> bool:
         """Whether nothing is compressed."""
         return type(self).encode is Compressor.encode
+
+    def in_round(self, round: int) -> Compressor:
+        """The compressor that encodes in this round, counted from 1; by default this one."""
+        return self
 
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:
         """The tensors to send in place of ``value``.

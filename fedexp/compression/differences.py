@@ -84,7 +84,8 @@ class Differences:
         own = {key.removeprefix(start): v for key, v in memory.items() if key.startswith(start)}
         lost = own.pop("lost", None)
         value = difference if lost is None else difference + lost
-        code = self._compressor.encode(value, own, self._generator(name, key))
+        compressor = self._compressor.in_round(key[0])
+        code = compressor.encode(value, own, self._generator(name, key))
         results.tensors(code, self._purpose, self._compressor, "encode(...)")
         if self._feedback:
             own["lost"] = value - self._decode(name, code, value, key)

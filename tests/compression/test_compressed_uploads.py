@@ -24,7 +24,7 @@ from fedexp.testing import check_part
 from fedexp.testing.federations import configure, federation_of, resume
 
 TOP_K = ["compression=topk", "compression.share=0.1"]
-OPTIONS = ["topk", "randk", "signsgd", "qsgd", "powersgd", "fp16", "bf16"]
+OPTIONS = ["topk", "randk", "signsgd", "qsgd", "powersgd", "svd", "fp16", "bf16"]
 
 
 def names_of(federation: Federation) -> set[str]:

@@ -13,6 +13,7 @@ from fedexp.compression.power_sgd import PowerSGD
 from fedexp.compression.qsgd import QSGD
 from fedexp.compression.rand_k import RandK
 from fedexp.compression.sign_sgd import SignSGD
+from fedexp.compression.svd import SingularValues, number_of_values
 from fedexp.compression.top_k import TopK
 from fedexp.core.messages import Tensors, count_bytes
 from fedexp.core.randomness import torch_generator
@@ -27,6 +28,7 @@ ALL: dict[str, Compressor] = {
     "qsgd": QSGD(bits=4, bucket=None),
     "qsgd in buckets": QSGD(bits=3, bucket=64),
     "powersgd": PowerSGD(rank=2, warm_start=True, error_feedback=True),
+    "svd": SingularValues(first=0.5, last=0.7, rounds=10),
     "fp16": Half("float16", error_feedback=False),
     "bf16": Half("bfloat16", error_feedback=False),
 }
@@ -156,6 +158,39 @@ def test_a_warm_start_comes_closer_to_the_best_matrix() -> None:
     assert all(later <= earlier + 1e-3 for earlier, later in pairwise(errors))
     assert errors[-1] == pytest.approx(best, rel=0.01)
     assert errors[0] > 1.05 * best
+
+
+def test_the_number_of_singular_values_by_hand() -> None:
+    """The squares are 16, 4, 4 and 1, so the shares of the first ones are .64, .8, .96 and 1."""
+    singular = torch.tensor([4.0, 2.0, 2.0, 1.0])
+    shares = (0, 0.63, 0.64, 0.79, 0.8, 0.95, 0.96, 0.99)
+    assert [number_of_values(singular, each) for each in shares] == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert number_of_values(torch.zeros(4), 0.5) == 0
+
+
+def test_singular_values_are_the_best_matrix_of_their_rank() -> None:
+    matrix = gaussian(20, 3) @ gaussian(3, 30, seed=1)
+    squares = torch.linalg.svdvals(matrix).square()
+    shares = (squares.cumsum(dim=0) / squares.sum()).tolist()
+    for k in (1, 2, 3):
+        just_below = shares[k - 1] - 1e-4
+        compressor = SingularValues(just_below, just_below, 1)
+        code = code_of(compressor, matrix)
+        assert code["p"].shape == (20, k)
+        assert code["q"].shape == (30, k)
+        assert error(compressor, matrix) == pytest.approx(1 - shares[k - 1], abs=1e-5)
+
+
+def test_the_share_of_singular_values_grows_with_the_rounds() -> None:
+    compressor = SingularValues(first=0.95, last=0.98, rounds=30)
+    assert compressor.in_round(10).share == pytest.approx(0.96)
+    assert compressor.in_round(30).share == pytest.approx(0.98)
+
+
+def test_singular_values_send_small_tensors_as_they_are() -> None:
+    compressor = SingularValues(0.95, 0.98, 10)
+    for shape in ((), (50,), (3, 3), (20, 30)):  # a random matrix has many large ones
+        assert set(code_of(compressor, gaussian(*shape))) == {"value"}
 
 
 def test_half_precision_by_hand() -> None:
