@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.func import functional_call
 from torch.optim import Optimizer
 
 from fedexp.core import results
@@ -122,12 +123,24 @@ class ClientModule(LocalModel):
         forward = Forward(z, logits, targets, real, levels, self.classify, steps, last)
         if targets.dim() > 1:
             forward = by_token(forward)
-        references = self.frozen_copies(inputs)
+        references: dict[str, Outputs] = dict(self.frozen_copies(inputs))
+        if self.loss.takes_own_model:
+            references["own"] = self._own_outputs(inputs)
         with full_precision(z):
             loss, term = self.loss(forward, **references), self.personalization.term(forward)
         results.scalar(loss, "loss", self.loss, "forward(...)")
         results.scalar(term, "personalization", self.personalization, "term(...)", number=True)
         return loss + term, forward
+
+    def _own_outputs(self, inputs: Tensor) -> Outputs:
+        """The outputs of the client's own model (``Personalization.own_parameters``) on inputs."""
+        own = self.personalization.own_parameters()
+        backbone, head = (
+            {n.removeprefix(start): value for n, value in own.items() if n.startswith(start)}
+            for start in ("backbone.", "head.")
+        )
+        z = functional_call(self.backbone, backbone, (inputs,))
+        return classify(lambda z: functional_call(self.head, head, (z,)), z)
 
     def step_gradient(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
         """The gradient of a step by the rule ``gradient``; see ``LocalGradient.forward``."""

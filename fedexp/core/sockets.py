@@ -90,12 +90,16 @@ class Loss(Part, nn.Module):
             ``client.frozen_copies``. Before ``begin`` all of them have the weights that the client
             starts from; for a separate personal model, the received weights. The model ``global``
             keeps these weights; the loss may load other weights into the model ``previous``.
+        takes_own_model: whether ``forward`` gets the outputs of the client's own model, with their
+            gradients, as the keyword argument ``own``. The own model is that of the
+            personalization, ``Personalization.own_parameters``.
         levels: whether the loss needs ``Forward.levels``, from the backbone's
             ``forward_levels(inputs) -> (z, levels)``. A backbone without that method has one
             level, z. It is declared, because other losses should not pay for levels.
     """
 
     reference_models: ClassVar[tuple[str, ...]] = ()
+    takes_own_model: ClassVar[bool] = False
     levels: ClassVar[bool] = False
 
     def create(self, network: Network) -> None:
@@ -270,6 +274,15 @@ class Personalization(Part, nn.Module):
 
         Args:
             local: every weight after local training, private ones included.
+        """
+        return {}
+
+    def own_parameters(self) -> Tensors:
+        """The parameters of the client's own model, a second model that local steps train.
+
+        They have the names of the shared model's parameters; by default there are none. This is a
+        hook for losses that compare the two models (``Loss.takes_own_model``), because only the
+        client can compute the own model's outputs.
         """
         return {}
 

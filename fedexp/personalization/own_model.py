@@ -15,7 +15,7 @@ class OwnModel(Personalization):
 
     ``Personalization.personal_phases`` trains a separate model after the shared model. Here, in
     contrast, one step trains the shared model and the own model, on the same batch. The part in the
-    gradient socket returns the gradients of both models.
+    gradient socket returns the gradients of both models, or the loss has terms for both models.
     """
 
     traits = frozenset({OWN_MODEL})
@@ -39,6 +39,10 @@ class OwnModel(Personalization):
     def shared(self, name: str) -> bool:
         """Whether the weight is shared: all weights are, except the personalization's weights."""
         return not name.startswith("personalization.")
+
+    def own_parameters(self) -> Tensors:
+        """The own model's parameters, named like the shared model's parameters."""
+        return {name: self.own[_key(name)] for name in self._names}
 
     def start_from(self, client: Client, weights: Tensors) -> None:
         """Set the own model to these weights. Weights that the own model lacks are ignored."""
