@@ -14,28 +14,10 @@ from fedexp.contract import Client, Forward, Loss, Memory, PartMessage, PartUpda
 from fedexp.core.forward import mean_over
 from fedexp.core.randomness import key, seeded, torch_generator, uniform
 from fedexp.errors import InputError
+from fedexp.losses.distillation import distillation
 from fedexp.losses.generator import FeatureGenerator, GeneratorTraining, generate, one_hot
 
 _LEAST_WEIGHT = 1e-4
-
-
-def distillation(logits: Tensor, teacher_logits: Tensor) -> Tensor:
-    """The divergence KL(teacher || student) for each sample. The teacher gets no gradient.
-
-    Args:
-        logits: the student's logits [B, C].
-        teacher_logits: the teacher's logits [B, C].
-
-    Returns:
-        The divergences [B]. A class that the teacher excludes (logit -inf) adds 0.
-    """
-    # The least finite number replaces -inf: -inf minus -inf would be NaN.
-    student, teacher = (
-        F.log_softmax(each.clamp(min=torch.finfo(each.dtype).min), dim=1)
-        for each in (logits, teacher_logits.detach())
-    )
-    # F.kl_div is not used, because vmap would run it client by client.
-    return (teacher.exp() * (teacher - student)).sum(dim=1)
 
 
 class Generative(Loss):

@@ -15,7 +15,8 @@ from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.randomness import key, torch_generator, uniform
 from fedexp.errors import InputError
-from fedexp.losses.generative import Generative, distillation
+from fedexp.losses.distillation import distillation
+from fedexp.losses.generative import Generative
 from fedexp.losses.generator import FeatureGenerator, GeneratorTraining, generate
 
 CLASSES, DIM, NOISE, HIDDEN = 4, 5, 3, 7

@@ -63,6 +63,9 @@ BATCH_NORM = ["model.batch_norm=true", "local.batch_size=1000"]
 NEEDS = {"algorithm=fedbn": BATCH_NORM, "algorithm=silobn": BATCH_NORM}
 NEEDS |= {"loss=inherited": ["personalization=fedphp"]}
 NEEDS |= {"loss=mixture": ["head=mixture"], "sampler=oort": ["system=uniform"], **ROBUST_COHORTS}
+NEEDS |= {
+    f"loss={each}": ["personalization=second_model"] for each in ("mutual", "adaptive_mutual")
+}
 
 
 def save(folder: Path, federation: Federation, round: int, keep: int = 2) -> None:

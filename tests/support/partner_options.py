@@ -8,6 +8,9 @@ _PRESETS = {
     "gradient=moreau": "pfedme",
     "personalization=pfedme": "pfedme",
     "personalization=fedetf": "fedetf",
+    "loss=adaptive_mutual": "fedkd",
+    "loss=mutual": "fml",
+    "personalization=second_model": "fml",
 }
 """Option -> the algorithm whose other options it needs."""
 
