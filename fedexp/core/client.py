@@ -70,7 +70,8 @@ class ClientModule(LocalModel):
 
     def classify(self, z: Tensor) -> Tensor:
         """Logits [B, C] of features ``z`` [B, d]: the head gets the personalization's input."""
-        logits: Tensor = self.head(self.personalization.head_input(z))
+        whose = "personalization", self.personalization, "head_input(...)"
+        logits: Tensor = self.head(results.rows(self.personalization.head_input(z), z, *whose))
         return logits
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

@@ -64,6 +64,8 @@ WRONG: list[tuple[str, str, Callable[..., Any], str]] = [
         "returned head.bias, which is no trained parameter",
     ),
     ("personalization", "term", lambda *_: torch.ones(2), r"tensor \[2\]"),
+    ("personalization", "head_input", lambda *_: None, "returned None; it must return a tensor"),
+    ("personalization", "head_input", lambda s, z: z.sum(dim=1), r"returned a float32 tensor \["),
     ("personalization", "personal_weights", lambda *_: {"x": torch.ones(1)}, "returned x, which"),
     ("sampler", "candidates", lambda *_: [9], "returned client 9, which is not there"),
     ("sampler", "candidates", lambda *_: None, "returned None; it must return a list of client"),

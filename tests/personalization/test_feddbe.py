@@ -92,7 +92,7 @@ def test_a_personal_model_predicts_with_its_vector() -> None:
 
 
 def test_the_training_loss_has_the_private_vector() -> None:
-    module = personalized("feddbe").engine.resources.module
+    module: Any = personalized("feddbe").engine.resources.module
     z = torch.rand(3, 64)
     with torch.no_grad():
         module.personalization.bias.fill_(0.5)
@@ -100,7 +100,7 @@ def test_the_training_loss_has_the_private_vector() -> None:
 
 
 def test_an_exported_personal_model_has_the_private_vector() -> None:
-    module = personalized("feddbe").engine.resources.module.eval()
+    module: Any = personalized("feddbe").engine.resources.module.eval()
     raw = torch.rand(3, 1, 8, 8)
     with torch.no_grad():
         module.personalization.bias.fill_(0.5)
