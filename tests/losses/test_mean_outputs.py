@@ -1,0 +1,126 @@
+"""FD: the teacher and the loss by hand, and what clients send, against plain numpy."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.federations import begin_client, federate, take_step
+from support.small_federations import SMALL
+
+from fedexp.core.forward import Forward
+from fedexp.errors import InputError
+from fedexp.losses.mean_outputs import MeanOutputs, others_mean, soft_cross_entropy
+from fedexp.testing import check_part
+
+
+def test_the_mean_of_the_others_by_hand() -> None:
+    # Class 0: the client and two others; class 1: the client alone; class 2: one other client.
+    sums = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
+    own = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    holders, is_in = torch.tensor([3.0, 1.0, 1.0]), torch.tensor([True, True, False])
+    means, known = others_mean(sums, holders, own, is_in)
+    assert means.tolist() == [[0.5, 0.5, 0], [0, 0, 0], [0.5, 0, 0.5]]
+    assert known.tolist() == [True, False, True]
+
+
+def test_the_soft_cross_entropy_by_hand() -> None:
+    logits = torch.tensor([[0.0, math.log(3)], [0.0, -math.inf]])
+    teacher = torch.tensor([[0.5, 0.5], [0.5, 0.5]])
+    expected = 0.5 * math.log(4) + 0.5 * math.log(4 / 3)
+    assert soft_cross_entropy(logits, teacher).tolist() == pytest.approx([expected, 0])
+
+
+def test_the_loss_is_the_weighted_sum_over_known_classes() -> None:
+    loss = MeanOutputs(0.3)
+    loss.register_buffer("teacher", torch.tensor([[0.5, 0.5], [0.0, 0.0]]))
+    loss.register_buffer("known", torch.tensor([1.0, 0.0]))
+    logits, y = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]]), torch.tensor([0, 1])
+    taught = 0.5 * math.log(4) + 0.5 * math.log(4 / 3)
+    expected = (math.log(4) + 0.3 * taught + math.log(2)) / 2
+    found = loss(Forward(torch.zeros(2, 1), logits, y))
+    assert found.item() == pytest.approx(expected)
+
+
+def test_the_second_round_has_the_others_as_teachers() -> None:
+    federation = federate(*SMALL, "algorithm=feddistill", "partition.beta=0.2")
+    cohort = [0, 1, 2]
+    updates = {u.client: u for u in federation.engine.train(cohort, federation.server.broadcast(1))}
+    take_step(federation.server, updates.values())
+    reports = {client: update.extras["loss"] for client, update in updates.items()}
+    message = federation.server.broadcast(2)
+    for client in range(4):
+        loss: Any = begin_client(federation.engine, client, message).loss
+        others = [reports[each] for each in cohort if each != client]
+        for c in range(10):
+            held = [r["outputs"][c].numpy() for r in others if r["holds"][c]]
+            assert loss.known[c] == bool(held)
+            expected = np.mean(held, axis=0) if held else np.zeros(10)
+            assert np.allclose(loss.teacher[c].numpy(), expected, atol=1e-6)
+
+
+def test_a_client_sends_the_mean_of_its_predictions() -> None:
+    """With one batch an epoch and a tiny rate, they are those of the received model."""
+    words = ["local.batch_size=1000", "optimizer.lr=1e-9"]
+    federation = federate(*SMALL, "algorithm=feddistill", *words)
+    message = federation.server.broadcast(1)
+    (update,) = federation.engine.train([1], message)
+    module = federation.engine.resources.load_global(message).eval()
+    ((inputs, labels),) = federation.data.clients[1].batches(1000)
+    predictions = module(inputs).softmax(dim=1).detach()
+    for c in range(10):
+        held = labels == c
+        assert update.extras["loss"]["holds"][c] == held.any()
+        if held.any():
+            mean = predictions[held].mean(dim=0)
+            torch.testing.assert_close(update.extras["loss"]["outputs"][c], mean)
+
+
+def test_a_class_that_the_cohort_lacks_keeps_its_predictions() -> None:
+    three_classes = ["partition=shards", "partition.classes_per_client=3"]
+    federation = federate(*SMALL, "algorithm=feddistill", *three_classes)
+    known: set[int] = set()
+    for round, cohort in ((1, [0, 1]), (2, [2, 3])):
+        updates = federation.engine.train(cohort, federation.server.broadcast(round))
+        take_step(federation.server, updates)
+        for client in cohort:
+            known |= set(federation.data.clients[client].labels.tolist())
+        holders = federation.server.broadcast(round + 1).extras["loss"]["holders"]
+        assert set(holders.nonzero().flatten().tolist()) == known
+
+
+def test_only_predictions_are_sent() -> None:
+    metrics = federate(*SMALL, "algorithm=feddistill").run_round(1).metrics
+    assert metrics["cost/upload_bytes"] == 2 * (4 * 100 + 10 + 8)  # two clients
+    assert metrics["cost/download_bytes"] == 0
+
+
+@pytest.mark.parametrize("engine", ["vectorized", "trainer"])
+def test_engines_agree(engine: str) -> None:
+    words = [*SMALL, "loss=mean_outputs", "local.epochs=2"]
+    one, other = federate(*words), federate(*words, f"engine={engine}")
+    for federation in (one, other):
+        federation.run_round(1), federation.run_round(2)
+    for name, value in one.server.weights.items():
+        torch.testing.assert_close(value, other.server.weights[name], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "others", [["algorithm=fedrep"], ["algorithm=fednh", "regularizer=proximal"], ["head=etf"]]
+)
+def test_it_combines_with_other_sockets(others: list[str]) -> None:
+    federation = federate(*SMALL, *others, "loss=mean_outputs")
+    for round in (1, 2, 3):
+        assert 0 < federation.run_round(round).metrics["train/loss"] < 100
+
+
+def test_private_averages_are_refused() -> None:
+    with pytest.raises(InputError, match=r"loss \(MeanOutputs: .*report"):
+        federate("loss=mean_outputs", "aggregator=private")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["algorithm=feddistill", "loss=mean_outputs"])
+def test_the_contract(preset: str) -> None:
+    check_part(preset, "clients.per_round=4")
