@@ -1,0 +1,132 @@
+"""FedGH: private bodies, and a head that the server trains on the clients' class means."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from pydantic import PositiveFloat, PositiveInt
+from torch import Generator, Tensor
+
+from fedexp.config.compatibility.traits import FIXED_HEAD, PRIVATE_BACKBONE
+from fedexp.contract import (
+    Client,
+    Functional,
+    Loss,
+    Memory,
+    Network,
+    PartMessage,
+    PartUpdate,
+    Personalization,
+    Setting,
+    Tensors,
+)
+from fedexp.core.prototypes import class_prototypes
+from fedexp.core.randomness import torch_generator
+from fedexp.core.transfer import to_device
+
+
+def trained_head(
+    head: Functional,
+    weights: Tensors,
+    features: Tensor,
+    labels: Tensor,
+    epochs: int,
+    batch_size: int,
+    lr: float,
+    generator: Generator,
+) -> Tensors:
+    """Train a head with cross-entropy and plain SGD over shuffled batches, and return its weights.
+
+    Args:
+        head: the head as a function of weights and features.
+        weights: name -> initial parameter; they do not change.
+        features: [n, d].
+        labels: [n] classes of the features.
+        epochs: passes over all features.
+        batch_size: number of features in a step.
+        lr: learning rate.
+        generator: draws the order of the features.
+    """
+    device = features.device
+    weights = {name: to_device(w, device).clone().requires_grad_() for name, w in weights.items()}
+    for _ in range(epochs):
+        order = to_device(torch.randperm(len(labels), generator=generator), device)
+        for batch in torch.split(order, batch_size):
+            loss = F.cross_entropy(head(weights, features[batch]), labels[batch])
+            slopes = torch.autograd.grad(loss, list(weights.values()))
+            steps = zip(weights.items(), slopes, strict=True)
+            weights = {name: (w.detach() - lr * g).requires_grad_() for (name, w), g in steps}
+    return {name: w.detach() for name, w in weights.items()}
+
+
+class FedGH(Personalization):
+    """Clients send the mean feature of each class, and get a head (Yi et al., ACM MM 2023).
+
+    The bodies (backbones) are private and may be different networks. A client replaces its head by
+    the server's, trains body and head, and sends the mean feature of each of its classes under the
+    trained body. The server trains its head on these means, labelled with their classes. In the
+    first round all clients have the same initial head. A client's personal model is its latest
+    local model, whose head was trained after it was received.
+
+    Args:
+        epochs: the server's passes over the class means of the cohort.
+        batch_size: class means in a step of the server.
+        lr: the server's learning rate, of SGD without momentum.
+    """
+
+    takes_tokens = False
+    has_global = False
+    traits = frozenset({PRIVATE_BACKBONE})
+    forbids = {
+        FIXED_HEAD: "{other}: has nothing that the server could train; with this personalization "
+        "use head=linear or head=cosine"
+    }
+    saved = ("weights", "rounds")
+
+    def __init__(self, epochs: PositiveInt, batch_size: PositiveInt, lr: PositiveFloat) -> None:
+        super().__init__()
+        self.epochs, self.batch_size, self.lr = epochs, batch_size, lr
+        self.weights: Tensors = {}
+        self.rounds = 0
+
+    def create(self, network: Network, loss: Loss) -> None:
+        """Keep the head's initial trained parameters, from which the server's head starts."""
+        named = network.head.named_parameters(prefix="head")
+        self._initial = {name: w.detach().clone() for name, w in named if w.requires_grad}
+
+    def setup(self, setting: Setting) -> None:
+        """Keep the setting, which has the head as a function."""
+        self._setting = setting
+
+    def shared(self, name: str) -> bool:
+        """Always false: the server's head is not an average of weights."""
+        return False
+
+    def broadcast(self, round: int) -> Tensors:
+        """The parameters of the server's head, after its first training."""
+        return dict(self.weights)
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        """Replace the client's head by the server's."""
+        client.load(message.extras)
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        """The mean feature of each class [C, d], and which classes the client holds [C] bool."""
+        means, counts = class_prototypes(*client.features(), self._setting.num_classes)
+        return {"means": means, "holds": counts > 0}
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        """Train the server's head on the class means of the cohort."""
+        reports = [each.extras for each in sorted(updates, key=lambda update: update.client)]
+        holds = torch.stack([each["holds"] for each in reports])
+        self.rounds += 1
+        self.weights = trained_head(
+            self._setting.server.head(self.rounds),
+            self.weights or self._initial,
+            torch.stack([each["means"] for each in reports])[holds],
+            holds.nonzero()[:, 1],
+            self.epochs,
+            self.batch_size,
+            self.lr,
+            torch_generator(self._setting.seed, "global_head", self.rounds),
+        )

@@ -1,0 +1,115 @@
+"""FedGH: one step of the server's head by hand, what is sent, and what clients start from."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.federations import begin_client, federate, take_step
+from support.small_federations import SMALL, equal, personalized, train
+
+from fedexp.core.messages import Tensors
+from fedexp.core.prototypes import class_prototypes
+from fedexp.errors import InputError
+from fedexp.personalization.fedgh import trained_head
+from fedexp.testing import check_part
+
+WHOLE = ["personalization.batch_size=1000", "personalization.lr=0.3"]
+
+
+def linear(weights: Tensors, z: torch.Tensor) -> torch.Tensor:
+    return z @ weights["w"].T
+
+
+def test_one_step_of_the_head_by_hand() -> None:
+    # The logits are 0, so both classes have probability 1/2, and the gradient is
+    # (p - y) z / 2 for each of the two features.
+    features, labels = torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([0, 1])
+    start = {"w": torch.zeros(2, 2)}
+    found = trained_head(linear, start, features, labels, 1, 2, 0.4, torch.Generator())["w"]
+    slope = torch.tensor([[-0.5, -1.0], [0.5, 1.0]]) + torch.tensor([[1.5, 0.0], [-1.5, 0.0]])
+    torch.testing.assert_close(found, -0.4 * slope / 2)
+    assert not start["w"].any()
+
+
+def test_each_feature_is_seen_once_an_epoch() -> None:
+    """With tiny steps the order does not matter, and the steps add up."""
+    features, labels = torch.eye(5), torch.tensor([0, 1, 1, 0, 1])
+    draw = torch.Generator().manual_seed(0)
+    steps = [5, 2]
+    one, other = (
+        trained_head(
+            linear,
+            {"w": torch.zeros(2, 5)},
+            features,
+            labels,
+            3,
+            size,
+            1e-4,
+            draw,
+        )["w"]
+        for size in steps
+    )
+    assert one.sign().tolist() == other.sign().tolist()
+    # An epoch in one batch has the mean of five gradients; in batches of 2, 2 and 1 single means.
+    assert other.abs().min() > 1.5 * one.abs().min()
+
+
+def test_the_servers_head_learns_from_the_class_means() -> None:
+    federation = personalized("fedgh", *WHOLE)
+    assert not federation.server.weights
+    message = federation.server.broadcast(1)
+    updates = list(federation.engine.train([0, 1], message))
+    means, labels = [], []
+    for client in (0, 1):
+        weights = federation.store.model(client)
+        module = federation.engine.resources.load_global(message)
+        module.load(weights)
+        ((inputs, y),) = federation.data.clients[client].batches(1000)
+        prototypes, counts = class_prototypes(module.backbone(inputs).detach(), y, 10)
+        means.append(prototypes[counts > 0])
+        labels.append((counts > 0).nonzero().flatten())
+    initial = federation.engine.resources.initial
+    w, b = initial["head.linear.weight"].clone(), initial["head.linear.bias"].clone()
+    w.requires_grad_(), b.requires_grad_()
+    loss = F.cross_entropy(F.linear(torch.cat(means), w, b), torch.cat(labels))
+    slopes = torch.autograd.grad(loss, [w, b])
+    take_step(federation.server, updates)
+    head = federation.server.broadcast(2).extras["personalization"]
+    for name, start, slope in (("weight", w, slopes[0]), ("bias", b, slopes[1])):
+        torch.testing.assert_close(head[f"head.linear.{name}"], (start - 0.3 * slope).detach())
+
+
+def test_a_client_starts_from_its_body_and_the_servers_head() -> None:
+    federation = personalized("fedgh", *WHOLE)
+    train(federation, 1)
+    body = {n: w.clone() for n, w in federation.store.model(0).items() if "backbone" in n}
+    message = federation.server.broadcast(2)
+    module = begin_client(federation.engine, 0, message)
+    head = message.extras["personalization"]
+    assert equal({n: module.weights[n] for n in head}, head)
+    assert equal({n: module.weights[n] for n in body}, body)
+
+
+def test_the_bytes() -> None:
+    federation = personalized("fedgh")
+    first, second = (federation.run_round(round).metrics for round in (1, 2))
+    for metrics in (first, second):
+        assert metrics["cost/upload_bytes"] == 2 * (4 * 10 * 64 + 10)  # two clients
+    assert first["cost/download_bytes"] == 0
+    assert second["cost/download_bytes"] == 2 * 4 * (64 * 10 + 10)
+
+
+@pytest.mark.parametrize("others", [["head=cosine"], ["loss=moon", "regularizer=proximal"]])
+def test_it_combines_with_other_sockets(others: list[str]) -> None:
+    federation = federate(*SMALL, *others, "personalization=fedgh")
+    for round in (1, 2):
+        assert 0 < federation.run_round(round).metrics["train/loss"] < 100
+
+
+def test_a_fixed_head_is_refused() -> None:
+    with pytest.raises(InputError, match="head=etf: has nothing that the server could train"):
+        federate("personalization=fedgh", "head=etf")
+
+
+@pytest.mark.slow
+def test_the_contract() -> None:
+    check_part("algorithm=fedgh", "clients.per_round=4")
