@@ -16,6 +16,9 @@ LOSSES = sorted(path.stem for path in (CONF / "loss").glob("*.yaml"))
 REFUSED = [(head, "generative") for head in ("retrained", "calibrated")]
 REFUSED += [(head, "inherited") for head in HEADS]
 REFUSED += [(head, "mixture") for head in HEADS if head != "mixture"]
+REFUSED += [(head, loss) for head in HEADS for loss in ("mutual", "adaptive_mutual")]
+LINEAR = ("linear", "linear_nobias", "corrected")
+REFUSED += [(head, "gradient_alignment") for head in HEADS if head not in LINEAR]
 SMALL = ["clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
 
 

@@ -25,19 +25,19 @@ CHEAP = ["local.epochs=1", "measure.personal=null", "objective=train/loss"]
 ALLOWED = {
     "head": "adapted_linear cosine etf identity linear linear_nobias mixture projected_etf "
     "spread_out",
-    "loss": "balanced_softmax cross_entropy decorrelated fedsr focal inherited label_smoothing "
-    "logit_adjustment logit_calibration mixture moon ntd positive relaxed_contrastive "
-    "restricted_softmax",
+    "loss": "adaptive_mutual balanced_softmax cross_entropy decorrelated fedsr focal inherited "
+    "label_smoothing logit_adjustment logit_calibration mixture moon mutual ntd positive "
+    "relaxed_contrastive restricted_softmax",
     "regularizer": "accelerated augmented_lagrangian dynamic none proximal proximal_synthetic",
     "gradient": "lesam meta mixture moreau plain sam",
-    "personalization": "apfl ditto fedala fedas fedbabu fedbn fedetf fedper fedphp fedrep fedrod "
-    "finetune finetune_best knn_per lg_fedavg local none pfedme received silobn",
+    "personalization": "apfl ditto fedala fedas fedbabu fedbn fedetf fedper fedphp fedrep fedrod finetune "
+    "finetune_best gpfl knn_per lg_fedavg local none pfedme received second_model silobn",
     "sampler": "random",
     "algorithm": "afl apfl ditto elastic fedacg fedadagrad fedadam fedadmm fedala fedas fedavg fedavgm "
     "fedaws fedbabu fedbn fedcda feddecorr feddisco feddyn feddyn_paper fedem fedetf "
-    "fedexp fedge fedgela fedgela_paper fedgela_released fedla fedlc fedlesam fednova "
-    "fedntd fedper fedphp fedprox fedprox_synthetic fedrcl fedrep fedrod fedrs fedsam "
-    "fedsr fedyogi knn_per lg_fedavg local moon per_fedavg pfedme silobn",
+    "fedexp fedge fedgela fedgela_paper fedgela_released fedkd fedla fedlc fedlesam "
+    "fednova fedntd fedper fedphp fedprox fedprox_synthetic fedrcl fedrep fedrod fedrs "
+    "fedsam fedsr fedyogi fml gpfl knn_per lg_fedavg local moon per_fedavg pfedme silobn",
 }
 """Group -> the options that take nothing from clients but the aggregator's result."""
 

@@ -9,6 +9,7 @@ _PRESETS = {
     "personalization=pfedme": "pfedme",
     "personalization=fedetf": "fedetf",
     "loss=adaptive_mutual": "fedkd",
+    "loss=gradient_alignment": "fediir",
     "loss=mutual": "fml",
     "personalization=second_model": "fml",
 }

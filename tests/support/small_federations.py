@@ -31,6 +31,9 @@ PERSONAL = [
     "pfedsim",
     "fedcac",
     "fedphp",
+    "feddbe",
+    "gpfl",
+    "fedgh",
 ]
 
 

@@ -28,6 +28,9 @@ METHODS = {
     "pfedsim": ["algorithm=pfedsim"],
     "fedcac": ["algorithm=fedcac"],
     "fedphp": ["algorithm=fedphp"],
+    "fedsr": ["algorithm=fedsr"],
+    "feddbe": ["algorithm=feddbe"],
+    "fedkd": ["algorithm=fedkd", "compression=none", "compression@download=none"],
 }
 ASKS_CLASSES = ["algorithm=fedavg", "aggregator=disco", "aggregator.target=population"]
 NEED_CLASS_COUNTS = r"geometry/.*_angle_global_(existing|missing)|sampler/entropy_spearman"

@@ -1,0 +1,90 @@
+"""FedIIR: the classifier's gradient by hand and by autograd, the loss, and the server's mean."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.federations import federate, take_step
+from support.small_federations import SMALL
+
+from fedexp.core.forward import Forward
+from fedexp.errors import InputError
+from fedexp.losses.gradient_alignment import GradientAlignment, classifier_gradient
+from fedexp.testing import check_part
+
+
+def test_the_gradient_by_hand() -> None:
+    # Both classes have probability 1/2; the errors are (-1/2, 1/2) and (1/2, -1/2), a half each.
+    z, y = torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([0, 1])
+    found = classifier_gradient(z, torch.zeros(2, 2), y)
+    assert found.tolist() == [[0.5, -0.5, 0.0], [-0.5, 0.5, 0.0]]
+
+
+def test_the_gradient_of_autograd_and_padding() -> None:
+    draw = torch.Generator().manual_seed(0)
+    z, w, b = (torch.randn(*shape, generator=draw) for shape in ((6, 4), (3, 4), (3,)))
+    y = torch.tensor([0, 1, 2, 2, 0, 1])
+    w.requires_grad_(), b.requires_grad_()
+    slopes = torch.autograd.grad(F.cross_entropy(F.linear(z[:4], w, b), y[:4]), [w, b])
+    real = torch.tensor([1.0, 1, 1, 1, 0, 0])
+    found = classifier_gradient(z, F.linear(z, w, b), y, real)
+    torch.testing.assert_close(found, torch.column_stack(slopes))
+
+
+def test_the_loss_by_hand() -> None:
+    loss = GradientAlignment(0.1, 0.5)
+    loss.register_buffer("aim", torch.tensor([[0.5, 0.5, 1.0], [-0.5, 0.5, 0.0]]))
+    z, y = torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([0, 1])
+    found = loss(Forward(z, torch.zeros(2, 2), y))
+    assert found.item() == pytest.approx(0.693147 + 0.1 * (1 + 1))
+
+
+def test_the_mean_of_two_rounds_by_hand() -> None:
+    federation = federate(*SMALL, "algorithm=fediir", "loss.ema=0.75")
+    expected = torch.zeros(10, 65)
+    for round in (1, 2):
+        message = federation.server.broadcast(round)
+        if round > 1:
+            torch.testing.assert_close(message.extras["loss"]["mean"], expected)
+        module = federation.engine.resources.load_global(message)
+        inputs, labels = (
+            torch.cat(each)
+            for each in zip(
+                *(next(iter(federation.data.clients[c].batches(1000))) for c in (0, 1)),
+                strict=True,
+            )
+        )
+        slopes = torch.autograd.grad(
+            F.cross_entropy(module(inputs), labels), list(module.head.parameters())
+        )
+        expected = 0.75 * expected + 0.25 * torch.column_stack(slopes)
+        take_step(federation.server, list(federation.engine.train([0, 1], message)))
+    found = federation.server.broadcast(3).extras["loss"]["mean"]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_without_penalty_it_is_fedavg() -> None:
+    method, plain = federate(*SMALL, "algorithm=fediir", "loss.penalty=0"), federate(*SMALL)
+    for federation in (method, plain):
+        federation.run_round(1)
+    for name, value in plain.server.weights.items():
+        torch.testing.assert_close(value, method.server.weights[name])
+
+
+@pytest.mark.parametrize("engine", ["vectorized", "trainer"])
+def test_engines_agree(engine: str) -> None:
+    words = [*SMALL, "algorithm=fediir", "loss.penalty=0.1"]
+    one, other = federate(*words), federate(*words, f"engine={engine}")
+    for federation in (one, other):
+        federation.run_round(1), federation.run_round(2)
+    for name, value in one.server.weights.items():
+        torch.testing.assert_close(value, other.server.weights[name], atol=1e-5, rtol=0)
+
+
+def test_another_head_is_refused() -> None:
+    with pytest.raises(InputError, match="loss=gradient_alignment: needs a linear classifier"):
+        federate("loss=gradient_alignment", "head=cosine")
+
+
+@pytest.mark.slow
+def test_the_contract() -> None:
+    check_part("algorithm=fediir")
