@@ -80,7 +80,7 @@ class HyperKnowledge(PrototypeLoss):
         labels = F.cross_entropy(batch.logits, y, reduction="none")
         away = torch.linalg.vector_norm(batch.z - self.features[y], dim=1) * self.holds[y]
         predicted = torch.softmax(batch.head(self.features) / self.temperature, dim=1)
-        gaps = torch.linalg.vector_norm(predicted - self.predictions, dim=1) * self.holds
+        gaps: Tensor = torch.linalg.vector_norm(predicted - self.predictions, dim=1) * self.holds
         return batch.mean(labels + self.gamma * away) + self.lam * gaps.mean()
 
     def report(self, client: Client, memory: Memory) -> Tensors:

@@ -47,7 +47,7 @@ def guidance(
     """
     cosines = F.normalize(features) @ F.normalize(embeddings).T
     angles = F.cross_entropy(cosines, targets, reduction="none")
-    distances = torch.linalg.vector_norm(features - received[targets], dim=1)
+    distances: Tensor = torch.linalg.vector_norm(features - received[targets], dim=1)
     return angles + weight * distances
 
 
