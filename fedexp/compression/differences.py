@@ -52,7 +52,7 @@ class Differences:
             base: the weights that the receiver has.
             memory: the tensors that the sender keeps between rounds; the lost parts of the
                 differences are stored there.
-            key: seeds the random draws: the round, and for an upload also the client.
+            key: the round, and for an upload also the client. It seeds the random draws.
         """
         tensors = {}
         for name, weight in weights.items():

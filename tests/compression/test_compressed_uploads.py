@@ -207,8 +207,8 @@ def test_the_base_is_the_message_to_the_client_alone() -> None:
     assert not equal(own[0], own[1])
     expected = Differences(Half("float16", False), names_of(federation), 0, "", feedback=False)
     for client, update in updates.items():
-        sent = expected.encode(update.weights, own[client], {})
-        assert equal(expected.decode(sent, own[client]), update.weights)
+        sent = expected.encode(update.weights, own[client], {}, 2)
+        assert equal(expected.decode(sent, own[client], 2), update.weights)
         for name, weight in whole[client].weights.items():
             torch.testing.assert_close(update.weights[name], weight, atol=1e-3, rtol=0)
 
