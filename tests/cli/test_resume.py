@@ -164,6 +164,16 @@ def test_a_second_start_of_a_sweep_is_refused_and_the_first_ends_well(tmp_path: 
     assert len(list(tmp_path.glob("s/*/summary.json"))) == 2
 
 
+def test_a_job_that_is_started_again_goes_on(tmp_path: Path) -> None:
+    """SLURM and Ray start a job again as it was, without ``resume``, in its folder."""
+    before = run(["rounds=1", *QUICK, f"hydra.run.dir={tmp_path / 's' / '0'}"])
+    done = fedexp("-m", "seed=0", "rounds=2", *QUICK, "hydra.sweep.dir=s", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "s/0 goes on after round 1" in done.stderr
+    metrics = (before.folder / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in metrics] == [1, 2]
+
+
 @pytest.mark.parametrize(
     "typed", [["-m", "resume=s"], ["hydra.run.dir=s"], ["hydra.run.dir=s/1"], SWEEP]
 )
