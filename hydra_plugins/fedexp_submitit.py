@@ -5,27 +5,22 @@ Hydra imports this file at every start, with or without the extra ``slurm``.
 
 from __future__ import annotations
 
-import logging
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hydra.core.utils import JobReturn, JobStatus
+from hydra.core.utils import JobReturn
 
+from fedexp.cli.lost_jobs import Lost, jobs_may_be_lost
 from fedexp.config.option_files import shown
-from fedexp.runtime.interrupts import exit_on_interrupt
-from fedexp.runtime.limits import how_to_go_on, leave_jobs
 from fedexp.runtime.slurm_queue import SlurmQueue
 
 try:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import BaseSubmititLauncher
 except ImportError:  # without the extra ``slurm`` these classes are not used
     BaseSubmititLauncher = object
-
-LOGGER = logging.getLogger(__name__)
 
 
 class _QueueLauncher(BaseSubmititLauncher):  # type: ignore[misc]
@@ -35,14 +30,11 @@ class _QueueLauncher(BaseSubmititLauncher):  # type: ignore[misc]
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Queue the jobs and wait for them; name the jobs that ended without a result."""
-        folder = Path(self.config.hydra.sweep.dir)
-        with exit_on_interrupt(folder), _jobs_may_fail(self._EXECUTOR) as lost:
+        folder, queue = Path(self.config.hydra.sweep.dir), SlurmQueue()
+        with jobs_may_be_lost(folder) as lost, _jobs_may_fail(self._EXECUTOR, queue, lost):
+            if self._EXECUTOR == "slurm":
+                queue.wait_for(_jobs_without_result(folder))
             results: Sequence[JobReturn] = super().launch(job_overrides, initial_job_idx)
-        if lost:
-            leave_jobs()
-            early = f"{len(lost)} job{'' if len(lost) == 1 else 's'} ended early"
-            line = how_to_go_on(early, "the others are done", folder)
-            print(f"fedexp: {line}", file=sys.stderr)
         return results
 
 
@@ -58,18 +50,23 @@ class LocalLauncher(_QueueLauncher):
     _EXECUTOR = "local"
 
 
+def _jobs_without_result(sweep: Path) -> list[str]:
+    """The numbers of the jobs that earlier starts of the sweep have queued, lost jobs included."""
+    queued = (path.parent for path in (sweep / ".submitit").glob("*/*_submitted.pkl"))
+    return [folder.name for folder in queued if not any(folder.glob("*_result.pkl"))]
+
+
 @contextmanager
-def _jobs_may_fail(executor: str) -> Iterator[list[str]]:
-    """In this block a job without a result is no error of the sweep; yields these jobs' numbers."""
+def _jobs_may_fail(executor: str, queue: SlurmQueue, lost: Lost) -> Iterator[None]:
+    """In this block submitit asks ``queue`` for its jobs, and gets a result for each of them."""
     from submitit.core.utils import FailedJobError, UncompletedJobError
     from submitit.local.local import LocalJob
     from submitit.slurm.slurm import SlurmJob
 
-    queue = SlurmQueue()
     slurm: Any = SlurmJob
     slurm.watcher = queue
     kind: Any = {"slurm": SlurmJob, "local": LocalJob}[executor]
-    results, lost = kind.results, []
+    results = kind.results
 
     def results_or_nothing(job: Any) -> list[JobReturn]:
         job.wait()
@@ -78,16 +75,13 @@ def _jobs_may_fail(executor: str) -> Iterator[list[str]]:
                 raise UncompletedJobError  # submitit would wait for the file
             found: list[JobReturn] = results(job)
         except (FailedJobError, UncompletedJobError):
-            lost.append(job.job_id)
             output = job.paths.stderr
-            where = f"; its output: {shown(output)}" if output.exists() else ""
-            LOGGER.error("job %s left no result%s", job.job_id, where)
-            return [JobReturn(status=JobStatus.COMPLETED, _return_value=math.nan)]
+            return [lost(job.job_id, f"its output: {shown(output)}" if output.exists() else "")]
         return found
 
     kind.results = results_or_nothing
     try:
-        yield lost
+        yield
     except KeyboardInterrupt:
         if left := queue.left():
             line = f"the jobs stay in SLURM's queue, unless you type scancel {' '.join(left)}"

@@ -78,6 +78,25 @@ class SlurmQueue:
         waiting = (job for job, state in self._states.items() if state not in _ENDED)
         return sorted({job.partition("_")[0] for job in waiting}, key=int)
 
+    def wait_for(self, jobs: Iterable[str]) -> None:
+        """Wait until those of the jobs that are still in the queue have ended.
+
+        Two jobs of one run must not be in the queue at the same time.
+        """
+        found = self._ask() or {}
+        waiting = [job for job in jobs if found.get(job, (_DONE, ""))[0] not in _ENDED]
+        if not waiting:
+            return
+        for job in waiting:
+            self.register_job(job)
+        LOGGER.warning(
+            "SLURM still has jobs of an earlier start of this sweep; waiting for their end, which "
+            "comes at once if you type scancel %s in another terminal",
+            " ".join(self.left()),
+        )
+        while not all(self.is_done(job) for job in waiting):
+            time.sleep(self._poll_s)
+
     def _update(self) -> None:
         found = self._ask()
         if found is None:

@@ -67,6 +67,9 @@ class Started:
     def interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
 
+    def kill(self) -> None:
+        self._process.kill()
+
     def code(self) -> int:
         """Wait for the end; return the exit code."""
         return self._process.wait(LONG)
@@ -175,6 +178,29 @@ def test_a_job_that_waits_for_ever_says_why_and_ctrl_c_leaves_it(
     assert f"unless you type scancel {number}\n" in command.printed
     assert "interrupted; to go on, add resume=sweep" in command.printed
     cluster.ask("scancel", number)
+
+
+def test_the_jobs_of_a_sweep_are_not_queued_twice(cluster: Cluster, tmp_path: Path) -> None:
+    """While its command runs, a second start is refused; after its end, it waits for the jobs."""
+    words = ["seed=0,1", "rounds=30", *SLOW, "+measure.slow.seconds=1"]
+    first = sweep(cluster, tmp_path, *words)
+    trained(tmp_path, 0)
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    second = sweep(cluster, beside, *words, f"hydra.sweep.dir={tmp_path / 'sweep'}", "resume=auto")
+    assert second.code() == 1
+    assert second.printed.endswith(" is using this folder\n")
+    assert second.printed.count("\n") == 1
+    first.kill()
+    number = array(cluster)
+    third = sweep(cluster, tmp_path, *words, "resume=auto")
+    third.says("SLURM still has jobs of an earlier start of this sweep", 60)
+    assert f"scancel {number} in" in third.printed
+    assert third.code() == 0, third.printed
+    assert "is using this folder" not in third.printed
+    for seed in (0, 1):
+        alone = digest_of_one_run(tmp_path / f"alone-{seed}", "rounds=30", f"seed={seed}")
+        assert digest(tmp_path / "sweep" / str(seed)) == alone
 
 
 SRUN = ["srun", "--nodes=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--unbuffered"]

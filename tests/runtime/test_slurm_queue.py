@@ -118,3 +118,22 @@ def test_a_queue_that_does_not_answer_is_one_line_until_it_does(
         "SLURM does not answer (no controller); asking again",
         "SLURM does not answer (exit code 1); asking again",
     ]
+
+
+def test_jobs_of_an_earlier_start_are_awaited(
+    squeue: Answer, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """12_1 runs until the third question; the others ended before the first."""
+    asked = tmp_path / "asked"
+    runs = f"echo >> {asked}; [ $(wc -l < {asked}) -lt 3 ] && echo 12_1 RUNNING None"
+    squeue(f"{runs} || echo 12_1 COMPLETED None; echo 12_0 FAILED NonZeroExitCode")
+    queue = SlurmQueue(poll_s=0.0)
+    queue.wait_for(["12_0", "12_1", "9"])
+    assert asked.read_text().count("\n") == 3
+    assert said(caplog) == [
+        "SLURM still has jobs of an earlier start of this sweep; waiting for their end, which "
+        "comes at once if you type scancel 12 in another terminal"
+    ]
+    queue.wait_for(["12_0", "12_1", "9"])
+    assert len(said(caplog)) == 1
+    assert queue.left() == []
