@@ -18,6 +18,9 @@ _OWN_PLUGINS = {
     "hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper": (
         "hydra_plugins.fedexp_optuna.StudySweeper"
     ),
+    "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher": (
+        "hydra_plugins.fedexp_ray.RayLauncher"
+    ),
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": (
         "hydra_plugins.fedexp_submitit.SlurmLauncher"
     ),

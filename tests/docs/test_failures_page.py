@@ -51,6 +51,10 @@ TESTS = {
         SLURM,
         "test_a_job_whose_node_dies_goes_on_at_another",
     ),
+    "a worker of Ray dies more than three times (`hydra.launcher.ray.remote.max_retries`)": (
+        "cli/test_ray.py",
+        "test_a_job_whose_worker_dies_twice_is_named_and_the_other_ends",
+    ),
     "a job reaches SLURM's limit of time": (
         SLURM,
         "test_a_job_at_its_limit_of_time_is_queued_again",
@@ -58,6 +62,14 @@ TESTS = {
     "Ctrl-C while the command waits for SLURM": (
         SLURM,
         "test_a_job_that_waits_for_ever_says_why_and_ctrl_c_leaves_it",
+    ),
+    "the command that waits for SLURM is killed": (
+        SLURM,
+        "test_the_jobs_of_a_sweep_are_not_queued_twice",
+    ),
+    "a sweep is started a second time": (
+        "cli/test_resume.py",
+        "test_a_second_start_of_a_sweep_is_refused_and_the_first_ends_well",
     ),
     "SLURM does not answer": (
         QUEUE,
