@@ -135,7 +135,7 @@ def _store(fabric: Fabric, engine: Engine) -> Any:
     this = launcher.this_process()
     if this.started_by != "srun":
         return None
-    slurm = SLURMEnvironment(auto_requeue=False)
+    slurm = _Srun()
     limit_s = engine.meeting_timeout
     return meet(slurm.main_address, slurm.main_port, this.rank, this.size, limit_s)
 
@@ -161,5 +161,25 @@ def _environment(processes: int) -> ClusterEnvironment:
     if processes == 1:
         return LightningEnvironment()
     if launcher.this_process().started_by == "srun":
-        return SLURMEnvironment(auto_requeue=False)
+        return _Srun()
     return TorchElasticEnvironment()
+
+
+class _Srun(SLURMEnvironment):
+    """The processes that ``srun`` has started; ``launcher`` has checked how many there are.
+
+    Lightning's checks warn in a shell of ``salloc`` that ``srun`` is not used, because they look at
+    the job's name, and refuse ``srun --ntasks=2``, which is the same as ``--ntasks-per-node=2`` on
+    one machine.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(auto_requeue=False)
+
+    @staticmethod
+    def _validate_srun_used() -> None:
+        pass
+
+    @staticmethod
+    def _validate_srun_variables() -> None:
+        pass

@@ -1,6 +1,11 @@
 """Who started this process, by environment variables as torchrun and SLURM set them."""
 
+import os
+from pathlib import Path
+
 import pytest
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 
 from fedexp.config.schema import Engine
 from fedexp.distributed.launcher import ProcessInfo, must_spawn, this_process
@@ -32,11 +37,13 @@ SRUN = BATCH_SCRIPT | {
     "SLURM_LOCALID": "1",
     "SLURM_NODEID": "1",
 }
+IN_SALLOC = {name: value for name, value in SRUN.items() if name != "SLURM_NTASKS_PER_NODE"}
+IN_SALLOC["SLURM_JOB_NAME"] = "interactive"
 
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*TORCHRUN, *SRUN):
+    for name in (*TORCHRUN, *SRUN, *IN_SALLOC):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -93,15 +100,25 @@ def test_several_machines_need_somebody_on_each() -> None:
         must_spawn(engine(1, num_nodes=2))
 
 
-@pytest.mark.parametrize(("variables", "name"), [(TORCHRUN, "TorchElastic"), (SRUN, "SLURM")])
+@pytest.mark.parametrize(
+    ("variables", "kind"),
+    [
+        (TORCHRUN, TorchElasticEnvironment),
+        (SRUN, SLURMEnvironment),
+        (IN_SALLOC, SLURMEnvironment),
+    ],
+)
 def test_lightning_reads_the_same_rank(
-    variables: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+    variables: dict[str, str], kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And does not warn or refuse, where it would guess from a job's name how it was started."""
     from fedexp.distributed.fabric import _environment
 
+    (tmp_path / "srun").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     set_all(monkeypatch, variables)
     found = _environment(processes=4)
-    assert type(found).__name__.startswith(name)
+    assert isinstance(found, kind)
     assert (found.global_rank(), found.world_size()) == (3, 4)
     assert (found.local_rank(), found.node_rank()) == (1, 1)
     assert found.main_address == "node0"
