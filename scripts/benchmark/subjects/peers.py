@@ -66,7 +66,7 @@ class Contender:
 
 CONTENDERS = [
     Contender("raw loop", "raw"),  # first: the others are compared with it
-    Contender("fedexp, serial", "ours"),
+    Contender("fedexp, serial", "ours", arguments=("engine=serial",)),
     Contender("fedexp, vectorized", "ours", arguments=("engine=vectorized",)),
     Contender("Flower", "flower", "flwr[simulation]"),
     Contender("pfl-research", "pfl_research", "pfl[pytorch]"),
