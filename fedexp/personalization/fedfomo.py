@@ -7,7 +7,17 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.contract import Client, Loss, Memory, Network, PartMessage, PartUpdate, Setting, Tensors
+from fedexp.contract import (
+    Client,
+    LocalData,
+    Loss,
+    Memory,
+    Network,
+    PartMessage,
+    PartUpdate,
+    Setting,
+    Tensors,
+)
 from fedexp.core.randomness import numpy_generator, torch_generator
 from fedexp.core.transfer import to_device
 from fedexp.personalization.local import Local
@@ -15,22 +25,27 @@ from fedexp.personalization.mean_loss import mean_loss
 from fedexp.regularizers.anchors import prefixed, with_prefix
 from fedexp.rounding import rounded_down
 
+_BEGAN = "began"
+"""Prefix of the weights of b_i in the client's memory."""
+
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class FedFomo(Local):
     """Each client starts from its own weighted combination of models (Zhang et al., ICLR 2021).
 
-    Client i has a model theta_i, which it keeps. The server sends it up to ``models`` models
-    theta_n of other clients. The client computes the mean cross-entropy L_i of each model on its
-    validation samples, and from it the weight w_n of each received model:
+    Client i keeps its trained model theta_i, and the model b_i with which the training of theta_i
+    began. The server sends it up to ``models`` models theta_n of other clients. The client computes
+    the mean cross-entropy L_i of each model on its validation samples, and from it the weight w_n
+    of each model, its own theta_i included:
 
-        $w_n = (L_i(theta_i) - L_i(theta_n)) / ||theta_n - theta_i||$
+        $w_n = (L_i(b_i) - L_i(theta_n)) / ||theta_n - b_i||$
 
     The norm is over trained parameters. Local training starts from the mixture
-    $theta_i + sum_n a_n (theta_n - theta_i)$ with $a_n = max(w_n, 0) / sum_m max(w_m, 0)$. If no
-    weight is positive, it starts from theta_i. Then the client trains on its other samples, sends
-    its new model and the weights w_n, and keeps the model as its personal model.
+    $b_i + sum_n a_n (theta_n - b_i)$ with $a_n = max(w_n, 0) / sum_m max(w_m, 0)$. If no weight is
+    positive, it starts from b_i. In a client's first turn b_i and theta_i are the initial model.
+    Then the client trains on its other samples and sends its new model and the weights of the other
+    clients' models. The new model is its personal model.
 
     The server has the models that it got in the last round, and an affinity of each client i to
     each client n: the sum of all w_n that client i has sent, 0 at first. One after another it
@@ -41,7 +56,8 @@ class FedFomo(Local):
     ``data.validation``, on which hyper-parameters are chosen. The authors score a client's model
     after the mixing, before local training; here it is scored after local training. Their code
     divides the w_n by the absolute value of their sum before it adds them to the affinity; here
-    they are added as they are.
+    they are added as they are. It divides the gain by the 1-norm; here it is the 2-norm. FL-bench
+    takes theta_i in place of b_i, and so drops theta_i if one other model is better.
 
     Args:
         models: the largest number of other clients' models that a client gets in a round.
@@ -115,20 +131,28 @@ class FedFomo(Local):
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Load the mixture of the models, and take the validation samples out of training."""
         held_out, trained = self._split(client)
-        if "clients" in message.extras and len(held_out):
-            memory["clients"] = to_device(message.extras["clients"], client.device)
-            own = {name: weight.clone() for name, weight in self._sent(client).items()}
-            models = [self._received(message, n, own) for n in message.extras["clients"].tolist()]
-            losses = [
-                mean_loss(client, client.data.subset(held_out), each) for each in (own, *models)
-            ]
-            steps = [{name: each[name] - own[name] for name in each} for each in models]
-            distances = [_norm([step[n] for n in self._trained]) for step in steps]
-            memory["weights"] = fomo_weights(
-                losses[0], torch.stack(losses[1:]), torch.stack(distances)
-            )
-            client.load(_mixture(own, steps, shares(memory["weights"])))
+        start = own = {name: w.clone() for name, w in _floats(self._sent(client)).items()}
+        if len(held_out):
+            began = with_prefix(_BEGAN, memory) or own
+            others = message.extras.get("clients", torch.tensor([])).tolist()
+            models = [own, *(self._received(message, n, own) for n in others)]
+            weights, start = self._mix(client, client.data.subset(held_out), began, models)
+            client.load(start)
+            if others:
+                memory["clients"] = to_device(message.extras["clients"], client.device)
+                memory["weights"] = weights[1:]
+        memory.update(prefixed(_BEGAN, start))
         client.train_on(client.data.subset(trained))
+
+    def _mix(
+        self, client: Client, data: LocalData, began: Tensors, models: Sequence[Tensors]
+    ) -> tuple[Tensor, Tensors]:
+        """The weights w_n of the models, [m], and the mixture that starts from ``began``."""
+        losses = [mean_loss(client, data, each) for each in (began, *models)]
+        steps = [{name: each[name] - began[name] for name in each} for each in models]
+        distances = [_norm([step[n] for n in self._trained]) for step in steps]
+        weights = fomo_weights(losses[0], torch.stack(losses[1:]), torch.stack(distances))
+        return weights, _mixture(began, steps, shares(weights))
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """The trained model; the numbers of the clients whose models came, and their weights w_n.
@@ -146,7 +170,7 @@ class FedFomo(Local):
     def _received(self, message: PartMessage, number: int, own: Tensors) -> Tensors:
         """The float weights of the model of client ``number``, on the device of ``own``."""
         model = with_prefix(str(number), message.extras)
-        return {n: to_device(w, own[n].device) for n, w in model.items() if w.is_floating_point()}
+        return {n: to_device(w, own[n].device) for n, w in _floats(model).items()}
 
     def _split(self, client: Client) -> tuple[Tensor, Tensor]:
         """The positions of the client's validation samples, and those of its other samples."""
@@ -157,33 +181,38 @@ class FedFomo(Local):
         return order[:count], order[count:]
 
 
-def fomo_weights(own_loss: Tensor, losses: Tensor, distances: Tensor) -> Tensor:
-    """The weights w_n of m received models, [m].
+def fomo_weights(start_loss: Tensor, losses: Tensor, distances: Tensor) -> Tensor:
+    """The weights w_n of m models, [m].
 
     A model at distance 0 has the weight 0, and so has a model whose loss is not finite.
 
     Args:
-        own_loss: the loss of the client's own model, a scalar.
-        losses: the losses of the received models, [m].
-        distances: their distances from the own model, [m].
+        start_loss: the loss of the model b_i, a scalar.
+        losses: the losses of the models, [m].
+        distances: their distances from b_i, [m].
     """
-    weights = (own_loss - losses) / distances
+    weights = (start_loss - losses) / distances
     return weights.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def shares(weights: Tensor) -> Tensor:
-    """The shares a_n of the received models in the mixture, [m]; 0 if no weight is positive."""
+    """The shares a_n of the models in the mixture, [m]; 0 if no weight is positive."""
     positive = weights.clamp(min=0)
     return (positive / positive.sum()).nan_to_num(nan=0.0)
 
 
-def _mixture(own: Tensors, steps: Sequence[Tensors], shares: Tensor) -> Tensors:
-    """The own model plus the steps to the other models times their shares."""
+def _mixture(began: Tensors, steps: Sequence[Tensors], shares: Tensor) -> Tensors:
+    """The model b_i plus the steps to the models times their shares."""
     return {
-        name: own[name]
+        name: began[name]
         + torch.stack([a * step[name] for a, step in zip(shares, steps, strict=True)]).sum(0)
         for name in steps[0]
     }
+
+
+def _floats(weights: Tensors) -> Tensors:
+    """The weights without integer buffers."""
+    return {name: weight for name, weight in weights.items() if weight.is_floating_point()}
 
 
 def _norm(tensors: Sequence[Tensor]) -> Tensor:

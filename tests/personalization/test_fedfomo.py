@@ -140,12 +140,38 @@ def test_the_start_by_plain_pytorch(three: Federation) -> None:
         torch.testing.assert_close(value, expected)
 
 
+def test_a_client_s_own_trained_model_is_mixed_in_like_the_others(three: Federation) -> None:
+    """Gains and distances count from the model with which the client's last training began."""
+    message = three.server.broadcast(2).to_client(0)
+    others = message.extras["personalization"]["clients"].tolist()
+    began = copy(three.engine.resources.initial)
+    models = [copy(three.store.model(client)) for client in (0, *others)]
+    module = begin_client(three.engine, 0, message)
+    start = copy(module.weights)
+    first, *losses = losses_by_hand(three, 0, [began, *models])
+    names = list(began)
+    flat = [torch.cat([model[n].flatten() for n in names]) for model in (began, *models)]
+    weights = [
+        max((first - loss) / (model - flat[0]).norm().item(), 0)
+        for loss, model in zip(losses, flat[1:], strict=True)
+    ]
+    assert weights[0] > 0
+    expected = flat[0] + sum(
+        weight / sum(weights) * (model - flat[0])
+        for weight, model in zip(weights, flat[1:], strict=True)
+    )
+    found = torch.cat([start[n].flatten() for n in names])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert len(three.store.memory(0, "personalization")["weights"]) == len(others)
+
+
 def test_without_received_models_a_client_starts_from_its_own() -> None:
     federation = personalized("fedfomo")
     train(federation, 1, (0,))
     own = copy(federation.store.model(0))
     module = begin_client(federation.engine, 0, federation.server.broadcast(2).to_client(0))
-    assert all(torch.equal(module.weights[name], value) for name, value in own.items())
+    for name, value in own.items():
+        torch.testing.assert_close(module.weights[name], value)
 
 
 def test_validation_samples_are_the_same_in_all_rounds(three: Federation) -> None:
