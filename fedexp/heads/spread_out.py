@@ -24,7 +24,9 @@ class SpreadOut(Cosine):
 
     The class vectors are averaged over the cohort like all weights. In the paper each client has
     one class and trains the vector of this class alone, and the server joins these vectors. The
-    paper's text was not compared.
+    paper's text was not compared. The version in FedRepo, by other authors, differs: clients train
+    with cross-entropy, the distance is (1 - cos) / 2, R is a mean, and the server takes 30 or 50
+    steps with momentum without scaling the rows.
 
     Args:
         feature_dim: d.
