@@ -309,8 +309,12 @@ class Personalization(Part, nn.Module):
         """The features [B, d] that the head gets for the backbone's features ``z`` [B, d].
 
         By default they are ``z``. In the global model the personalization's private parameters have
-        their initial values. The features that losses and measures see are ``z``. This is a hook,
-        because ``term`` can only add to the loss, and ``personalize`` acts on logits.
+        their initial values. There the result must be ``z``, because an exported global model
+        applies the head to ``z``; a part without a global model is free. The features that losses
+        and measures see are ``z``. The frozen models of a loss (``Loss.reference_models``) apply
+        the head to ``z``, too; a part that overrides this method has the trait
+        ``CHANGES_HEAD_INPUT``. This is a hook, because ``term`` can only add to the loss, and
+        ``personalize`` acts on logits.
         """
         return z
 

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
+from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT
 from fedexp.contract import Forward, Loss, Outputs
 
 
@@ -53,6 +54,10 @@ class NotTrueDistillation(Loss):
     """
 
     unread_if = {"temperature": {"beta": (0,)}}
+    forbids = {
+        CHANGES_HEAD_INPUT: "loss=ntd: the frozen global model has the head's logits of unchanged "
+        "features, and this {other} changes the features before the head; use another loss"
+    }
 
     reference_models = ("global",)
 

@@ -6,6 +6,7 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 
+from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT
 from fedexp.contract import (
     Client,
     Forward,
@@ -53,6 +54,7 @@ class FedDBE(Personalization):
         kappa: weight of the term.
     """
 
+    traits = frozenset({CHANGES_HEAD_INPUT})
     saved = ("global_mean",)
     mean: Tensor
     is_known: Tensor

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 
+from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT
 from fedexp.contract import Client, Forward, Loss, Memory, Network, PartMessage, Setting
 from fedexp.personalization.fedper import FedPer
 
@@ -70,6 +71,7 @@ class GPFL(FedPer):
         mu: strength of the penalty on valve and embeddings.
     """
 
+    traits = FedPer.traits | {CHANGES_HEAD_INPUT}
     takes_only_merged = True
     takes_tokens = False
     condition: Tensor

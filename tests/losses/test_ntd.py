@@ -160,6 +160,12 @@ def test_two_rounds(head: str) -> None:
     assert all(weight.isfinite().all() for weight in federation.server.weights.values())
 
 
+@pytest.mark.parametrize("personalization", ["feddbe", "gpfl"])
+def test_changed_features_before_the_head_are_refused(personalization: str) -> None:
+    with pytest.raises(InputError, match=r"loss=ntd: .* changes the features before the head"):
+        federate(f"personalization={personalization}", "loss=ntd")
+
+
 @pytest.mark.parametrize("override", ["loss.beta=-1", "loss.temperature=0"])
 def test_wrong_values_are_named(override: str) -> None:
     with pytest.raises(InputError, match=override):

@@ -21,6 +21,7 @@ class Need(StrEnum):
 # Traits of parts.
 ADDS_DRIFT = "adds the mean drift of the clients to the global model"
 CLASS_PROTOTYPES = "sends class prototypes"
+CHANGES_HEAD_INPUT = "changes the features before the head"
 DRAWS_BY_SIZE = "draws clients with odds proportional to their samples"
 DRAWS_REPEATEDLY = "can draw a client several times a round"
 EXPECTS_CURRENT = "may need updates that started from the current global model"
