@@ -26,7 +26,7 @@ class SingularValues(Compressor):
 
     Args:
         first: T before the first round.
-        last: T in the last round.
+        last: T in round R and later.
         rounds: R.
     """
 
@@ -36,7 +36,7 @@ class SingularValues(Compressor):
 
     def in_round(self, round: int) -> SingularValues:
         """The compressor with the share T of this round."""
-        share = self.first + (self.last - self.first) * round / self.rounds
+        share = self.first + (self.last - self.first) * min(round / self.rounds, 1)
         return SingularValues(share, share, 1)
 
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:

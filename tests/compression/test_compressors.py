@@ -185,6 +185,7 @@ def test_the_share_of_singular_values_grows_with_the_rounds() -> None:
     compressor = SingularValues(first=0.95, last=0.98, rounds=30)
     assert compressor.in_round(10).share == pytest.approx(0.96)
     assert compressor.in_round(30).share == pytest.approx(0.98)
+    assert compressor.in_round(100).share == pytest.approx(0.98)
 
 
 def test_singular_values_send_small_tensors_as_they_are() -> None:
