@@ -25,7 +25,7 @@ def others_mean(sums: Tensor, holders: Tensor, own: Tensor, is_in: Tensor) -> tu
         mean is zero.
     """
     others = holders - is_in.to(holders.dtype)
-    total = sums - own * is_in.unsqueeze(1)
+    total = sums - own.where(is_in.unsqueeze(1), 0)
     known = others > 0
     return total / others.clamp(min=1).unsqueeze(1) * known.unsqueeze(1), known
 
@@ -44,10 +44,11 @@ class MeanOutputs(Loss):
 
     For each class, a client sends the mean of its predicted probabilities for samples of the class,
     over all local steps of the round (Jeong et al., 2018, Alg. 1). The server sums them over the
-    clients that hold the class. In the next rounds the teacher for a sample is the mean of the
-    other clients for the sample's class; all clients have the same weight. The term is left out
-    for a class that no other client has reported. If the latest cohort lacks a class, the server
-    keeps the sum of an earlier cohort. In the paper all clients take part in every round.
+    clients that hold the class. In later rounds a sample's teacher is the other clients' mean
+    prediction for the sample's class; all clients have the same weight. The term is left out for a
+    class that no other client has reported. If the latest cohort lacks a class, the server keeps
+    the sum of an earlier cohort. In the paper all clients take part in every round. PFLlib has the
+    mean logits of all clients, the client's own among them, in place of the probabilities.
 
     Args:
         gamma: weight of the second term.
@@ -86,6 +87,7 @@ class MeanOutputs(Loss):
         own, is_in = torch.zeros_like(sums), torch.zeros_like(holders, dtype=torch.bool)
         if memory:
             own, is_in = memory["outputs"], memory["holds"] & (renewed == memory["round"])
+            is_in = is_in & own.isfinite().all()  # the server refuses a report that is not finite
         teacher, known = others_mean(sums, holders, own, is_in)
         self.teacher.copy_(teacher)
         self.known.copy_(known)

@@ -60,6 +60,20 @@ def test_the_second_round_has_the_others_as_teachers() -> None:
             assert np.allclose(loss.teacher[c].numpy(), expected, atol=1e-6)
 
 
+def test_a_refused_report_is_not_taken_out_of_the_sum() -> None:
+    """A client that reported NaN is taught by the mean of all reports that were accepted."""
+    federation = federate(*SMALL, "loss=mean_outputs", "partition.beta=0.2")
+    updates = list(federation.engine.train([0, 1, 2], federation.server.broadcast(1)))
+    federation.store.memory(0, "loss")["outputs"].fill_(math.nan)
+    accepted = [update for update in updates if update.client != 0]
+    take_step(federation.server, accepted)
+    loss: Any = begin_client(federation.engine, 0, federation.server.broadcast(2)).loss
+    for c in range(10):
+        held = [u.extras["loss"]["outputs"][c] for u in accepted if u.extras["loss"]["holds"][c]]
+        expected = torch.stack(held).mean(dim=0) if held else torch.zeros(10)
+        torch.testing.assert_close(loss.teacher[c], expected)
+
+
 def test_a_client_sends_the_mean_of_its_predictions() -> None:
     """With one batch an epoch and a tiny rate, they are those of the received model."""
     words = ["local.batch_size=1000", "optimizer.lr=1e-9"]
