@@ -57,7 +57,9 @@ class Corrected(Linear):
     The step pushes rows of different clients apart, as the gradients of a joint training would.
     Here clients may hold the same classes: a row is then the mean over its holders, weighted by
     their numbers of samples, and classes that a client of the cohort holds together are not pushed
-    apart. A client learns its own classes alone with a loss that leaves out the others, such as
+    apart. Classes that the cohort lacks keep their rows. In PFLlib the step only pushes a row away
+    from other clients' rows; here, as in a softmax, it also lengthens the row. A client learns its
+    own classes alone with a loss that leaves out the others, such as
     ``loss=logit_adjustment loss.tau=0``.
 
     Args:

@@ -31,6 +31,10 @@ class HyperKnowledge(PrototypeLoss):
     left out. The paper also clips and adds noise to the features that are sent, for differential
     privacy; here they are sent as they are.
 
+    The released code has the divergence of the predictions and the mean squared difference of the
+    features in place of the two distances. Its clients send all classes, and a class's H and Q are
+    from the last client that sent it.
+
     Args:
         lam: weight of the distance of predictions.
         gamma: weight of the distance of features.

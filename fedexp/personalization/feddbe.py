@@ -41,9 +41,9 @@ class FedDBE(Personalization):
 
         $kappa / d ||mean z - g||^2$
 
-    g is the mean feature of all samples before this method begins, and never changes. In the first
-    round clients train as in FedAvg, without b_k and the term, and report the mean of the trained
-    model's features z. Then the server computes g from the cohort's reports. In the released code
+    g is the mean feature after one round of plain training; it never changes. In this first round
+    clients train as in FedAvg, without b_k and the term, and report the mean of the trained model's
+    features z. Then the server computes g from the cohort's reports. In the released code
     all clients train once for g, whatever the size of a cohort, and this training is dropped.
 
     The paper keeps the mean of z over several batches, in which a new batch has a weight, the
