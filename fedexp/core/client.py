@@ -24,7 +24,7 @@ from fedexp.core.functional import functional
 from fedexp.core.last_batch import LastBatch
 from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Message, Tensors
-from fedexp.core.sockets import Regularizer, Sockets
+from fedexp.core.sockets import Personalization, Regularizer, Sockets
 from fedexp.core.step_gradient import StepGradient
 from fedexp.core.token_rows import by_token, scored_rows
 from fedexp.core.turn import Turn
@@ -121,7 +121,9 @@ class ClientModule(LocalModel):
         results.rows(logits, z, "head", self.head, "forward(...)")
         steps = self.turn.steps if step is None else step
         last = self.turn.in_last_epoch if in_last_epoch is None else in_last_epoch
-        forward = Forward(z, logits, targets, real, levels, self.classify, steps, last)
+        changed = type(self.personalization).head_input is not Personalization.head_input
+        head = self.classify if changed else self.head
+        forward = Forward(z, logits, targets, real, levels, head, steps, last)
         if targets.dim() > 1:
             forward = by_token(forward)
         references: dict[str, Outputs] = dict(self.frozen_copies(inputs))

@@ -77,7 +77,8 @@ class Forward(NamedTuple):
         levels: the features of the backbone's stages, [B, width of the stage] each, float32; empty
             unless the loss sets ``Loss.levels``.
         head: features [B, d] -> logits [B, C] of the model that is being trained, for a loss that
-            applies it to other features than z.
+            applies it to other features than z. It is the head itself, unless the personalization
+            changes the features before the head.
         step: the client's step in this round, from 0, a number or a scalar tensor. Random draws in
             a step follow from this number and a key of the client (``randomness.uniform``).
         in_last_epoch: whether the step belongs to the client's last epoch in this round, a bool or

@@ -4,7 +4,7 @@ from typing import cast
 
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import MIXTURE
+from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT, MIXTURE
 from fedexp.contract import Forward, Loss
 from fedexp.core.frozen_copies import Reference
 from fedexp.heads.mixture import Mixture, losses_of, responsibilities
@@ -28,6 +28,10 @@ class ResponsibilityWeighted(Loss):
 
     reference_models = ("global",)
     needs = {MIXTURE: "loss=mixture: needs a mixture of models; use head=mixture"}
+    forbids = {
+        CHANGES_HEAD_INPUT: "loss=mixture: takes the features as they are, but this {other} "
+        "changes them before the head; use another personalization"
+    }
 
     def forward(self, batch: Forward, **references: Reference) -> Tensor:
         """The loss, a scalar."""

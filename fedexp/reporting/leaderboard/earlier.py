@@ -8,9 +8,7 @@ from pathlib import Path
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
 from fedexp.reporting.labels import changes_results
-from fedexp.reporting.leaderboard.results import score_of
 from fedexp.reporting.leaderboard.tuning import Tuning
-from fedexp.reporting.runs import read_runs
 
 Trial = frozenset[str]
 """The overrides of a trial that can change its results."""
@@ -26,6 +24,9 @@ def earlier_scores(tuning: Tuning) -> dict[Trial, float]:
     """The scores of all finished trials in the folders ``tuning.earlier``. Raises InputError."""
     if not tuning.earlier:
         return {}
+    from fedexp.reporting.leaderboard.results import score_of  # slow to import
+    from fedexp.reporting.runs import read_runs
+
     runs, problems = read_runs(map(Path, tuning.earlier))
     found = {
         trial(run.overrides): score_of(run, tuning.statistic)
