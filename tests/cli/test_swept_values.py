@@ -33,7 +33,10 @@ def values(override: str) -> list[str]:
         ("seed=sort(3,1,2,reverse=true)", ["3", "2", "1"]),
         ("seed=tag(a,b,choice(1,2))", ["1", "2"]),
         ("seed=int(choice(1.0,2.0))", ["1", "2"]),
-        ("algorithm=glob(fedp*,exclude=[fedpa*,fedpro*])", ["fedper", "fedphp", "fedptr", "fedptr_s"]),
+        (
+            "algorithm=glob(fedp*,exclude=[fedpa*,fedpro*])",
+            ["fedper", "fedphp", "fedptr", "fedptr_s"],
+        ),
         ("algorithm=glob([scaff*,moo*])", ["moon", "scaffold"]),
         ("tracking.wandb.name='a,b',\"it's\"", ["'a,b'", '"it\'s"']),
         ("tracking.wandb.tags=[a,b],[c]", ["[a,b]", "[c]"]),
