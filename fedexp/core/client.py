@@ -74,6 +74,12 @@ class ClientModule(LocalModel):
         logits: Tensor = self.head(results.rows(self.personalization.head_input(z), z, *whose))
         return logits
 
+    @property
+    def _trained_head(self) -> Callable[[Tensor], Tensor]:
+        """The head itself; ``classify`` if the personalization changes the head's input."""
+        changed = type(self.personalization).head_input is not Personalization.head_input
+        return self.classify if changed else self.head
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the local objective on one batch, a scalar; record the step in ``turn``."""
         step, in_last_epoch = self.turn.steps, self.turn.in_last_epoch
@@ -117,12 +123,11 @@ class ClientModule(LocalModel):
         """The local objective without the penalty on the parameters, and its forward pass."""
         inputs, targets = batch
         features, levels = features_and_levels(self.backbone, inputs, self.loss.levels)
-        z, logits = classify(self.classify, features)
+        head = self._trained_head
+        z, logits = classify(head, features)
         results.rows(logits, z, "head", self.head, "forward(...)")
         steps = self.turn.steps if step is None else step
         last = self.turn.in_last_epoch if in_last_epoch is None else in_last_epoch
-        changed = type(self.personalization).head_input is not Personalization.head_input
-        head = self.classify if changed else self.head
         forward = Forward(z, logits, targets, real, levels, head, steps, last)
         if targets.dim() > 1:
             forward = by_token(forward)
