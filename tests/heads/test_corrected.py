@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from support.federations import federate, take_step
+from support.federations import assert_engine_agrees, federate, take_step
 from support.small_federations import SMALL
 
 from fedexp.errors import InputError
@@ -90,12 +90,7 @@ def test_a_private_head_and_other_means_are_refused() -> None:
 
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
-    words = [*SMALL, "algorithm=fedgc"]
-    one, other = federate(*words), federate(*words, f"engine={engine}")
-    for federation in (one, other):
-        federation.run_round(1)
-    for name, value in one.server.weights.items():
-        torch.testing.assert_close(value, other.server.weights[name], atol=1e-5, rtol=0)
+    assert_engine_agrees(engine, [*SMALL, "algorithm=fedgc"], rounds=1)
 
 
 @pytest.mark.slow

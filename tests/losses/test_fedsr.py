@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.federations import federate
+from support.federations import assert_engine_agrees, federate
 from torch import Tensor
 from torch.distributions import Independent, Normal, kl_divergence
 
@@ -113,12 +113,7 @@ def test_its_parameters_are_trained_sent_and_averaged() -> None:
 
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
-    words = [*SMALL, "algorithm=fedsr", "loss.cmi=0.01"]
-    one, other = federate(*words), federate(*words, f"engine={engine}")
-    for federation in (one, other):
-        federation.run_round(1)
-    for name, value in one.server.weights.items():
-        torch.testing.assert_close(value, other.server.weights[name], atol=1e-5, rtol=0)
+    assert_engine_agrees(engine, [*SMALL, "algorithm=fedsr", "loss.cmi=0.01"], rounds=1)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import federate, take_step
+from support.federations import assert_engine_agrees, federate, take_step
 from support.small_federations import SMALL
 
 from fedexp.core.forward import Forward
@@ -72,12 +72,7 @@ def test_without_penalty_it_is_fedavg() -> None:
 
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
-    words = [*SMALL, "algorithm=fediir", "loss.penalty=0.1"]
-    one, other = federate(*words), federate(*words, f"engine={engine}")
-    for federation in (one, other):
-        federation.run_round(1), federation.run_round(2)
-    for name, value in one.server.weights.items():
-        torch.testing.assert_close(value, other.server.weights[name], atol=1e-5, rtol=0)
+    assert_engine_agrees(engine, [*SMALL, "algorithm=fediir", "loss.penalty=0.1"], rounds=2)
 
 
 def test_another_head_is_refused() -> None:

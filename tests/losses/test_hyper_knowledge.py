@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.federations import federate, take_step
+from support.federations import assert_engine_agrees, federate, take_step
 from support.small_federations import SMALL
 
 from fedexp.core.forward import Forward
@@ -88,12 +88,7 @@ def test_the_first_round_is_fedavgs() -> None:
 
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
-    words = [*SMALL, "algorithm=fedhkd", "loss.threshold=0.1"]
-    one, other = federate(*words), federate(*words, f"engine={engine}")
-    for federation in (one, other):
-        federation.run_round(1), federation.run_round(2)
-    for name, value in one.server.weights.items():
-        torch.testing.assert_close(value, other.server.weights[name], atol=1e-5, rtol=0)
+    assert_engine_agrees(engine, [*SMALL, "algorithm=fedhkd", "loss.threshold=0.1"], rounds=2)
 
 
 @pytest.mark.parametrize(

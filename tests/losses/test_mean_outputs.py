@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.federations import begin_client, federate, take_step
+from support.federations import assert_engine_agrees, begin_client, federate, take_step
 from support.small_federations import SMALL
 
 from fedexp.core.forward import Forward
@@ -112,12 +112,7 @@ def test_only_predictions_are_sent() -> None:
 
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
-    words = [*SMALL, "loss=mean_outputs", "local.epochs=2"]
-    one, other = federate(*words), federate(*words, f"engine={engine}")
-    for federation in (one, other):
-        federation.run_round(1), federation.run_round(2)
-    for name, value in one.server.weights.items():
-        torch.testing.assert_close(value, other.server.weights[name], atol=1e-5, rtol=0)
+    assert_engine_agrees(engine, [*SMALL, "loss=mean_outputs", "local.epochs=2"], rounds=2)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 import copy
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import hydra
+import torch
 from torch import nn
 
 from fedexp.cli.command import config_folder
@@ -66,6 +67,16 @@ def federate(
     data = load_data(planned.config, planned.source, fabric.device)
     change(data)
     return Federation(planned, fabric, data)
+
+
+def assert_engine_agrees(engine: str, words: Sequence[str], rounds: int) -> None:
+    """After some rounds the global weights are those of ``engine=serial`` up to rounding."""
+    one, other = (federate(*words, f"engine={each}") for each in ("serial", engine))
+    for federation in (one, other):
+        for round in range(1, rounds + 1):
+            federation.run_round(round)
+    for name, value in one.server.weights.items():
+        torch.testing.assert_close(value, other.server.weights[name], atol=1e-5, rtol=0)
 
 
 def take_step(server: Server, updates: Iterable[Update]) -> None:
