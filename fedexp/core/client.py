@@ -24,6 +24,7 @@ from fedexp.core.functional import functional
 from fedexp.core.last_batch import LastBatch
 from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Message, Tensors
+from fedexp.core.part import Part
 from fedexp.core.sockets import Personalization, Regularizer, Sockets
 from fedexp.core.step_gradient import StepGradient
 from fedexp.core.token_rows import by_token, scored_rows
@@ -346,6 +347,7 @@ class ClientModule(LocalModel):
         measured = {
             name: results.tensors(part.measure(forward), name, part, "measure(...)")
             for name, part in self.parts.items()
+            if type(part).measure is not Part.measure
         }
         return {name: tensors for name, tensors in measured.items() if tensors}
 

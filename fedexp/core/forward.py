@@ -1,6 +1,7 @@
 """The forward pass of backbone and head, and means over the samples of a padded batch."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple
 
@@ -37,9 +38,12 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
-def full_precision(tensor: Tensor) -> torch.autocast:
-    """A context that turns mixed precision off on the device of ``tensor``."""
-    return torch.autocast(tensor.device.type, enabled=False)
+def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
+    """A context without mixed precision on the device of ``tensor``."""
+    device_type = tensor.device.type
+    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()
 
 
 def autocast_like(device_type: str) -> Callable[[], torch.autocast]:
@@ -107,13 +111,14 @@ class Forward(NamedTuple):
 def mean_over(values: Tensor, weights: Tensor | None) -> Tensor:
     """Mean of ``values`` [B, ...] over the rows with weight 1; ``weights`` [B] are 0 or 1.
 
-    Without ``weights``, all rows count. A row with weight 0 may be infinite or NaN. If all weights
-    are 0, the mean is 0.
+    ``weights`` may have further dimensions of ``values``. Without ``weights``, all rows count. A
+    row with weight 0 may be infinite or NaN. If all weights are 0, the mean is 0.
     """
     if weights is None:
         return values.mean(dim=0)
-    weights = weights.to(values.dtype).reshape(-1, *[1] * (values.dim() - 1))
-    return (values.where(weights > 0, 0) * weights).sum(dim=0) / weights.sum().clamp(min=1)
+    weights = weights.to(values.dtype)
+    weights = weights.reshape(*weights.shape, *[1] * (values.dim() - weights.dim()))
+    return (values.where(weights > 0, 0) * weights).sum(dim=0) / weights.sum(dim=0).clamp(min=1)
 
 
 @torch.no_grad()

@@ -14,8 +14,8 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.image import imsave
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from fedexp.drawing.style import LAYOUT, PlainFigure
@@ -108,15 +108,16 @@ def _check_size(size: int) -> None:
 
 
 def pixels(figure: Figure) -> NDArray[np.uint8]:
-    """The figure as an RGBA image [height, width, 4]; it is drawn only the first time."""
+    """The figure as an RGB image [height, width, 3]; it is drawn only the first time."""
     # ``Figure.savefig`` would draw everything once more, only to compute the margins.
     if figure not in _DRAWN:
         canvas = FigureCanvasAgg(figure)
         canvas.draw()  # type: ignore[no-untyped-call]
-        _DRAWN[figure] = np.array(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
+        drawn = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
+        _DRAWN[figure] = np.array(drawn)[..., :3].copy()  # figures have an opaque background
     return _DRAWN[figure]
 
 
 def save_picture(path: Path, figure: Figure) -> None:
     """Write the figure as a PNG file."""
-    imsave(path, pixels(figure), dpi=figure.dpi)
+    Image.fromarray(pixels(figure)).save(path, dpi=(figure.dpi, figure.dpi))

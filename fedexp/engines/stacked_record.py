@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from fedexp.core.forward import mean_over
 from fedexp.core.messages import Tensors
 from fedexp.core.transfer import to_device
 from fedexp.core.turn import Turn
@@ -48,9 +50,21 @@ class StackedRecord:
                     sums[name] = value.new_zeros(len(self._turns), *value.shape[1:])
                 sums[name][: len(value)] += value
 
-    def add_cross_entropies(self, values: Tensor) -> None:
-        """Record the cross-entropies [A] of a step; 0 for a client before its last epoch."""
-        self._cross_entropies[: len(values)] += values
+    def add_cross_entropies(
+        self, logits: Tensor, targets: Tensor, real: Tensor, last: Tensor
+    ) -> None:
+        """Record the cross-entropy of a step of each client that is in its last epoch.
+
+        Args:
+            logits: [A, B, C], without gradient.
+            targets: labels [A, B].
+            real: [A, B], 1 for a sample and 0 for padding.
+            last: [A] bool, whether the step belongs to the client's last epoch.
+        """
+        # One call for all clients: ``vmap`` takes longer than the computation.
+        values = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+        means = mean_over(values.view_as(targets).T, real.T)
+        self._cross_entropies[: len(last)] += means.where(last, 0)
 
     def end_phase(self, steps: Sequence[int], samples: Sequence[int]) -> None:
         """Record each client's steps in a phase, and the samples of these steps."""

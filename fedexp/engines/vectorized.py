@@ -11,7 +11,7 @@ from typing import Literal, cast
 import torch
 from pydantic import PositiveInt
 from torch import Tensor
-from torch.func import functional_call, vmap
+from torch.func import functional_call
 
 from fedexp.config.compatibility.traits import (
     BATCH_NORM,
@@ -21,7 +21,6 @@ from fedexp.config.compatibility.traits import (
     STOCHASTIC_DEPTH,
 )
 from fedexp.core.error_notes import noted
-from fedexp.core.forward import cross_entropy
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
@@ -264,14 +263,14 @@ class Vectorized(Engine):
             optimizer.step(gradients, unclipped)
             record.add(losses, measured)
             if is_last:
-                record.add_cross_entropies(vmap(cross_entropy)(*scored).where(last, 0))
+                record.add_cross_entropies(*scored, last)
 
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor, step: Tensor, in_last_epoch: Tensor
     ) -> tuple[Tensor, tuple[Tensor | None, ...], dict[str, Tensors], Tensors]:
         """Compute the loss of one client, and what else a step needs.
 
-        Returns (loss, arguments for ``cross_entropy``, measurements, unclipped gradient terms).
+        Returns (loss, logits, targets and real rows, measurements, unclipped gradient terms).
         """
         module = self.resources.module
         loss, forward = module.objective((inputs, targets), real, step, in_last_epoch)

@@ -26,7 +26,7 @@ class TensorBoardTracker(Tracker):
             self._writer.add_scalar(name, value, record.round)
         for name, figure in record.figures.items():
             with leaving_out(name, figure):
-                image = pixels(figure)[..., :3]
+                image = pixels(figure)
                 self._writer.add_image(name, image, record.round, dataformats="HWC")
         self._writer.flush()
 

@@ -58,7 +58,7 @@ def test_any_size_stays_bounded_and_labelled(clients: int, classes: int) -> None
     for figure, number in ((partition, 1), (similarity, 0)):
         height, width, channels = pixels(figure).shape
         assert max(height, width) <= 2000
-        assert channels == 4
+        assert channels == 3
         assert 2 <= len(figure.axes[number].get_yticks()) <= 50
     assert len(partition.axes[1].get_xticks()) <= 50
     assert bool(texts(similarity, 0)) == (classes <= 12)
