@@ -102,6 +102,7 @@ class StackedMethod(nn.Module):
     ) -> None:
         super().__init__()
         self.module, self.method = module, method
+        self._first_names = _first_names(self)
         in_dims = (0, None) if shared else (0, 0)
         self._all_rows = vmap(self._one_row, in_dims, randomness="different")
 
@@ -118,5 +119,20 @@ class StackedMethod(nn.Module):
         return self._all_rows(dict(state), arguments)
 
     def _one_row(self, state: dict[str, Tensor], arguments: tuple[Tensor, ...]) -> Any:
-        named = {f"module.{name}": value for name, value in state.items()}
-        return functional_call(self, named, arguments)
+        values = {f"module.{name}": value for name, value in state.items()}
+        named = {n: values[first] for n, first in self._first_names.items() if first in values}
+        return functional_call(self, named, arguments, tie_weights=False)
+
+
+def _first_names(module: nn.Module) -> dict[str, str]:
+    """Each name of a parameter or buffer -> the first name of this tensor.
+
+    ``functional_call`` would look for tensors with several names in each call, which takes a
+    twentieth of a small model's step.
+    """
+    named = [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]
+    first: dict[int, str] = {}
+    return {name: first.setdefault(id(tensor), name) for name, tensor in named}

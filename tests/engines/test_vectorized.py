@@ -115,6 +115,23 @@ def test_the_size_of_a_stack_changes_nothing(size: int) -> None:
     assert_alike(federate(*RAGGED), stacked, rounds=2)
 
 
+class Tied(nn.Module):
+    """Two layers with one weight, a tensor with two names."""
+
+    def __init__(self, input_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.flatten, self.first, self.second = nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 64)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.relu(self.first(self.flatten(x))))
+
+
+def test_a_tensor_with_two_names_is_one() -> None:
+    tied = [*RAGGED, "model=custom", f"model._target_={__name__}.Tied"]
+    assert_alike(federate(*tied), federate(*tied, "engine=vectorized"), rounds=2)
+
+
 def test_images_with_augmentation(image_tree: Path) -> None:
     small = ["data=image_folder", f"data.root={image_tree}", "data.augment=crop_flip"]
     small += ["model=convnet", "model.width=4", "model.depth=2", "clients.count=3"]
