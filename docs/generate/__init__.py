@@ -16,6 +16,7 @@ from generate.leaderboard import leaderboard
 from generate.option_page import option_page
 from generate.options import GROUPS, all_options
 from generate.results import results_pages
+from generate.which_method import which_method
 
 DOCS = Path(__file__).parents[1]
 NOTEBOOKS = DOCS.parent / "notebooks"
@@ -41,6 +42,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield from results_pages()
     for name in ("digits", "cifar10"):
         yield f"results/leaderboard_{name}.part", leaderboard(name)
+    yield "results/which_method.part", which_method("digits")
 
 
 def write_pages(folder: Path) -> None:

@@ -1,0 +1,46 @@
+"""The page that says which method to try first follows from the leaderboard's runs."""
+
+import re
+
+import pandas as pd
+from generate.results import RESULTS
+from generate.which_method import which_method
+
+ANSWERS = which_method("digits")
+
+
+def section(title: str) -> str:
+    return ANSWERS.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def final_runs(cell: str) -> pd.DataFrame:
+    runs = pd.read_csv(RESULTS / "leaderboard_digits" / "leaderboard.csv")
+    return runs[(runs["cell"] == cell) & (runs["trial"] == 0)]
+
+
+def test_a_gain_is_the_mean_of_the_paired_differences() -> None:
+    runs = final_runs("digits_one_class").fillna({"setting": ""})
+    own = runs[(runs["method"] == "fedacg") & (runs["setting"] == "")].set_index("seed")
+    row = re.search(r"`fedacg` \| preset \| (\S+) \| (\S+) ±", section("One class a client"))
+    assert row is not None
+    assert float(row[1]) == round(own["global accuracy"].mean(), 3)
+    baselines = runs[runs["method"] == "fedavg"].groupby("setting")
+    gains = [
+        (own["global accuracy"] - each.set_index("seed")["global accuracy"]).mean()
+        for _, each in baselines
+    ]
+    assert min(abs(gain - float(row[2])) for gain in gains) < 5e-4
+
+
+def test_the_first_to_try_is_cheap_and_no_cheap_method_gains_more() -> None:
+    found = re.findall(r"try `(\w+)` first;.*?\n\n(.*?)(?:\n\n|$)", ANSWERS, flags=re.S)
+    assert len(found) > 8
+    for first, table in found:
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.split("\n")[3:]]
+        cheap = [row[0] for row in rows if max(float(row[5]), float(row[6])) <= 2]
+        assert cheap[:1] in ([f"`{first}`"], [])
+        assert all(row[4].startswith("++") for row in rows)
+
+
+def test_a_skew_where_nothing_is_ahead_says_so() -> None:
+    assert "no method is shown to be ahead of `fedavg` (1.000)" in section("One class a client")
