@@ -8,6 +8,10 @@ from pathlib import Path
 
 import hydra
 import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
 from fedexp.cli.command import config_folder
@@ -52,10 +56,33 @@ def compose(*overrides: str) -> Config:
 
 @functools.cache
 def _compose(overrides: tuple[str, ...], variables: tuple[str | None, ...]) -> Config:
-    """Composed once: it takes a third of a second. ``variables`` has the values of ``READ``."""
+    """Composed once; ``variables`` has the values of ``READ``."""
+    return checked(_composed(overrides), overrides, [Path(config_folder())])
+
+
+def _composed(overrides: tuple[str, ...]) -> DictConfig:
+    """The unchecked config: of the chosen options, with the typed values put in."""
+    values = [each for each in overrides if _sets_a_value(each)]
+    cfg = copy.deepcopy(_of_options(tuple(each for each in overrides if each not in values)))
+    try:
+        for override in OverridesParser.create().parse_overrides(values):
+            OmegaConf.update(cfg, override.key_or_group, override.value(), merge=True)
+    except (HydraException, OmegaConfBaseException):
+        return _of_options(overrides)  # raises Hydra's error
+    return cfg
+
+
+def _sets_a_value(override: str) -> bool:
+    """Whether it is ``key=value``: it chooses no option, and neither adds nor removes a key."""
+    key = override.partition("=")[0]
+    return key[0] not in "+~" and "@" not in key and not Path(config_folder(), key).is_dir()
+
+
+@functools.cache
+def _of_options(overrides: tuple[str, ...]) -> DictConfig:
+    """Composed by Hydra, which takes a third of a second."""
     with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
-        cfg = hydra.compose("config", list(overrides))
-    return checked(cfg, overrides, [Path(config_folder())])
+        return hydra.compose("config", list(overrides))
 
 
 def federate(
