@@ -3,30 +3,21 @@
 import math
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 
-from fedexp.contract import (
-    Loss,
-    Network,
-    PartMessage,
-    PartUpdate,
-    Personalization,
-    Setting,
-    Tensors,
-)
+from fedexp.contract import Loss, Network, PartUpdate, Tensors
 from fedexp.errors import InputError
-from fedexp.personalization.client_models import ClientModels, weighted_mean
-from fedexp.rounding import rounded_down
+from fedexp.personalization.after_warmup import AfterWarmup, Share
+from fedexp.personalization.client_models import weighted_mean
 
 LARGEST = 0.9999
 """The similarity of a client to itself, and the largest one between two clients."""
 
 
-class PFedSim(Personalization):
+class PFedSim(AfterWarmup):
     """Combines bodies by the similarity of the clients' classifiers (pFedSim; Tan et al., 2023).
 
     The first rounds are FedAvg's: the warm-up. Afterwards each client has a model of its own, which
@@ -51,12 +42,8 @@ class PFedSim(Personalization):
         warmup: the share of the run's rounds that are warm-up; their number is rounded down.
     """
 
-    has_global = False
-
-    def __init__(self, warmup: Annotated[float, Field(ge=0, le=1)]) -> None:
-        super().__init__()
-        self.warmup = warmup
-        self._steps = 0
+    def __init__(self, warmup: Share) -> None:
+        super().__init__(warmup)
         self._similarity: dict[int, dict[int, float]] = {}
 
     def create(self, network: Network, loss: Loss) -> None:
@@ -69,64 +56,32 @@ class PFedSim(Personalization):
                 "and this head trains none; use head=linear or head=cosine"
             )
 
-    def setup(self, setting: Setting) -> None:
-        """Make the store of the clients' models."""
-        self._warmup_steps = rounded_down(self.warmup, setting.rounds)
-        self.store = setting.server.make_store("personalization")
-        self._models = ClientModels(self.store)
-
-    @property
-    def _is_warmup(self) -> bool:
-        return self._steps < self._warmup_steps
-
-    def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message with the client's own head and its mean of the clients' bodies.
-
-        If the client has no model of its own yet, the result is ``message``.
-        """
-        if client not in self._models:
-            return message
-        own, row = self._models[client], self._similarity.get(client, {})
+    def mixture(self, client: int, own: Tensors) -> Tensors:
+        """The client's mean of the clients' bodies."""
+        row = self._similarity.get(client, {})
         shares = {other: -math.log(1 - s) for other, s in {client: LARGEST, **row}.items()}
         body = [n for n, w in own.items() if w.is_floating_point() and not n.startswith("head.")]
-        model = own | weighted_mean(self._models, shares, body)
-        weights = {name: model[name].to(w) for name, w in message.weights.items()}
-        return PartMessage(message.round, weights, message.extras)
-
-    def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """All weights that the client sent, for ``aggregate``; nothing in the warm-up."""
-        return {} if self._is_warmup else dict(weights)
+        return weighted_mean(self._models, shares, body)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Store the cohort's models, and the similarities of these clients."""
+        super().aggregate(updates)
         if self._is_warmup:
             return
-        for update in updates:
-            self._models[update.client] = update.extras
         for one, other in combinations(updates, 2):
             found = similarity(*([each.extras[n] for n in self._matrices] for each in (one, other)))
             for i, j in ((one.client, other.client), (other.client, one.client)):
                 self._similarity[i] = self._similarity.get(i, {}) | {j: found}
 
-    def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """The average in the warm-up; afterwards the global weights stay."""
-        following = merged if self._is_warmup else current
-        self._steps += 1
-        return following
-
     def server_state(self) -> dict[str, Any]:
-        """The number of steps, the similarities, and the version number of each client's model."""
+        """The state of the base class, and the similarities."""
         similarity = {client: dict(row) for client, row in self._similarity.items()}
-        return {
-            "steps": self._steps,
-            "similarity": similarity,
-            "versions": self._models.state(),
-        }
+        return super().server_state() | {"similarity": similarity}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
         """Inverse of ``server_state``."""
-        self._steps, self._similarity = state["steps"], state["similarity"]
-        self._models.load(state["versions"])
+        super().load_server_state(state)
+        self._similarity = state["similarity"]
 
 
 def similarity(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:

@@ -26,7 +26,8 @@ def part() -> PFedSim:
     made = PFedSim(warmup=0.0)
     head = torch.nn.ParameterDict({"w": torch.zeros(2, 2), "b": torch.zeros(2)})
     made.create(Network(torch.nn.Identity(), cast(Head, head), 2, 2), Loss())
-    made.setup(Setting(0, 4, 2, 2, 4, 4, Clients.of(counts), Model({})))
+    sent = frozenset(model(0.0, [[0, 0], [0, 0]]))
+    made.setup(Setting(0, 4, 2, 2, 4, 4, Clients.of(counts), Model({}, sent)))
     return made
 
 

@@ -1,0 +1,81 @@
+"""FedAvg in the first rounds; then each client gets a mixture of the clients' own models."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from fedexp.contract import PartMessage, PartUpdate, Personalization, Setting, Tensors
+from fedexp.personalization.client_models import ClientModels
+from fedexp.rounding import rounded_down
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class AfterWarmup(Personalization):
+    """In the warm-up the shared weights are averaged; afterwards clients have models of their own.
+
+    A subclass defines ``mixture``. The server stores the model that each client sent last after the
+    warm-up. A client without a stored model gets the global model of the warm-up, which stays as it
+    is. Rounds that leave the global weights as they were do not count as warm-up.
+
+    Args:
+        warmup: the share of the run's rounds that are warm-up; their number is rounded down.
+    """
+
+    has_global = False
+
+    def __init__(self, warmup: Share) -> None:
+        super().__init__()
+        self.warmup = warmup
+        self._steps = 0
+
+    def setup(self, setting: Setting) -> None:
+        """Make the store of the clients' models."""
+        self._warmup_steps = rounded_down(self.warmup, setting.rounds)
+        self._shared = sorted(setting.model.shared)
+        self.store = setting.server.make_store("personalization")
+        self._models = ClientModels(self.store)
+
+    @property
+    def _is_warmup(self) -> bool:
+        return self._steps < self._warmup_steps
+
+    def mixture(self, client: int, own: Tensors) -> Tensors:
+        """The weights that the client gets in place of those of the model ``own`` that it sent."""
+        raise NotImplementedError
+
+    def message_to(self, client: int, message: PartMessage) -> PartMessage:
+        """The message with the client's own model and its mixture of the clients' models."""
+        if client not in self._models:
+            return message
+        own = self._models[client]
+        model = own | self.mixture(client, own)
+        weights = {name: model[name].to(w) for name, w in message.weights.items()}
+        return PartMessage(message.round, weights, message.extras)
+
+    def extract(self, weights: Tensors, current: Tensors) -> Tensors:
+        """All weights that the client sent, for ``aggregate``; nothing in the warm-up."""
+        return {} if self._is_warmup else dict(weights)
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        """Store the cohort's models, after the warm-up."""
+        if self._is_warmup:
+            return
+        for update in updates:
+            self._models[update.client] = {name: update.extras[name] for name in self._shared}
+
+    def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
+        """The average in the warm-up; afterwards the global weights stay."""
+        following = merged if self._is_warmup else current
+        self._steps += 1
+        return following
+
+    def server_state(self) -> dict[str, Any]:
+        """The number of steps, and the version number of each client's model."""
+        return {"steps": self._steps, "versions": self._models.state()}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        self._steps = state["steps"]
+        self._models.load(state["versions"])
