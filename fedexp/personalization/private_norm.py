@@ -10,6 +10,23 @@ from fedexp.errors import InputError
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
+USE_BATCH_NORM = (
+    "use a model with BatchNorm: model=resnet10 model.norm=batch, or model=mlp "
+    "model.batch_norm=true"
+)
+
+
+def norm_weights(network: Network, keeps: Literal["layers", "statistics"]) -> list[str]:
+    """The names of the weights in BatchNorm layers, or only those of their running statistics."""
+    return [
+        f"{layer}.{name}"
+        for layer, norm in network.layers()
+        if isinstance(norm, _NormBase)
+        for name in norm.state_dict()
+        if keeps == "layers" or name in _STATISTICS
+    ]
+
+
 class PrivateNorm(Personalization):
     """BatchNorm layers, or only their running statistics, are private to each client.
 
@@ -34,19 +51,12 @@ class PrivateNorm(Personalization):
 
     def create(self, network: Network, loss: Loss) -> None:
         """Find the private weights: BatchNorm layers, or only their running statistics."""
-        norms = {name: norm for name, norm in network.layers() if isinstance(norm, _NormBase)}
-        self._private = frozenset(
-            f"{layer}.{name}"
-            for layer, norm in norms.items()
-            for name in norm.state_dict()
-            if self.keeps == "layers" or name in _STATISTICS
-        )
+        self._private = frozenset(norm_weights(network, self.keeps))
         if not self._private:
             what = "BatchNorm layer" if self.keeps == "layers" else "running statistics"
             raise InputError(
-                f"personalization.keeps={self.keeps}: this model has no {what} to keep; use a "
-                "model with BatchNorm: model=resnet10 model.norm=batch, or model=mlp "
-                "model.batch_norm=true"
+                f"personalization.keeps={self.keeps}: this model has no {what} to keep; "
+                f"{USE_BATCH_NORM}"
             )
 
     def shared(self, name: str) -> bool:

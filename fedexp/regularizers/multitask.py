@@ -48,7 +48,7 @@ class MultiTask(Regularizer):
 
     The paper minimises convex losses of linear models by steps on their dual problems. These do not
     exist for networks; here the local optimizer minimises the same objective. The authors' code
-    computes Omega after all steps on W; here it follows every round. PFLlib has
+    computes Omega once in many rounds; here it follows every round. PFLlib has
     ``relation=mean`` with one element of Omega in place of the matrix, so it penalises the squared
     norm of the sum of the cohort's models.
 
