@@ -50,10 +50,9 @@ class PFedHN(Personalization):
 
         $(d theta_i / d phi)^T D$ for phi and $(d theta_i / d v_i)^T D$ for v_i.
 
-    In the paper one client trains in a round. Here the server takes one step for each client of the
-    cohort, in the order of the clients' numbers. Their models are all made before the first step,
-    and each product is computed with the network at its step. Momentum and weight decay act on all
-    embeddings in every step, as in the authors' code.
+    In the paper one client trains in a round. Here the step has the mean of the cohort's gradients,
+    in which all clients have the same weight. Momentum and weight decay act on all embeddings in
+    every step, as in the authors' code.
 
     The personal model is the model that the server makes, without local training, as in the paper.
     All trained parameters that are shared are made. Buffers come from the aggregator's global
@@ -119,14 +118,13 @@ class PFedHN(Personalization):
         return {name: weights[name] for name in self._names}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Train the hypernetwork and the embeddings, with one step for each client."""
-        changes = {}
+        """Train the hypernetwork and the embeddings by one step."""
+        outputs, gradients = [], []
         for update in sorted(updates, key=lambda update: update.client):
-            trained = update.extras
-            made = self._made(update.client, trained[self._names[0]])
-            changes[update.client] = [w - trained[name] for name, w in made.items()]
-        for client, change in changes.items():
-            self._network.descend(list(self._network.network(client).values()), change)
+            for name, value in self._network.network(update.client).items():
+                outputs.append(value)
+                gradients.append((value.detach() - update.extras[name]) / len(updates))
+        self._network.descend(outputs, gradients)
 
     def server_state(self) -> dict[str, Any]:
         """The hypernetwork, the embeddings and the optimizer's state."""

@@ -67,23 +67,23 @@ def test_a_model_by_hand() -> None:
 
 @pytest.mark.parametrize("cohort", [(2,), (3, 0, 1)], ids=["as in the paper", "a cohort"])
 def test_two_rounds_by_plain_pytorch(cohort: tuple[int, ...]) -> None:
-    """For each client: autograd.grad with grad_outputs, clipping, and a step of torch's SGD."""
+    """autograd.grad with grad_outputs for each client, clipping, and a step of torch's SGD."""
     federation = personalized("pfedhn", "personalization.clip=0.1")
     plain = PlainHypernetwork(maker_of(federation))
-    optimizer = torch.optim.SGD(plain.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-3)
+    parameters = list(plain.parameters())
+    optimizer = torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=1e-3)
     for round in (1, 2):
-        sent = {client: copy(plain(client)) for client in cohort}
         train(federation, round, cohort)
-        for client in sorted(cohort):
-            trained = federation.store.model(client)
-            deltas = [value - trained[name] for name, value in sent[client].items()]
-            made = list(plain(client).values())
-            parameters = list(plain.parameters())
-            slopes = torch.autograd.grad(made, parameters, grad_outputs=deltas)
+        optimizer.zero_grad()
+        for client in cohort:
+            made, trained = plain(client), federation.store.model(client)
+            deltas = [(value - trained[name]).detach() for name, value in made.items()]
+            slopes = torch.autograd.grad(list(made.values()), parameters, grad_outputs=deltas)
             for parameter, slope in zip(parameters, slopes, strict=True):
-                parameter.grad = slope
-            assert nn.utils.clip_grad_norm_(parameters, 0.1) > 0.1
-            optimizer.step()
+                given = 0 if parameter.grad is None else parameter.grad
+                parameter.grad = given + slope / len(cohort)
+        assert nn.utils.clip_grad_norm_(parameters, 0.1) > 0.1
+        optimizer.step()
         message = federation.server.broadcast(round + 1)
         for client in range(4):
             weights = message.to_client(client).weights
