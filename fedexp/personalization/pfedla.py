@@ -71,9 +71,10 @@ class PFedLA(Personalization):
     client's own. Buffers have no part in the gradient. The aggregator has no other use, and no
     global model is evaluated. HeurpFedLA, whose clients keep some layers, is not implemented.
 
-    The server stores a model and a network of about $100 N L$ values for each client, which are on
-    disk if they exceed ``clients.ram_gib``. Computing the message to one client takes about N D
-    operations, where D is the size of the model.
+    The models of clients that do not train in a round count as they are, so small cohorts slow the
+    training down. The server stores a model and a network of about ``hidden_dim`` N L values for
+    each client, which are on disk if they exceed ``clients.ram_gib``. Computing the message to one
+    client takes about N D operations, where D is the size of the model.
 
     Args:
         embedding_dim: width of v_i.

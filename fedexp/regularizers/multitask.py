@@ -79,7 +79,7 @@ class MultiTask(Regularizer):
         self.register_buffer("strength", torch.zeros(()), persistent=False)
         clients = setting.num_clients
         self.products = torch.zeros(clients, clients, dtype=torch.float64)
-        self.store = setting.server.make_store("regularizer")
+        self.store = self._models = setting.server.make_store("regularizer")
 
     # The server's half.
 
@@ -108,18 +108,17 @@ class MultiTask(Regularizer):
 
     def _model(self, client: int) -> Tensors:
         """The client's latest model, float64 on the CPU."""
-        stored = self.store[self.names[client]] if self.store is not None else {}
+        stored = self._models[self.names[client]]
         return {name: weight.double().cpu() for name, weight in stored.items()}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Store the cohort's models, and compute their products with all models."""
-        assert self.store is not None
         self.steps += 1
         for update in updates:
             name = f"client_{update.client}_step_{self.steps}"
-            self.store[name] = update.extras
+            self._models[name] = update.extras
             if update.client in self.names:
-                del self.store[self.names[update.client]]
+                del self._models[self.names[update.client]]
             self.names = self.names | {update.client: name}
         for update in updates:
             own = self._model(update.client)
