@@ -28,6 +28,7 @@ SMALL = (
 )
 BATCH_NORM = ("model.batch_norm=true", "local.batch_size=1000")
 OWN = {
+    "fedap": BATCH_NORM,
     "fedbn": BATCH_NORM,
     "silobn": BATCH_NORM,
     "fedcda": ("aggregator.warmup=1",),  # as many rounds are FedAvg's

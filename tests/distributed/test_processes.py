@@ -77,7 +77,12 @@ METHODS: dict[str, list[str]] = {
     "fltrust": ["aggregator=fltrust", "aggregator.samples=40"],
 }
 BATCH_NORM = ["model.batch_norm=true", "local.batch_size=1000"]
-NEEDS = {"fedbn": BATCH_NORM, "silobn": BATCH_NORM, "fedcda": ["aggregator.warmup=0"]}
+NEEDS = {
+    "fedap": BATCH_NORM,
+    "fedbn": BATCH_NORM,
+    "silobn": BATCH_NORM,
+    "fedcda": ["aggregator.warmup=0"],
+}
 NEEDS |= {"fedprox_synthetic": LOOK_AHEAD}
 METHODS |= {
     path.stem: [f"algorithm={path.stem}", *NEEDS.get(path.stem, [])]

@@ -60,7 +60,8 @@ DROPPING = [
 ]
 
 BATCH_NORM = ["model.batch_norm=true", "local.batch_size=1000"]
-NEEDS = {"algorithm=fedbn": BATCH_NORM, "algorithm=silobn": BATCH_NORM}
+NEEDS = {f"algorithm={name}": BATCH_NORM for name in ("fedap", "fedbn", "silobn")}
+NEEDS |= {"regularizer=multitask": ["personalization=local"]}
 NEEDS |= {"loss=inherited": ["personalization=fedphp"]}
 NEEDS |= {"loss=mixture": ["head=mixture"], "sampler=oort": ["system=uniform"], **ROBUST_COHORTS}
 NEEDS |= {

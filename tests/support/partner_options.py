@@ -12,11 +12,14 @@ _PRESETS = {
     "loss=gradient_alignment": "fediir",
     "loss=mutual": "fml",
     "personalization=second_model": "fml",
+    "regularizer=multitask": "fedmtl",
 }
 """Option -> the algorithm whose other options it needs."""
 
 NEED_BATCH_NORM = [
-    f"{group}={n}" for group in ("algorithm", "personalization") for n in ("fedbn", "silobn")
+    f"{group}={n}"
+    for group in ("algorithm", "personalization")
+    for n in ("fedap", "fedbn", "silobn")
 ]
 
 ROBUST_COHORTS = {

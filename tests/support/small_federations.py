@@ -34,6 +34,8 @@ PERSONAL = [
     "feddbe",
     "gpfl",
     "fedgh",
+    "pfedhn",
+    "pfedla",
 ]
 
 

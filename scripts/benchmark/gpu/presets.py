@@ -20,6 +20,7 @@ ACCURACY, LOSS = 0.02, 0.005
 
 NUMBERS = ("train/loss", "global/loss", "global/accuracy", "personal/accuracy_local")
 NEEDS = {
+    "fedap": ["model.batch_norm=true"],
     "fedbn": ["model.batch_norm=true"],
     "silobn": ["model.batch_norm=true"],
     "fedcda": ["aggregator.warmup=1"],

@@ -30,6 +30,10 @@ METHODS = {
     "fedphp": ["algorithm=fedphp"],
     "fedsr": ["algorithm=fedsr"],
     "feddbe": ["algorithm=feddbe"],
+    "fedap": ["algorithm=fedap", "model.batch_norm=true"],
+    "fedmtl": ["algorithm=fedmtl"],
+    "pfedhn": ["algorithm=pfedhn"],
+    "pfedla": ["algorithm=pfedla"],
     "fedkd": ["algorithm=fedkd", "compression=none", "compression@download=none"],
 }
 ASKS_CLASSES = ["algorithm=fedavg", "aggregator=disco", "aggregator.target=population"]
