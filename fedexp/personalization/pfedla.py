@@ -55,7 +55,7 @@ class PFedLA(Personalization):
 
     The server stores the latest trained model theta_j of each client. In each layer l client i gets
 
-        $m_i^l = sum_j alpha_i^lj theta_j^l$ with the shares $alpha_i = HN_i(v_i; psi_i)$.
+        $m_i^l = sum_j a_ij^l theta_j^l$ with the shares $a_i = HN_i(v_i; psi_i)$.
 
     It trains m_i to theta_i. HN_i is the server's network for client i (``LayerShares``) with the
     parameters psi_i and v_i. With the change $D = m_i - theta_i$ the server takes a step of SGD,

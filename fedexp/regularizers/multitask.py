@@ -18,7 +18,7 @@ _LEAST_EIGENVALUE = 1e-7
 
 
 def learned_relation(products: Tensor) -> Tensor:
-    """Omega [m, m], the inverse of $(W^T W)^{1/2} / tr((W^T W)^{1/2})$.
+    """Omega [m, m], the inverse of $(W^T W)^(1/2) / tr((W^T W)^(1/2))$.
 
     Args:
         products: W^T W [m, m] of the m models.
