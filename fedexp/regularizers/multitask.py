@@ -8,7 +8,7 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import PRIVATE_BACKBONE
+from fedexp.config.compatibility.traits import DIFFERENT_NETWORKS, PRIVATE_BACKBONE
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Regularizer, Setting, Tensors
 from fedexp.core.transfer import to_device
 from fedexp.regularizers.anchors import Anchors, prefixed, total, with_prefix
@@ -63,6 +63,10 @@ class MultiTask(Regularizer):
     needs = {
         PRIVATE_BACKBONE: "regularizer=multitask: relates models that clients keep; use "
         "personalization=local"
+    }
+    forbids = {
+        DIFFERENT_NETWORKS: "regularizer=multitask: relates models of one network; with this "
+        "{other} use regularizer=none"
     }
     saved = ("steps", "names", "products")
     strength: Tensor

@@ -50,6 +50,10 @@ REFUSED = {
         for name in ("local", "fedper")
     },
     **{
+        (name, "regularizer=multitask"): "regularizer=multitask: relates models that clients keep"
+        for name in ("fedper", "fedrep")
+    },
+    **{
         ("local", f"sampler={name}"): "sampler: compares clients by .* no parameter is shared"
         for name in options("sampler")
         if name.startswith("divfl") or name in ("clustered", "clustered_hics")

@@ -172,6 +172,11 @@ def test_a_shared_model_is_refused() -> None:
         federate("regularizer=multitask")
 
 
+def test_different_networks_are_refused() -> None:
+    with pytest.raises(InputError, match="relates models of one network; with this model use"):
+        federation_of("model=mixed")
+
+
 def test_private_averages_are_refused() -> None:
     with pytest.raises(InputError, match=r"regularizer .MultiTask: .*may take more"):
         federation_of("aggregator=private")
