@@ -1,0 +1,225 @@
+"""pFedFDA: its statistics by hand, its classifier by scikit-learn, a round in plain PyTorch."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.special import log_softmax
+from scipy.stats import multivariate_normal
+from sklearn.datasets import load_iris
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from support.federations import assert_engine_agrees, begin_client, federate
+from support.small_federations import ONE_STEP, SMALL, copy, personal, train
+
+from fedexp.core.randomness import key
+from fedexp.errors import InputError
+from fedexp.heads.gaussian import (
+    Half,
+    best_betas,
+    class_priors,
+    discriminant,
+    gaussian,
+    stratified,
+)
+from fedexp.testing import check_part
+
+PFEDFDA = [*SMALL, "algorithm=pfedfda"]
+ETA, RIDGE = 0.05, 0.1
+STEP = [*ONE_STEP, f"optimizer.lr={ETA}", f"head.ridge={RIDGE}"]
+
+
+def iris() -> Half:
+    z, labels = load_iris(return_X_y=True)
+    return torch.from_numpy(z), torch.from_numpy(labels).long()
+
+
+def test_priors_of_missing_classes_are_small_but_not_zero() -> None:
+    expected = torch.tensor([0.7501, 0.2501, 0.0001]) / 1.0003
+    torch.testing.assert_close(class_priors(torch.tensor([3, 1, 0])), expected.double())
+    assert class_priors(torch.zeros(4)).tolist() == pytest.approx([0.25] * 4)
+
+
+def test_the_statistics_by_hand() -> None:
+    """Class 0 has the mean (1, 0), class 1 one sample, and class 2 keeps the received mean."""
+    z = torch.tensor([[0.0, 0.0], [2.0, 0.0], [1.0, 3.0]], dtype=torch.float64)
+    means, covariance = gaussian((z, torch.tensor([0, 0, 1])), torch.full((3, 2), 9.0), ridge=0.5)
+    assert means.tolist() == [[1, 0], [1, 3], [9, 9]]
+    assert covariance.tolist() == [[1.5, 0], [0, 0.5]]
+
+
+def test_one_sample_has_no_spread() -> None:
+    means, covariance = gaussian(
+        (torch.ones(1, 2).double(), torch.tensor([1])), torch.zeros(2, 2), ridge=0.5
+    )
+    assert means.tolist() == [[0, 0], [1, 1]]
+    assert covariance.tolist() == [[0.5, 0], [0, 0.5]]
+
+
+def test_the_classifier_is_that_of_scikit_learn() -> None:
+    """Its covariance has the divisor n, and its priors are not smoothed."""
+    z, labels = iris()
+    means, covariance = gaussian((z, labels), torch.zeros(3, 4), ridge=1e-300)
+    rule = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=1e-4).fit(z.numpy(), labels.numpy())
+    shares = labels.bincount().double() / len(z)
+    weight, bias = discriminant(means, covariance * (len(z) - 1) / len(z), shares)
+    np.testing.assert_allclose(weight.numpy(), rule.coef_, rtol=1e-6)
+    np.testing.assert_allclose(bias.numpy(), rule.intercept_, rtol=1e-6)
+
+
+def heldout_loss(
+    split: tuple[Half, Half], means: np.ndarray, covariance: np.ndarray, betas: tuple[float, float]
+) -> float:
+    """The cross-entropy of the held-out features by Bayes' rule and the densities of Gaussians."""
+    training, (z, labels) = split
+    own_means, own_covariance = (each.numpy() for each in gaussian(training, torch.zeros(3, 4), 1))
+    mixed = betas[0] * own_means + (1 - betas[0]) * means
+    spread = betas[1] * own_covariance + (1 - betas[1]) * covariance
+    spread = (1 - 1e-4) * spread + 1e-4 * np.trace(spread) / 4 * np.eye(4)
+    densities = [multivariate_normal(mean, spread).logpdf(z.numpy()) for mean in mixed]
+    posteriors = log_softmax(np.stack(densities, axis=1) + np.log(1 / 3), axis=1)
+    return -posteriors[np.arange(len(labels)), labels.numpy()].mean()
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_the_betas_have_the_smallest_loss_of_a_grid(separate: bool) -> None:
+    samples = iris()
+    splits = stratified(samples, folds=2, seed=0)
+    received = samples[0].mean(dim=0) + torch.randn(3, 4, generator=torch.manual_seed(3)).double()
+    wide = 0.2 * torch.eye(4).double()
+    found = best_betas(splits, received, wide, torch.ones(3).double() / 3, 1.0, separate)
+
+    def loss(*betas: float) -> float:
+        return sum(
+            heldout_loss(split, received.numpy(), wide.numpy(), (betas[0], betas[-1]))
+            for split in splits
+        )
+
+    grid = np.linspace(0, 1, 21)
+    pairs = [(a, b) for a in grid for b in grid] if separate else [(a, a) for a in grid]
+    assert loss(*found) <= min(loss(*pair) for pair in pairs) + 1e-3
+    assert separate or found[0] == found[1]
+    assert 0 < found[0] <= 1
+
+
+def test_the_received_statistics_win_if_the_samples_mislead() -> None:
+    """The labels of the training half are permuted, so that its means belong to other classes."""
+    z, labels = iris()
+    splits = [((z, (labels + 1) % 3), (z, labels))]
+    means, covariance = gaussian((z, labels), torch.zeros(3, 4), 1e-6)
+    priors = torch.ones(3).double() / 3
+    assert best_betas(splits, means, covariance, priors, 1.0, True)[0] == pytest.approx(0, abs=1e-3)
+
+
+def test_folds_have_all_classes_that_have_enough_samples() -> None:
+    labels = torch.tensor([0, 0, 0, 2, 1, 1])
+    z = torch.arange(6).double().unsqueeze(1)
+    splits = stratified((z, labels), folds=2, seed=5)
+    assert len(splits) == 2
+    for training, heldout in splits:
+        assert {*training[1].tolist()} == {*heldout[1].tolist()} == {0, 1}
+        assert sorted([*training[0].flatten(), *heldout[0].flatten()]) == [0, 1, 2, 4, 5]
+    assert stratified((z[2:5], labels[2:5]), folds=2, seed=5) == []
+    priors = torch.ones(3).double() / 3
+    assert best_betas([], z[:3], torch.eye(1).double(), priors, 1.0, True) == [0, 0]
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_a_round_in_plain_pytorch(engine: str) -> None:
+    federation = federate(*PFEDFDA, *STEP, f"engine={engine}")
+    message = federation.server.broadcast(1)
+    start = copy(message.weights)
+    means, covariance = start["head.means"].double(), start["head.covariance"].double()
+    assert torch.equal(covariance, torch.eye(64).double())
+    assert means.min() >= 0
+    assert means.max() < 1
+    expected: dict[str, torch.Tensor] = {}
+    total = sum(federation.data.clients[client].num_samples for client in (0, 1))
+    for client in (0, 1):
+        ((x, y),) = federation.data.clients[client].batches(1000)
+        layers = [f"backbone.1.{n}" for n in (0, 2)]
+        w = {f"{n}.{k}": start[f"{n}.{k}"].clone() for n in layers for k in ("weight", "bias")}
+
+        def features(w: dict[str, torch.Tensor], x: torch.Tensor = x) -> torch.Tensor:
+            z = x.flatten(1)
+            for n in ("backbone.1.0", "backbone.1.2"):
+                z = F.linear(z, w[f"{n}.weight"], w[f"{n}.bias"]).relu()
+            return z
+
+        priors = y.bincount(minlength=10) / len(y) + 1e-4
+        priors = (priors / priors.sum()).double()
+        inverse = covariance.inverse()  # the identity, which the shrinkage does not change
+        bias = priors.log() - 0.5 * torch.einsum("cd,de,ce->c", means, inverse, means)
+        for value in w.values():
+            value.requires_grad_()
+        logits = F.linear(features(w), (means @ inverse).float(), bias.float())
+        slopes = torch.autograd.grad(F.cross_entropy(logits, y), list(w.values()))
+        w = {n: (v - ETA * g).detach() for (n, v), g in zip(w.items(), slopes, strict=True)}
+        z = features(w).double()
+        splits = stratified((z, y), 2, key(0, "feature_folds", 1, client))
+        betas = best_betas(splits, means, covariance, priors, RIDGE, True)
+        assert min(betas) > 0
+        own = torch.stack(
+            [z[y == c].mean(dim=0) if (y == c).any() else means[c] for c in range(10)]
+        )
+        away = z - own[y]
+        spread = away.T @ away / (len(y) - 1) + RIDGE * torch.eye(64).double()
+        w["head.means"] = betas[0] * own + (1 - betas[0]) * means
+        w["head.covariance"] = betas[1] * spread + (1 - betas[1]) * covariance
+        for name, value in w.items():
+            expected[name] = expected.get(name, 0) + value * len(y) / total
+    train(federation, 1)
+    found = federation.server.weights
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name].double(), value.double(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_class_that_a_client_lacks_keeps_its_mean() -> None:
+    words = ["partition=shards", "partition.classes_per_client=4", "head.ridge=0.1"]
+    federation = federate(*PFEDFDA, *words)
+    message = federation.server.broadcast(1)
+    (update,) = federation.engine.train([0], message)
+    missing = federation.data.clients[0].class_counts == 0
+    before, after = message.weights["head.means"], update.weights["head.means"]
+    torch.testing.assert_close(after[missing], before[missing])
+    assert not torch.isclose(after[~missing], before[~missing]).all(dim=1).any()
+    assert all(value.isfinite().all() for value in update.weights.values())
+
+
+def test_a_personal_model_has_the_classifier_of_its_client() -> None:
+    federation = federate(*PFEDFDA, "partition.beta=0.1")
+    train(federation, 1)
+    message = federation.server.broadcast(1)
+    module = begin_client(federation.engine, 0, federation.server.broadcast(2))
+    shared = module.head.get_buffer("weight").clone()
+    assert personal(federation, 1)[0].correct.float().mean() > 0
+    assert not torch.equal(module.head.get_buffer("weight"), shared)
+    module = federation.engine.resources.load_global(message)
+    weight, bias = discriminant(
+        message.weights["head.means"].double(),
+        message.weights["head.covariance"].double(),
+        torch.full((10,), 0.1).double(),
+    )
+    torch.testing.assert_close(module.head.get_buffer("weight"), weight.float())
+    torch.testing.assert_close(module.head.get_buffer("bias"), bias.float())
+
+
+def test_engines_agree() -> None:
+    assert_engine_agrees("vectorized", PFEDFDA, rounds=2)
+
+
+def test_diverged_features_are_left_out() -> None:
+    federation = federate(*PFEDFDA, "optimizer.lr=1e30", "local.epochs=3")
+    assert federation.run_round(1).metrics["clients/quarantined"] == 2
+    assert all(value.isfinite().all() for value in federation.server.weights.values())
+
+
+def test_it_trains_nothing_that_could_be_private() -> None:
+    with pytest.raises(InputError, match="head=gaussian: trains nothing"):
+        federate(*SMALL, "head=gaussian", "personalization=fedper")
+
+
+@pytest.mark.slow
+def test_the_contract() -> None:
+    check_part("algorithm=pfedfda")
+    check_part("algorithm=pfedfda", "head.separate=false", "head.folds=3")
