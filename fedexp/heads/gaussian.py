@@ -42,7 +42,7 @@ def gaussian(samples: Half, means: Tensor, ridge: float) -> tuple[Tensor, Tensor
     own = torch.where(counts.unsqueeze(1) > 0, own, means.double())
     away = z - own[labels]
     covariance = away.T @ away / max(len(z) - 1, 1)
-    return own, covariance + ridge * torch.eye(z.shape[1]).to(covariance)
+    return own, covariance + ridge * _identity_like(covariance)
 
 
 def discriminant(means: Tensor, covariance: Tensor, priors: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,11 +51,14 @@ def discriminant(means: Tensor, covariance: Tensor, priors: Tensor) -> tuple[Ten
     The logit of class c is $z^T S^-1 mu_c - mu_c^T S^-1 mu_c / 2 + log pi_c$ (linear discriminant
     analysis). S is the covariance with a small multiple of the identity in it.
     """
-    size = len(covariance)
-    identity = torch.eye(size).to(covariance)
-    shrunk = (1 - _SHRINKAGE) * covariance + _SHRINKAGE * covariance.trace() / size * identity
+    variance = covariance.trace() / len(covariance)
+    shrunk = (1 - _SHRINKAGE) * covariance + _SHRINKAGE * variance * _identity_like(covariance)
     weight = torch.linalg.solve_ex(shrunk, means.T)[0].T
     return weight, priors.log() - (means * weight).sum(dim=1) / 2
+
+
+def _identity_like(matrix: Tensor) -> Tensor:
+    return torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
 
 
 def interpolated(own: Tensor, common: Tensor, beta: Tensor | float) -> Tensor:
