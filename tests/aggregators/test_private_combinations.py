@@ -23,22 +23,22 @@ from fedexp.runtime.plan import plan
 PRIVATE = ["aggregator=private", "clients.count=4", "clients.per_round=4", "data.subset=240"]
 CHEAP = ["local.epochs=1", "measure.personal=null", "objective=train/loss"]
 ALLOWED = {
-    "head": "adapted_linear cosine etf identity linear linear_nobias mixture projected_etf "
-    "spread_out",
+    "head": "adapted_linear cosine etf gaussian identity linear linear_nobias mixture "
+    "projected_etf spread_out",
     "loss": "adaptive_mutual balanced_softmax cross_entropy decorrelated fedsr focal inherited "
     "label_smoothing logit_adjustment logit_calibration mixture moon mutual ntd positive "
     "relaxed_contrastive restricted_softmax",
     "regularizer": "accelerated augmented_lagrangian dynamic none proximal proximal_synthetic",
     "gradient": "lesam meta mixture moreau plain sam",
     "personalization": "apfl ditto fedala fedas fedbabu fedbn fedetf fedper fedphp fedrep "
-    "fedrod finetune finetune_best gpfl knn_per lg_fedavg local none pfedme received "
+    "fedrod finetune finetune_best gpfl knn_per lg_fedavg local none pfedme pfl_da received "
     "second_model silobn",
     "sampler": "random",
     "algorithm": "afl apfl ditto elastic fedacg fedadagrad fedadam fedadmm fedala fedas fedavg "
     "fedavgm fedaws fedbabu fedbn fedcda feddecorr feddisco feddyn feddyn_paper fedem fedetf "
     "fedexp fedge fedgela fedgela_paper fedgela_released fedkd fedla fedlc fedlesam fednova "
     "fedntd fedper fedphp fedprox fedprox_synthetic fedrcl fedrep fedrod fedrs fedsam fedsr "
-    "fedyogi fml gpfl knn_per lg_fedavg local moon per_fedavg pfedme silobn",
+    "fedyogi fml gpfl knn_per lg_fedavg local moon per_fedavg pfedfda pfedme pfl_da silobn",
 }
 """Group -> the options that take nothing from clients but the aggregator's result."""
 
@@ -49,7 +49,7 @@ OPTIONS = [
 ]
 EXPECTED = {f"{group}={name}" for group, names in ALLOWED.items() for name in names.split()}
 
-SENDS_BUFFERS = ["algorithm=fedgela_released"]
+SENDS_BUFFERS = ["algorithm=fedgela_released", "algorithm=pfedfda", "head=gaussian"]
 
 
 def overrides(option: str) -> list[str]:

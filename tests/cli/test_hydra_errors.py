@@ -14,8 +14,8 @@ from fedexp.train import main
 
 MISTAKES = {
     "head=nope": "head=nope: no such option; there are: adapted_linear, calibrated, corrected, "
-    "cosine, etf, fixed_uniform, identity, linear, linear_nobias, mixture, projected_etf, "
-    "prototype, prototype_paper, retrained, spread_out; "
+    "cosine, etf, fixed_uniform, gaussian, identity, linear, linear_nobias, mixture, "
+    "projected_etf, prototype, prototype_paper, retrained, spread_out; "
     "one of yours is the file DIR/head/nope.yaml with --config-dir DIR",
     "measure=drift": "Could not override 'measure'. No match in the defaults list. "
     "To append to your default list use +measure=drift",

@@ -16,7 +16,8 @@ def options(group: str) -> list[str]:
     return sorted(path.stem for path in Path(config_folder(), group).glob("*.yaml"))
 
 
-WITHOUT_MATRIX = ["etf", "fixed_uniform", "identity", "prototype", "prototype_paper"]
+WITHOUT_MATRIX = ["etf", "fixed_uniform", "gaussian", "identity", "prototype", "prototype_paper"]
+LINEAR = ["linear", "linear_nobias", "corrected", "calibrated", "retrained"]
 PRIVATE_HEAD = ["fedper", "fedrep", "fedpac", "fedas", "gpfl"]
 REFUSED = {
     **{
@@ -30,10 +31,16 @@ REFUSED = {
     },
     **{
         ("fedgh", f"head={name}"): "has nothing that the server could train"
-        for name in ("etf", "identity", "fixed_uniform")
+        for name in ("etf", "gaussian", "identity", "fixed_uniform")
     },
     **{(name, "head=etf"): "head=etf: trains nothing" for name in PRIVATE_HEAD},
+    **{(name, "head=gaussian"): "head=gaussian: trains nothing" for name in PRIVATE_HEAD},
     **{(name, "head=identity"): "head=identity: trains nothing" for name in PRIVATE_HEAD},
+    **{
+        ("pfl_da", f"head={head}"): "the private head is linear|trains nothing"
+        for head in options("head")
+        if head not in LINEAR
+    },
     **{(name, "head=fixed_uniform"): "head=prototype: trains nothing" for name in PRIVATE_HEAD},
     **{("pfedsim", f"head={head}"): "this head trains none" for head in WITHOUT_MATRIX},
     **{
@@ -43,7 +50,10 @@ REFUSED = {
     **{(name, "loss=inherited"): "loss=inherited: learns from a private" for name in PERSONAL},
     **{
         (name, "head=calibrated"): "head=calibrated: the (features of different|server has no)"
-        for name in (*PRIVATE_HEAD, "fedbabu", "fedfomo", "fedgh", "local", "prototypes_only")
+        for name in (
+            *(*PRIVATE_HEAD, "fedbabu", "fedfomo", "fedgh", "local", "pfl_da"),
+            "prototypes_only",
+        )
     },
     **{
         (name, "aggregator=fltrust"): "aggregator=fltrust: the server trains the whole model"

@@ -36,6 +36,7 @@ PARTNERS: dict[str, list[str]] = {
     "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
     "personalization=pfedsim": ["algorithm=fedavg"],  # the default method's head has no weights
     "sampler=oort": ["system=phones"],
+    "personalization=pfl_da": ["algorithm=fedavg"],
     "+measure=backdoor": ["faults=byzantine", "faults.attack=backdoor"],
     **{option: [f"algorithm={name}"] for option, name in _PRESETS.items()},
     **{option: ["model.batch_norm=true"] for option in NEED_BATCH_NORM},

@@ -36,6 +36,7 @@ PERSONAL = [
     "fedgh",
     "pfedhn",
     "pfedla",
+    "pfl_da",
 ]
 
 

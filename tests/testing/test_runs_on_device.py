@@ -86,6 +86,8 @@ PLACES = {
     "heads/calibrated.py Calibrated.begin": _OWN,
     "heads/calibrated.py Calibrated.correct": "once a round: the classes that someone holds",
     "heads/calibrated.py gaussian_features": "once a class: a root of its covariance",
+    "heads/gaussian.py best_betas": "before training or at its end: the losses of a minimiser",
+    "heads/gaussian.py stratified": "before training or at its end: the labels to be split",
     "heads/global_classifier.py trained_classifier": "once a round: the classifier",
     "heads/prototype.py Prototype.aggregate": "once a run, when the prototypes leave the CPU",
     "heads/prototype.py Prototype.broadcast": "once a run, when the prototypes leave the CPU",

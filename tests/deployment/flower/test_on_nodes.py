@@ -34,6 +34,8 @@ METHODS = {
     "fedmtl": ["algorithm=fedmtl"],
     "pfedhn": ["algorithm=pfedhn"],
     "pfedla": ["algorithm=pfedla"],
+    "pfedfda": ["algorithm=pfedfda"],
+    "pfl_da": ["algorithm=pfl_da"],
     "fedkd": ["algorithm=fedkd", "compression=none", "compression@download=none"],
 }
 ASKS_CLASSES = ["algorithm=fedavg", "aggregator=disco", "aggregator.target=population"]
