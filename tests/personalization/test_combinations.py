@@ -17,7 +17,7 @@ def options(group: str) -> list[str]:
 
 
 WITHOUT_MATRIX = ["etf", "fixed_uniform", "gaussian", "identity", "prototype", "prototype_paper"]
-LINEAR = ["linear", "linear_nobias", "corrected", "calibrated", "retrained"]
+LINEAR = ["linear", "linear_nobias", "corrected", "calibrated"]
 PRIVATE_HEAD = ["fedper", "fedrep", "fedpac", "fedas", "gpfl"]
 REFUSED = {
     **{
