@@ -15,6 +15,7 @@ from generate.group_page import group_page, groups_page
 from generate.leaderboard import leaderboard
 from generate.option_page import option_page
 from generate.options import GROUPS, all_options
+from generate.peers import methods_table, projects
 from generate.results import results_pages
 from generate.which_method import which_method
 
@@ -43,6 +44,8 @@ def pages() -> Iterator[tuple[str, str]]:
     for name in ("digits", "cifar10"):
         yield f"results/leaderboard_{name}.part", leaderboard(name)
     yield "results/which_method.part", which_method("digits")
+    for name in projects():
+        yield f"results/methods_{name}.part", methods_table(name)
 
 
 def write_pages(folder: Path) -> None:
