@@ -26,7 +26,12 @@ class FedRep(FedPer):
 
     def phases(self, epochs: float) -> Sequence[Phase]:
         """A phase for the head, then a phase for the body."""
-        return (
-            Phase(self.head_epochs, trainable=("head.",), eval_mode=("backbone.",)),
-            Phase(epochs, trainable=("backbone.",), eval_mode=("head.",)),
-        )
+        return head_then_body(self.head_epochs, epochs)
+
+
+def head_then_body(head_epochs: float, body_epochs: float) -> Sequence[Phase]:
+    """A phase for the head, then a phase for the body; the other part is frozen in eval mode."""
+    return (
+        Phase(head_epochs, trainable=("head.",), eval_mode=("backbone.",)),
+        Phase(body_epochs, trainable=("backbone.",), eval_mode=("head.",)),
+    )

@@ -1,0 +1,80 @@
+"""FedAH: its mixture, its head and its body by a plain loop, and what it refuses."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.federations import begin_client
+from support.small_federations import ONE_STEP, SMALL, copy, moved, personalized, train
+
+from fedexp.errors import InputError
+from fedexp.testing import check_part
+
+ETA, RATE = 0.1, 5.0
+STEP = [*ONE_STEP, f"optimizer.lr={ETA}", f"personalization.rate={RATE}"]
+HEAD, BODY = ["head.linear.weight", "head.linear.bias"], ["backbone.1.0", "backbone.1.2"]
+
+
+def loss(w: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    z = x.flatten(1)
+    for layer in BODY:
+        z = F.linear(z, w[f"{layer}.weight"], w[f"{layer}.bias"]).relu()
+    return F.cross_entropy(F.linear(z, w[HEAD[0]], w[HEAD[1]]), y)
+
+
+def stepped(w: dict[str, torch.Tensor], names: list[str], *batch: torch.Tensor) -> None:
+    """Take a gradient step with the weights of these names."""
+    free = {name: w[name].detach().requires_grad_() for name in names}
+    slopes = torch.autograd.grad(loss(w | free, *batch), list(free.values()))
+    w |= {name: (free[name] - ETA * g).detach() for name, g in zip(names, slopes, strict=True)}
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_two_rounds_by_a_plain_loop(engine: str) -> None:
+    federation = personalized("fedah", *STEP, f"engine={engine}")
+    (batch,) = federation.data.clients[0].batches(1000)
+    local: dict[str, torch.Tensor] = {}
+    share = {name: torch.ones_like(federation.server.weights[name]) for name in HEAD}
+    for round in (1, 2):
+        w = copy(federation.server.weights)
+        apart = {name: w[name] - local[name] for name in HEAD} if local else {}
+        if local:
+            own = {name: value.requires_grad_() for name, value in share.items()}
+            mixed = {name: local[name] + own[name] * apart[name] for name in HEAD}
+            slopes = torch.autograd.grad(loss(w | mixed, *batch), list(own.values()))
+            share = {
+                name: (own[name] - RATE * g).detach().clamp(0, 1)
+                for name, g in zip(HEAD, slopes, strict=True)
+            }
+            assert 0 < share[HEAD[0]].mean() < 1
+            w |= {name: local[name] + share[name] * apart[name] for name in HEAD}
+        stepped(w, HEAD, *batch)
+        stepped(w, [name for name in w if name not in HEAD], *batch)
+        train(federation, round)
+        found = federation.store.model(0)
+        for name, value in w.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-4, atol=2e-5)
+        local = {name: found[name].clone() for name in HEAD}
+
+
+def test_the_body_starts_from_the_global_model() -> None:
+    federation = personalized("fedah")
+    train(federation, 1)
+    message = federation.server.broadcast(2)
+    begun = copy(begin_client(federation.engine, 0, message).weights)
+    assert moved(message.weights, begun) == set(HEAD)
+
+
+def test_nothing_but_the_weights_is_sent() -> None:
+    records = [personalized(name).run_round(1).metrics for name in ("fedah", "none")]
+    for key in ("cost/upload_bytes", "cost/download_bytes"):
+        assert records[0][key] == records[1][key]
+
+
+def test_a_head_without_anything_to_mix_is_refused() -> None:
+    with pytest.raises(InputError, match="head=etf: trains nothing that could be mixed"):
+        personalized("fedah", "head=etf", *SMALL)
+
+
+@pytest.mark.slow
+def test_the_contract() -> None:
+    check_part("algorithm=fedah", "clients.per_round=4")
