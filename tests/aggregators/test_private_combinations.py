@@ -30,13 +30,13 @@ ALLOWED = {
     "relaxed_contrastive restricted_softmax",
     "regularizer": "accelerated augmented_lagrangian dynamic none proximal proximal_synthetic",
     "gradient": "lesam meta mixture moreau plain sam",
-    "personalization": "apfl ditto fedala fedas fedbabu fedbn fedetf fedper fedphp fedrep "
+    "personalization": "apfl ditto fedah fedala fedas fedbabu fedbn fedetf fedper fedphp fedrep "
     "fedrod finetune finetune_best gpfl knn_per lg_fedavg local none pfedme pfl_da received "
     "second_model silobn",
     "sampler": "random",
-    "algorithm": "afl apfl ditto elastic fedacg fedadagrad fedadam fedadmm fedala fedas fedavg "
-    "fedavgm fedaws fedbabu fedbn fedcda feddecorr feddisco feddyn feddyn_paper fedem fedetf "
-    "fedexp fedge fedgela fedgela_paper fedgela_released fedkd fedla fedlc fedlesam fednova "
+    "algorithm": "afl apfl ditto elastic fedacg fedadagrad fedadam fedadmm fedah fedala fedas "
+    "fedavg fedavgm fedaws fedbabu fedbn fedcda feddecorr feddisco feddyn feddyn_paper fedem "
+    "fedetf fedexp fedge fedgela fedgela_paper fedgela_released fedkd fedla fedlc fedlesam fednova "
     "fedntd fedper fedphp fedprox fedprox_synthetic fedrcl fedrep fedrod fedrs fedsam fedsr "
     "fedyogi fml gpfl knn_per lg_fedavg local moon per_fedavg pfedfda pfedme pfl_da silobn",
 }

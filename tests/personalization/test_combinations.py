@@ -33,6 +33,10 @@ REFUSED = {
         ("fedgh", f"head={name}"): "has nothing that the server could train"
         for name in ("etf", "gaussian", "identity", "fixed_uniform")
     },
+    **{
+        ("fedah", f"head={name}"): "trains nothing that could be mixed"
+        for name in ("etf", "fixed_uniform", "gaussian", "identity")
+    },
     **{(name, "head=etf"): "head=etf: trains nothing" for name in PRIVATE_HEAD},
     **{(name, "head=gaussian"): "head=gaussian: trains nothing" for name in PRIVATE_HEAD},
     **{(name, "head=identity"): "head=identity: trains nothing" for name in PRIVATE_HEAD},

@@ -37,6 +37,7 @@ PERSONAL = [
     "pfedhn",
     "pfedla",
     "pfl_da",
+    "fedah",
 ]
 
 
