@@ -21,7 +21,7 @@ _SHRINKAGE = 1e-4
 _SMOOTHING = 1e-4
 """Added to the class shares, so that a class that a client lacks has a finite logit."""
 
-Half = tuple[Tensor, Tensor]
+Labelled = tuple[Tensor, Tensor]
 """Features [n, d] float64 and their labels [n]."""
 
 
@@ -31,7 +31,7 @@ def class_priors(counts: Tensor) -> Tensor:
     return shares / shares.sum()
 
 
-def gaussian(samples: Half, means: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
+def gaussian(samples: Labelled, means: Tensor, ridge: float) -> tuple[Tensor, Tensor]:
     """The class means [C, d] and the common covariance [d, d] of features, float64.
 
     A class without features has its row of ``means``. The covariance is the sum of $(z - mean)
@@ -67,7 +67,7 @@ def interpolated(own: Tensor, common: Tensor, beta: Tensor | float) -> Tensor:
 
 
 def best_betas(
-    splits: Sequence[tuple[Half, Half]],
+    splits: Sequence[tuple[Labelled, Labelled]],
     means: Tensor,
     covariance: Tensor,
     priors: Tensor,
@@ -211,7 +211,7 @@ class Gaussian(Head):
         self.bias.copy_(bias)
 
 
-def stratified(samples: Half, folds: int, seed: int) -> list[tuple[Half, Half]]:
+def stratified(samples: Labelled, folds: int, seed: int) -> list[tuple[Labelled, Labelled]]:
     """Pairs of training and held-out samples, one for each fold; each fold has all classes.
 
     Classes with fewer samples than folds are left out. If there is no other class, there are no

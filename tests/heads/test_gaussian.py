@@ -14,7 +14,7 @@ from support.small_federations import ONE_STEP, SMALL, copy, personal, train
 from fedexp.core.randomness import key
 from fedexp.errors import InputError
 from fedexp.heads.gaussian import (
-    Half,
+    Labelled,
     best_betas,
     class_priors,
     discriminant,
@@ -28,7 +28,7 @@ ETA, RIDGE = 0.05, 0.1
 STEP = [*ONE_STEP, f"optimizer.lr={ETA}", f"head.ridge={RIDGE}"]
 
 
-def iris() -> Half:
+def iris() -> Labelled:
     z, labels = load_iris(return_X_y=True)
     return torch.from_numpy(z), torch.from_numpy(labels).long()
 
@@ -67,7 +67,10 @@ def test_the_classifier_is_that_of_scikit_learn() -> None:
 
 
 def heldout_loss(
-    split: tuple[Half, Half], means: np.ndarray, covariance: np.ndarray, betas: tuple[float, float]
+    split: tuple[Labelled, Labelled],
+    means: np.ndarray,
+    covariance: np.ndarray,
+    betas: tuple[float, float],
 ) -> float:
     """The cross-entropy of the held-out features by Bayes' rule and the densities of Gaussians."""
     training, (z, labels) = split
