@@ -1,4 +1,4 @@
-"""Linear discriminant analysis with Gaussians of features that a client mixes with others (pFedFDA).
+"""Linear discriminant analysis with Gaussians that a client mixes with the received ones (pFedFDA).
 
 n is the number of features, d their width, C the number of classes.
 """
