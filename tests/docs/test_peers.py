@@ -35,7 +35,8 @@ def at(config: DictConfig, key: str) -> Any:
 
 
 def read(written: str) -> Any:
-    return OmegaConf.to_container(OmegaConf.create(f"value: {written}"))["value"]
+    node: Any = OmegaConf.to_container(OmegaConf.create(f"value: {written}"), resolve=False)
+    return node["value"]
 
 
 @pytest.mark.parametrize("project", SIZES)

@@ -70,7 +70,7 @@ def heldout_loss(
     spread = (1 - 1e-4) * spread + 1e-4 * np.trace(spread) / 4 * np.eye(4)
     densities = [multivariate_normal(mean, spread).logpdf(z.numpy()) for mean in mixed]
     posteriors = log_softmax(np.stack(densities, axis=1) + np.log(1 / 3), axis=1)
-    return -posteriors[np.arange(len(labels)), labels.numpy()].mean()
+    return float(-posteriors[np.arange(len(labels)), labels.numpy()].mean())
 
 
 @pytest.mark.parametrize("separate", [False, True])
