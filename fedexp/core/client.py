@@ -24,6 +24,7 @@ from fedexp.core.functional import functional
 from fedexp.core.last_batch import LastBatch
 from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Message, Tensors
+from fedexp.core.other_weights import call_with
 from fedexp.core.part import Part
 from fedexp.core.sockets import Personalization, Regularizer, Sockets
 from fedexp.core.step_gradient import StepGradient
@@ -58,6 +59,11 @@ class ClientModule(LocalModel):
         self.frozen_copies = FrozenCopies((), backbone, sockets.head)
         self._features: tuple[Tensor, Tensor] | None = None
         self._begin_client = getattr(backbone, "begin_client", None)
+        self._replacing = {
+            name: part
+            for name, part in self.parts.items()
+            if type(part).step_weights is not Part.step_weights
+        }
         self.index_weights()
 
     def finish_setup(self) -> None:
@@ -122,14 +128,34 @@ class ClientModule(LocalModel):
         in_last_epoch: Tensor | bool | None = None,
     ) -> tuple[Tensor, Forward]:
         """The local objective without the penalty on the parameters, and its forward pass."""
+        step = self.turn.steps if step is None else step
+        last = self.turn.in_last_epoch if in_last_epoch is None else in_last_epoch
+        weights = self._step_weights(step)
+        return call_with(self, weights, self._loss_of_outputs, batch, real, step, last)
+
+    def _step_weights(self, step: Tensor | int) -> Tensors:
+        """The weights that the parts put in place of the module's in this step's outputs."""
+        found: Tensors = {}
+        for name, part in self._replacing.items():
+            with torch.autocast(self.device.type, enabled=False):
+                weights = part.step_weights(dict(self.tensor_index.parameters()), step)
+            found |= results.some_weights(weights, self.weights, name, part, "step_weights(...)")
+        return found
+
+    def _loss_of_outputs(
+        self,
+        batch: Batch,
+        real: Tensor | None,
+        step: Tensor | int,
+        in_last_epoch: Tensor | bool,
+    ) -> tuple[Tensor, Forward]:
+        """The result of ``data_loss`` with the module's weights."""
         inputs, targets = batch
         features, levels = features_and_levels(self.backbone, inputs, self.loss.levels)
         head = self._trained_head
         z, logits = classify(head, features)
         results.rows(logits, z, "head", self.head, "forward(...)")
-        steps = self.turn.steps if step is None else step
-        last = self.turn.in_last_epoch if in_last_epoch is None else in_last_epoch
-        forward = Forward(z, logits, targets, real, levels, head, steps, last)
+        forward = Forward(z, logits, targets, real, levels, head, step, in_last_epoch)
         if targets.dim() > 1:
             forward = by_token(forward)
         references: dict[str, Outputs] = dict(self.frozen_copies(inputs))

@@ -310,6 +310,25 @@ class Part(Declares):
         """
         return {}
 
+    def step_weights(self, parameters: Tensors, step: Tensor | int) -> Tensors:
+        """The weights with which a training step computes its outputs, in place of the model's.
+
+        A pure function of the arguments and of the part's parameters and buffers. The gradient goes
+        through it to the trained parameters. Weights that the result does not name stay. Losses and
+        their measurements see the outputs of these weights; penalties see the trained parameters.
+        Outside of training steps, as in ``client.features()`` and in evaluation, the model has its
+        own weights. This is a hook, because a head does not know the step and a personalization
+        cannot change what the layers compute.
+
+        Args:
+            parameters: name -> parameter of the model that is trained.
+            step: the client's step in this round, from 0; see ``Forward.step``.
+
+        Returns:
+            Name -> parameter or persistent buffer of the model, in its shape.
+        """
+        return {}
+
     def upload(self, client: Client, weights: Tensors, memory: Memory) -> Tensors:
         """The weights to send in place of the trained shared weights; called after ``report``.
 
