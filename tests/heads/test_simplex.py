@@ -1,0 +1,169 @@
+"""Floco's simplex against hand values, against plain PyTorch, and in federations."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from support.federations import federate
+from support.small_federations import ONE_STEP, copy, personal, train
+from torch import Tensor
+
+from fedexp.core.randomness import key, uniform
+from fedexp.errors import InputError
+from fedexp.heads.simplex import nearest_in_simplex, subregions
+from fedexp.testing import check_part
+
+ETA = 0.1
+SMALL = ["clients.count=4", "clients.per_round=3", "data.subset=200", "local.epochs=1", "rounds=4"]
+FLOCO = [*SMALL, "algorithm=floco", "head.endpoints=3", "head.radius=0.2"]
+
+
+def test_the_nearest_points_of_the_simplex_by_hand() -> None:
+    points = torch.tensor([[0.5, 0.5, 0], [2, 0, 0], [1, 1, 0], [0, 0, 0], [0.2, 0.4, -9]])
+    third = 1 / 3
+    expected = [[0.5, 0.5, 0], [1, 0, 0], [0.5, 0.5, 0], [third] * 3, [0.4, 0.6, 0]]
+    torch.testing.assert_close(nearest_in_simplex(points.double()), torch.tensor(expected).double())
+
+
+def test_subregions_of_three_clients_on_a_line_by_hand() -> None:
+    """Any scale up to 0.1 puts the outer clients on two corners, as far apart as possible."""
+    changes = torch.tensor([[-0.1], [0.0], [0.1]]) * torch.tensor([0.6, 0.0, 0.8])
+    found = subregions(changes, 2)
+    expected = torch.tensor([[1.0, 0], [0.5, 0.5], [0, 1]]).double()
+    torch.testing.assert_close(found if found[0, 0] > 0.5 else found.flip(1), expected)
+    with_third = subregions(changes, 3)  # without a third component, its coordinate is 0
+    assert with_third.sum(dim=1).tolist() == pytest.approx([1, 1, 1])
+
+
+def test_equal_changes_and_single_clients_get_the_middle() -> None:
+    middle = torch.full((1, 4), 0.25).double()
+    torch.testing.assert_close(subregions(torch.ones(1, 5), 4), middle)
+    torch.testing.assert_close(subregions(torch.ones(3, 5), 4), middle.expand(3, 4))
+
+
+def test_subregions_by_an_independent_search() -> None:
+    """Principal components by an eigendecomposition, the projection by bisection."""
+    changes = torch.randn(5, 7, generator=torch.Generator().manual_seed(3)).double().numpy() / 9
+    centered = changes - changes.mean(axis=0)
+    values, vectors = np.linalg.eigh(centered.T @ centered)
+    kappa = (centered @ vectors)[:, np.argsort(-values)[:3]]
+    found = subregions(torch.from_numpy(changes), 3).numpy()
+    best: Any = None
+    signs = [np.array([a, b, c]) for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)]
+    candidates = []
+    for sign in signs:  # the sign of a component is arbitrary
+        best = (np.inf, None)
+        for z in np.linspace(1e-4, 1, 1000):
+            scaled = kappa * sign / z
+            low, high = scaled.min(axis=1) - 1, scaled.max(axis=1)
+            for _ in range(60):
+                t = (low + high) / 2
+                above = np.maximum(scaled - t[:, None], 0).sum(axis=1) > 1
+                low, high = np.where(above, t, low), np.where(above, high, t)
+            points = np.maximum(scaled - low[:, None], 0)
+            gaps = [((points[i] - points[j]) ** 2).sum() for i in range(5) for j in range(i)]
+            energy = sum(1 / max(gap, 1e-8) for gap in gaps)
+            best = min(best, (energy, points), key=lambda pair: pair[0])
+        candidates.append(best[1])
+    assert min(np.abs(found - each).max() for each in candidates) < 1e-6
+
+
+def alpha(federation: Any, round: int, client: int, center: Tensor | None) -> Tensor:
+    """The point of a client's first step."""
+    draws = uniform(torch.tensor(key(federation.data.seed, "simplex", round, client)), 0, 7)
+    if center is None:
+        return torch.distributions.Exponential(1.0).icdf(draws[:3]) / -(1 - draws[:3]).log().sum()
+    u = 2 * draws[3:6] - 1
+    return center + 0.2 * draws[6] * u / u.abs().sum()
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_rounds_before_and_after_the_subregions_by_plain_pytorch(engine: str) -> None:
+    federation = federate(*FLOCO, *ONE_STEP, f"optimizer.lr={ETA}", f"engine={engine}")
+    head: Any = federation.engine.resources.parts["head"]
+    for round, cohort in ((1, (0, 1)), (2, (1, 2)), (3, (0, 1, 3))):
+        message = federation.server.broadcast(round)
+        start = copy(message.weights)
+        assert set(head.centers) == ({0, 1, 2} if round == 3 else set())
+        for client in cohort:
+            w = {name: value.clone().requires_grad_() for name, value in start.items()}
+            ((inputs, targets),) = federation.data.clients[client].batches(1000)
+            z = inputs.flatten(1)
+            for layer in ("backbone.1.0", "backbone.1.2"):
+                z = F.linear(z, w[f"{layer}.weight"], w[f"{layer}.bias"]).relu()
+            point = alpha(federation, round, client, head.centers.get(client))
+            matrix = sum(a * each for a, each in zip(point, w["head.weight"], strict=True))
+            loss = F.cross_entropy(z @ matrix.T + w["head.bias"], targets)
+            slopes = torch.autograd.grad(loss, list(w.values()))
+            (update,) = federation.engine.train([client], message)
+            for (name, value), slope in zip(w.items(), slopes, strict=True):
+                expected = (value - ETA * slope).detach()
+                torch.testing.assert_close(update.weights[name], expected, rtol=1e-4, atol=1e-5)
+            if round == 3:
+                kept = federation.store.model(client)["head.point"]
+                torch.testing.assert_close(kept, head.centers.get(client, torch.full((3,), 1 / 3)))
+        train(federation, round, cohort)
+    assert set(head.centers) == {0, 1, 2}
+    assert head.changes == {}
+
+
+def test_the_points_lie_in_their_regions() -> None:
+    federation = federate(*FLOCO)
+    train(federation, 1, (0, 1))
+    head: Any = federation.engine.resources.parts["head"]
+    for assigned in (False, True):
+        head.point.copy_(torch.tensor([0.5, 0.25, 0.25]))
+        head.is_assigned.fill_(assigned)
+        points = torch.stack([head.step_weights({}, step)["head.point"] for step in range(50)])
+        if assigned:
+            assert ((points - head.point).abs().sum(dim=1) <= 0.2 + 1e-6).all()
+        else:
+            assert (points >= 0).all()
+            torch.testing.assert_close(points.sum(dim=1), torch.ones(50))
+        assert points.std(dim=0).min() > 0.01
+
+
+def test_the_global_model_is_the_middle_and_a_personal_model_its_center() -> None:
+    federation = federate(*FLOCO, "measure.personal.every=1")
+    for round in (1, 2, 3):
+        metrics = federation.run_round(round).metrics
+    assert 0 < metrics["train/loss"] < 100
+    assert "head.point" not in federation.server.weights
+    module: Any = federation.global_model(3)
+    assert module.head.point.tolist() == pytest.approx([1 / 3] * 3)
+    assert personal(federation, 3)
+    points = [federation.store.model(client)["head.point"] for client in range(4)]
+    assert not all(each.equal(points[0]) for each in points)
+
+
+def test_the_centers_are_counted() -> None:
+    federation = federate(*FLOCO, "clients.per_round=4")
+    size = 4 * (64 * 128 + 128 + 128 * 64 + 64 + 3 * 64 * 10 + 10)
+    for round in (1, 2, 3):
+        metrics = federation.run_round(round).metrics
+        assert metrics["cost/download_bytes"] == 4 * (size + (4 * 3 if round == 3 else 0))
+        assert metrics["cost/upload_bytes"] == 4 * size
+
+
+@pytest.mark.parametrize("others", [["personalization=ditto"], ["loss=moon", "gradient=sam"]])
+def test_it_combines_with_other_sockets(others: list[str]) -> None:
+    federation = federate(*FLOCO, *others, "measure.personal.every=1")
+    for round in (1, 2, 3):
+        metrics = federation.run_round(round).metrics
+    assert 0 < metrics["train/loss"] < 100
+    assert 0 <= metrics["personal/accuracy_local"] <= 1
+
+
+def test_private_heads_and_private_averages_are_refused() -> None:
+    with pytest.raises(InputError, match="head=simplex: clients train the corners"):
+        federate("head=simplex", "personalization=fedper")
+    with pytest.raises(InputError, match=r"head .Simplex: .*may take more"):
+        federate("algorithm=floco", "aggregator=private")
+
+
+@pytest.mark.slow
+def test_the_contract() -> None:
+    check_part("algorithm=floco")
+    check_part("head=simplex", "loss=moon", "personalization=ditto")
