@@ -52,6 +52,10 @@ class Simplex(Head):
     the simplex. The paper's text was not compared. Floco+ is this head with
     ``personalization=ditto``.
 
+    A step moves the weight of its point by $sum_m alpha_m^2$ of the step of a plain linear head,
+    before the subregions about 2 / (M + 1) of it. Afterwards few clients train near the middle, so
+    the global model may stop to improve.
+
     Until the subregions are found, the server stores a change of the endpoints for each client.
 
     Args:

@@ -15,7 +15,7 @@ from fedexp.train import main
 MISTAKES = {
     "head=nope": "head=nope: no such option; there are: adapted_linear, calibrated, corrected, "
     "cosine, etf, fixed_uniform, gaussian, identity, linear, linear_nobias, mixture, "
-    "projected_etf, prototype, prototype_paper, retrained, spread_out; "
+    "projected_etf, prototype, prototype_paper, retrained, simplex, spread_out; "
     "one of yours is the file DIR/head/nope.yaml with --config-dir DIR",
     "measure=drift": "Could not override 'measure'. No match in the defaults list. "
     "To append to your default list use +measure=drift",
@@ -32,7 +32,8 @@ MISTAKES = {
     "loss.neighbors=1": "Could not override 'loss.neighbors'. "
     "It is a key of loss=rpcl_cpdr, not of the chosen option.",
     "personalization.head_epochs=1": "Could not override 'personalization.head_epochs'. "
-    "It is a key of personalization=fedpac, personalization=fedrep, not of the chosen option.",
+    "It is a key of personalization=fedpac, personalization=fedrep, personalization=flute, "
+    "not of the chosen option.",
     "fedavg": "fedavg: should be GROUP=OPTION or KEY=VALUE; a value with spaces is quoted for the "
     "shell",
     "algoritm=fedprox": "Could not override 'algoritm'. Did you mean algorithm?",

@@ -46,6 +46,10 @@ REFUSED = {
         if head not in LINEAR
     },
     **{(name, "head=fixed_uniform"): "head=prototype: trains nothing" for name in PRIVATE_HEAD},
+    **{
+        (name, "head=simplex"): "head=simplex: clients train the corners"
+        for name in (*PRIVATE_HEAD, "fedbabu", "fedgh", "local", "prototypes_only")
+    },
     **{("pfedsim", f"head={head}"): "this head trains none" for head in WITHOUT_MATRIX},
     **{
         (name, "loss=mixture"): "loss=mixture: needs a mixture of models; use head=mixture"

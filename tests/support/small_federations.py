@@ -14,6 +14,7 @@ from support.federations import federate, take_step
 
 SMALL = ["clients.count=4", "clients.per_round=2", "data.subset=200", "local.epochs=1"]
 PERSONAL = [
+    "apple",
     "finetune",
     "local",
     "fedper",

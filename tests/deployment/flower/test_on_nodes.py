@@ -23,6 +23,7 @@ METHODS = {
     "hics": ["algorithm=fedavg", "sampler=hics", "aggregator=uniform"],
     "power_of_choice": ["algorithm=fedavg", "sampler=power_of_choice", "aggregator=uniform"],
     "fedrep": ["algorithm=fedrep"],
+    "apple": ["algorithm=apple"],
     "fedamp": ["algorithm=fedamp"],
     "fedfomo": ["algorithm=fedfomo"],
     "pfedsim": ["algorithm=pfedsim"],
@@ -36,6 +37,7 @@ METHODS = {
     "pfedla": ["algorithm=pfedla"],
     "pfedfda": ["algorithm=pfedfda"],
     "pfl_da": ["algorithm=pfl_da"],
+    "floco": ["algorithm=floco"],
     "fedkd": ["algorithm=fedkd", "compression=none", "compression@download=none"],
 }
 ASKS_CLASSES = ["algorithm=fedavg", "aggregator=disco", "aggregator.target=population"]
