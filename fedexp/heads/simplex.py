@@ -1,4 +1,4 @@
-"""Floco: a linear head that is a point between several trained corners, other for each client."""
+"""Floco: a linear head that is a point between trained corners, in each client's own region."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -9,15 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
-from fedexp.contract import (
-    Client,
-    Head,
-    Memory,
-    PartMessage,
-    PartUpdate,
-    Setting,
-    Tensors,
-)
+from fedexp.contract import Client, Head, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.randomness import key, uniform
 from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
@@ -35,26 +27,24 @@ _LEAST_DISTANCE = 1e-4
 class Simplex(Head):
     """A linear head with the weight $sum_m alpha_m W_m$ (Floco; Grinwald et al., NeurIPS 2024).
 
-    The M endpoints W_m span a simplex of classifiers; all are trained, sent and averaged. A
-    step draws alpha, a point of the simplex, and trains the model with the weight of this point. In
-    the first rounds alpha is uniform in the simplex. After the share ``warmup`` of the rounds the
+    The M endpoints W_m span a simplex of classifiers; all are trained, sent and averaged. A step
+    draws alpha, a point of the simplex, and trains the model with the weight of this point. In the
+    first rounds alpha is uniform in the simplex. After the share ``warmup`` of the rounds the
     server gives each client a subregion: a center, found from the client's change of the endpoints
-    (``subregions``), with a radius. From then on the client draws
-    $alpha = center + radius r u$, where r is uniform in [0, 1]. The elements of u are uniform in
-    [-1, 1], divided by the sum of their absolute values. The global model has the weight of the
-    simplex's middle, and a personal model that of its client's center. The bias is the same for all
-    points.
+    (``subregions``), with a radius. From then on the client draws $alpha = center + radius r u$,
+    where r is uniform in [0, 1]. The elements of u are uniform in [-1, 1], and then divided by the
+    sum of their absolute values. So alpha may leave the simplex a little. The global model has the
+    weight of the simplex's middle, and a personal model that of its client's center. All points
+    have the same bias.
 
-    So alpha may leave the simplex a little, as in the released code; in the paper it is uniform in
-    the part of the simplex whose 1-norm distance from the center is at most the radius. In the
-    released code all clients train in the round before the subregions are found. Here a client's
-    last change before is used. A client that has not trained yet has no subregion: it draws from
-    the simplex. The paper's text was not compared. Floco+ is this head with
-    ``personalization=ditto``.
+    The formulas are those of the released code; the paper's text was not compared. In that code all
+    clients train in the round before the subregions are found. Here a client's last change before
+    is used. A client that has not trained yet has no subregion: it draws from the simplex. Floco+
+    is this head with ``personalization=ditto``.
 
-    A step moves the weight of its point by $sum_m alpha_m^2$ of the step of a plain linear head,
-    before the subregions about 2 / (M + 1) of it. Afterwards few clients train near the middle, so
-    the global model may stop to improve.
+    A step moves the weight of its point by $sum_m alpha_m^2$ of the step of a plain linear head;
+    before the subregions this is about 2 / (M + 1). Afterwards few clients train near the middle,
+    so the global model may not improve any more.
 
     Until the subregions are found, the server stores a change of the endpoints for each client.
 
