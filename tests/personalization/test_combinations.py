@@ -48,7 +48,7 @@ REFUSED = {
     **{(name, "head=fixed_uniform"): "head=prototype: trains nothing" for name in PRIVATE_HEAD},
     **{
         (name, "head=simplex"): "head=simplex: clients train the corners"
-        for name in (*PRIVATE_HEAD, "fedbabu", "fedgh", "local", "prototypes_only")
+        for name in (*PRIVATE_HEAD, "fedbabu", "fedfomo", "fedgh", "local", "prototypes_only")
     },
     **{("pfedsim", f"head={head}"): "this head trains none" for head in WITHOUT_MATRIX},
     **{
