@@ -16,10 +16,11 @@ from fedexp.regularizers.neural_collapse import WEIGHT, collapse_distance, held_
 class FLUTE(FedPer):
     """The private head trains alone, then with the shared body (Liu et al., ICML 2024).
 
-    The loss has the penalty ``feature_penalty`` ||z||^2, the mean over a batch's features z. Use
-    ``regularizer=neural_collapse`` for the penalties on the head. Between two rounds of a client a
-    gradient step moves its head closer to neural collapse: $W <- W - (rate / K) grad D(W)$. D is
-    ``collapse_distance``, and K the number of clients in a round.
+    The loss has the penalty $c ||z||^2$, with c = ``feature_penalty``; it is the mean over the
+    features z of a batch. Use ``regularizer=neural_collapse`` for the penalties on the head.
+    Between two rounds of a client a gradient step moves its head closer to neural collapse:
+    $W <- W - (rate / K) grad D(W)$. D is ``collapse_distance``, and K the number of clients in a
+    round.
 
     This is the paper's method for classification with a network. The formulas are those of the
     released code; the paper's text was not compared. There the heads are sent to the server, which

@@ -33,11 +33,12 @@ def collapse_distance(weight: Tensor, holds: Tensor) -> Tensor:
 
 
 class NeuralCollapse(Regularizer):
-    """strength * ``collapse_distance`` + decay ||W||^2 of the linear head's W (FLUTE).
+    """The penalty $strength D(W) + decay ||W||^2$ on the linear head's W (FLUTE).
 
-    These are the terms of Liu et al. (ICML 2024) for the head of a network. h are the classes that
-    the client holds. The formulas are those of the released code; the paper's text was not
-    compared. For the other parts of FLUTE use ``personalization=flute``.
+    D is W's distance from neural collapse, ``collapse_distance``, for the classes that the client
+    holds. These are the terms of Liu et al. (ICML 2024) for the head of a network. The formulas are
+    those of the released code; the paper's text was not compared. For the other parts of FLUTE use
+    ``personalization=flute``.
 
     Args:
         strength: weight of the distance from neural collapse.
