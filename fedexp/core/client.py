@@ -76,15 +76,14 @@ class ClientModule(LocalModel):
         return outputs(self.backbone, self.classify, inputs)
 
     def classify(self, z: Tensor) -> Tensor:
-        """Logits [B, C] of features ``z`` [B, d]: the head gets the personalization's input."""
-        whose = "personalization", self.personalization, "head_input(...)"
-        logits: Tensor = self.head(results.rows(self.personalization.head_input(z), z, *whose))
-        return logits
+        """Logits [B, C] of features ``z`` [B, d]: the personalization applies the head."""
+        logits = self.personalization.apply_head(self.head, z)
+        return results.rows(logits, z, "personalization", self.personalization, "apply_head(...)")
 
     @property
     def _trained_head(self) -> Callable[[Tensor], Tensor]:
-        """The head itself; ``classify`` if the personalization changes the head's input."""
-        changed = type(self.personalization).head_input is not Personalization.head_input
+        """The head itself; ``classify`` if the personalization applies the head in its own way."""
+        changed = type(self.personalization).apply_head is not Personalization.apply_head
         return self.classify if changed else self.head
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

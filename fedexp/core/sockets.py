@@ -305,18 +305,19 @@ class Personalization(Part, nn.Module):
         """
         return 0.0
 
-    def head_input(self, z: Tensor) -> Tensor:
-        """The features [B, d] that the head gets for the backbone's features ``z`` [B, d].
+    def apply_head(self, head: nn.Module, z: Tensor) -> Tensor:
+        """The logits [B, C] of the client's model for the backbone's features ``z`` [B, d].
 
-        By default they are ``z``. In the global model the personalization's private parameters have
-        their initial values. There the result must be ``z``, because an exported global model
-        applies the head to ``z``; a part without a global model is free. The features that losses
-        and measures see are ``z``. The frozen models of a loss (``Loss.reference_models``) apply
-        the head to ``z``, too; a part that overrides this method has the trait
-        ``CHANGES_HEAD_INPUT``. This is a hook, because ``term`` can only add to the loss, and
-        ``personalize`` acts on logits.
+        By default they are ``head(z)``. A part may give the head other features, or add the logits
+        of a further head. In the global model the personalization's private parameters have their
+        initial values. There the result must be ``head(z)``, as in an exported global model; a part
+        without a global model is free. The features that losses and measures see are ``z``. The
+        frozen models of a loss (``Loss.reference_models``) compute ``head(z)``, too; a part that
+        overrides this method has the trait ``CHANGES_HEAD_INPUT``. This is a hook, because ``term``
+        can only add to the loss, and ``personalize`` acts on personal models alone.
         """
-        return z
+        logits: Tensor = head(z)
+        return logits
 
     def personalize(self, z: Tensor, logits: Tensor) -> Tensor:
         """Return the logits [B, C] of a personal model; by default those of its head.

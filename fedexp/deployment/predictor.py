@@ -16,8 +16,8 @@ from fedexp.errors import InputError
 class Network(nn.Module):
     """Turns raw inputs into class probabilities, by preparation, backbone, head and softmax.
 
-    If the model is personal, its personalization part may also change the input of the head, and
-    the logits before the softmax.
+    If the model is personal, its personalization part applies the head, and may change the logits
+    before the softmax.
 
     Args:
         preparation: turns a tensor of raw inputs into the inputs of the backbone.
@@ -35,7 +35,7 @@ class Network(nn.Module):
         """The class probabilities of n raw inputs: [n, C], or [n, L, C] if each has L tokens."""
         z = at_least_float32(self.backbone(self.preparation.prepare(raw)))
         own = self.personalization
-        logits: Tensor = self.head(z if own is None else own.head_input(z))
+        logits: Tensor = self.head(z) if own is None else own.apply_head(self.head, z)
         if own is not None:
             logits = own.personalize(z, logits)
         return torch.softmax(logits, dim=-1)

@@ -105,9 +105,11 @@ class FedDBE(Personalization):
             sizes = torch.tensor([each.num_samples for each in reports])
             self.global_mean = mean_of_means(means, to_device(sizes, means.device))
 
-    def head_input(self, z: Tensor) -> Tensor:
-        """Add b_k to the features z [B, d]. As long as g is unknown, b_k is not trained."""
-        return z + self.bias.detach() + self.is_known * (self.bias - self.bias.detach())
+    def apply_head(self, head: nn.Module, z: Tensor) -> Tensor:
+        """The head's logits [B, C] for $z + b_k$. As long as g is unknown, b_k is not trained."""
+        bias = self.bias.detach() + self.is_known * (self.bias - self.bias.detach())
+        logits: Tensor = head(z + bias)
+        return logits
 
     def term(self, batch: Forward) -> Tensor:
         """The pull of the batch's mean feature to g, a scalar; 0 as long as g is unknown."""

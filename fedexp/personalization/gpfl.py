@@ -110,10 +110,10 @@ class GPFL(FedPer):
         counts = client.data.class_counts.to(self.received)
         self.condition.copy_(counts / counts.sum() @ self.received)
 
-    def head_input(self, z: Tensor) -> Tensor:
-        """The features [B, d] for the client."""
-        features: Tensor = self.valve(z, self.condition)
-        return features
+    def apply_head(self, head: nn.Module, z: Tensor) -> Tensor:
+        """The logits [B, C] of the features for the client."""
+        logits: Tensor = head(self.valve(z, self.condition))
+        return logits
 
     def term(self, batch: Forward) -> Tensor:
         """The losses for the features of all clients, and the penalty; a scalar."""
