@@ -1,0 +1,100 @@
+"""FedCP: the shares by hand, one step and the weights that are sent by a plain loop."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.federations import begin_client, federate
+from support.small_federations import ONE_STEP, SMALL, copy, moved, personal, personalized, train
+
+from fedexp.errors import InputError
+from fedexp.personalization.fedcp import PolicyNetwork
+from fedexp.testing import check_part
+
+ETA = 0.1
+STEP = [*ONE_STEP, f"optimizer.lr={ETA}"]
+
+
+def test_the_shares_by_hand() -> None:
+    policy = PolicyNetwork(1)
+    linear = policy.layers[0]
+    with torch.no_grad():
+        linear.weight.copy_(torch.tensor([[2.0], [-1.0]]))
+        linear.bias.zero_()
+    # The outputs (2, -1) of the condition 1 are normalised to (1, -1), and rectified to (1, 0).
+    shared, private = policy(torch.ones(1, 1))
+    assert shared.item() == pytest.approx(math.e / (math.e + 1), abs=1e-4)
+    assert private.item() == pytest.approx(1 / (math.e + 1), abs=1e-4)
+
+
+def test_the_context_is_the_sum_of_the_private_heads_rows() -> None:
+    federation = personalized("fedcp")
+    train(federation, 1)
+    own = copy(federation.store.model(1))
+    module = begin_client(federation.engine, 1, federation.server.broadcast(2))
+    rows = own["personalization.head.weight"].sum(dim=0)
+    found = module.weights["personalization.context"]
+    torch.testing.assert_close(found, rows / rows.square().sum().sqrt())
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_a_step_by_a_plain_loop(engine: str) -> None:
+    federation = personalized("fedcp", "loss=mmd", "loss.lam=0", *STEP, f"engine={engine}")
+    message = federation.server.broadcast(1)
+    module = federation.engine.resources.load_global(message)
+    w = {n: p.detach().clone().requires_grad_() for n, p in module.named_parameters()}
+    ((inputs, y),) = federation.data.clients[0].batches(1000)
+    z = inputs.flatten(1)
+    for layer in ("backbone.1.0", "backbone.1.2"):
+        z = F.linear(z, w[f"{layer}.weight"], w[f"{layer}.bias"]).relu()
+    head, private = ("head.linear", "personalization.head")
+    # The private head starts as a copy of the shared head.
+    torch.testing.assert_close(w[f"{head}.weight"], w[f"{private}.weight"])
+    v = w[f"{private}.weight"].detach().sum(dim=0)
+    policy = "personalization.policy.layers"
+    hidden = F.linear(z * v / v.norm(), w[f"{policy}.0.weight"], w[f"{policy}.0.bias"])
+    hidden = F.layer_norm(hidden, (128,), w[f"{policy}.1.weight"], w[f"{policy}.1.bias"]).relu()
+    r = (hidden[:, :64] - hidden[:, 64:]).sigmoid()
+    logits = F.linear(r * z, w[f"{head}.weight"], w[f"{head}.bias"])
+    logits = logits + F.linear((1 - r) * z, w[f"{private}.weight"], w[f"{private}.bias"])
+    names = [n for n in w if not n.startswith("head.")]
+    slopes = torch.autograd.grad(F.cross_entropy(logits, y), [w[n] for n in names])
+    expected = {n: (w[n] - ETA * g).detach() for n, g in zip(names, slopes, strict=True)}
+    (update,) = federation.engine.train([0], message)
+    trained = federation.store.model(0)
+    for name, value in expected.items():
+        torch.testing.assert_close(trained[name], value, rtol=1e-3, atol=1e-5)
+    for part in ("weight", "bias"):
+        kept = w[f"{head}.{part}"].detach()
+        assert torch.equal(trained[f"{head}.{part}"], kept)
+        sent = (kept + expected[f"{private}.{part}"]) / 2
+        torch.testing.assert_close(update.weights[f"{head}.{part}"], sent, rtol=1e-3, atol=1e-5)
+
+
+def test_the_private_head_stays_at_the_client() -> None:
+    federation = personalized("fedcp")
+    before = copy(federation.server.weights)
+    assert not {n for n in before if "personalization.head" in n or n.endswith("context")}
+    train(federation, 1)
+    assert moved(before, federation.server.weights) == set(before)
+    heads = [federation.store.model(n)["personalization.head.weight"].clone() for n in (0, 1)]
+    assert not torch.equal(*heads)
+    assert personal(federation, 1)[0].correct.float().mean() > 0
+
+
+@pytest.mark.parametrize("others", [["loss=fedsr"], ["loss=moon", "regularizer=proximal"]])
+def test_it_combines_with_other_sockets(others: list[str]) -> None:
+    federation = federate(*SMALL, *others, "personalization=fedcp")
+    for round in (1, 2):
+        assert 0 < federation.run_round(round).metrics["train/loss"] < 100
+
+
+def test_another_head_is_refused() -> None:
+    with pytest.raises(InputError, match="head: personalization=fedcp sums the rows of a linear"):
+        federate("personalization=fedcp", "head=cosine")
+
+
+@pytest.mark.slow
+def test_the_contract() -> None:
+    check_part("algorithm=fedcp", "clients.per_round=4")
