@@ -31,6 +31,10 @@ class PrototypeLoss(Loss):
         """Set the number of classes C. Subclasses also make buffers here."""
         self.num_classes = setting.num_classes
 
+    def embed(self, z: Tensor) -> Tensor:
+        """The features [n, d] whose class means are prototypes; by default the features z."""
+        return z
+
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
         """Compute the tensors to send from a cohort's prototypes [K, C, d] and counts [K, C].
 
@@ -45,7 +49,8 @@ class PrototypeLoss(Loss):
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """For each class, the trained model's mean features and the number of samples."""
-        prototypes, counts = class_prototypes(*client.features(), self.num_classes)
+        z, labels = client.features()
+        prototypes, counts = class_prototypes(self.embed(z), labels, self.num_classes)
         return {"prototypes": prototypes, "counts": counts}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:

@@ -1,0 +1,130 @@
+"""FedPCL: the contrasts by hand, the loss and one step by plain loops, and what is sent."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.federations import assert_engine_agrees, federate
+from support.small_federations import ONE_STEP, SMALL, copy, personal, train
+
+from fedexp.core.forward import Forward
+from fedexp.core.messages import PartMessage
+from fedexp.core.part import Clients, Model, Setting
+from fedexp.losses.prototype_contrast import PrototypeContrast, contrasts
+from fedexp.testing import check_part
+
+PROTOTYPES = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]])
+EVERY = torch.ones(3, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("negatives", ["others", "all"])
+def test_a_contrast_by_hand(negatives: str) -> None:
+    # The products with the prototypes are 0.6, 0.8 and -0.6; divided by tau = 0.5.
+    z, y = torch.tensor([[0.6, 0.8]]), torch.tensor([1])
+    found = contrasts(z, y, PROTOTYPES, EVERY, 0.5, negatives)  # type: ignore[arg-type]
+    others = math.exp(1.2) + math.exp(-1.2)
+    total = others if negatives == "others" else others + math.exp(1.6)
+    assert found.tolist() == [[pytest.approx(math.log(total) - 1.6, rel=1e-5)]]
+
+
+def test_unknown_classes_are_left_out_and_their_gradient_is_finite() -> None:
+    z, y = torch.tensor([[0.6, 0.8], [1.0, 0.0]], requires_grad=True), torch.tensor([1, 2])
+    holds = torch.tensor([True, True, False])
+    found = contrasts(z, y, PROTOTYPES, holds, 0.5, "others").flatten()
+    assert found.tolist() == pytest.approx([1.2 - 1.6, 0])
+    alone = contrasts(
+        z, torch.zeros(2, dtype=torch.long), PROTOTYPES, holds & (y[0] == 0), 1, "all"
+    )
+    slopes = torch.autograd.grad(found.sum() + alone.sum(), z)[0]
+    assert alone.tolist() == [[0], [0]]
+    torch.testing.assert_close(slopes, torch.tensor([[2.0, -2.0], [0, 0]]))
+
+
+def test_the_loss_fills_a_clients_missing_classes_and_leaves_out_missing_clients() -> None:
+    loss = PrototypeContrast(0.25, 0.5, "all", "uniform")
+    sizes = Clients.of(torch.ones(3, 3, dtype=torch.int64))
+    loss.setup(Setting(0, 1, 3, 2, 3, 3, sizes, Model({})))
+    draw = torch.Generator().manual_seed(0)
+    local = torch.randn(2, 3, 2, generator=draw)
+    counts = torch.tensor([[1, 2, 0], [3, 0, 4]])
+    loss.receive(PartMessage(2, {}, loss.merge(local, counts)))  # two of at most three clients
+    means = torch.stack([local[:, 0].mean(dim=0), local[0, 1], local[1, 2]])
+    sets = [means, torch.stack([*local[0, :2], means[2]])]
+    sets += [torch.stack([local[1, 0], means[1], local[1, 2]])]
+    z, y = torch.randn(4, 2, generator=draw), torch.tensor([0, 1, 2, 2])
+    logits = torch.randn(4, 3, generator=draw)
+    unit = z / z.norm(dim=1, keepdim=True)
+    first, *others = (F.cross_entropy(unit @ each.T / 0.5, y) for each in sets)
+    expected = 0.25 * F.cross_entropy(logits, y) + first + sum(others) / 2
+    torch.testing.assert_close(loss(Forward(z, logits, y)), expected)
+
+
+def test_a_step_of_the_second_round_by_a_plain_loop() -> None:
+    federation = federate(*SMALL, "algorithm=fedpcl", *ONE_STEP, "optimizer.lr=0.1")
+    initial = copy(federation.engine.resources.initial)
+    train(federation, 1)
+    model = federation.store.model(0)
+    body = [f"backbone.1.{n}.{part}" for n in (0, 2) for part in ("weight", "bias")]
+    assert all(torch.equal(initial[name], model[name]) for name in body)  # no prototypes yet
+    w = {name: model[name].clone().requires_grad_() for name in body}
+
+    def features(inputs: torch.Tensor) -> torch.Tensor:
+        z = inputs.flatten(1)
+        for n in (0, 2):
+            z = F.linear(z, w[f"backbone.1.{n}.weight"], w[f"backbone.1.{n}.bias"]).relu()
+        return z / z.norm(dim=1, keepdim=True)
+
+    batches = [next(iter(federation.data.clients[n].batches(1000))) for n in (0, 1)]
+    own = []
+    for inputs, y in batches:
+        z = features(inputs).detach()
+        own.append({c: z[y == c].mean(dim=0) for c in y.unique().tolist()})
+    classes = sorted({c for each in own for c in each})
+    means = {c: torch.stack([p[c] for p in own if c in p]).mean(dim=0) for c in classes}
+    (inputs, y), total = batches[0], torch.zeros(())
+    for weight, each in ((1.0, means), (0.5, own[0]), (0.5, own[1])):
+        rows = torch.stack([each.get(c, means[c]) for c in classes])
+        for z, label in zip(features(inputs), y.tolist(), strict=True):
+            scores = (rows @ z / 0.07).exp()
+            place = classes.index(label)
+            others = scores.sum() - scores[place]
+            total = total + weight * (others / scores[place]).log() / len(y)
+    slopes = torch.autograd.grad(total, list(w.values()))
+    train(federation, 2)
+    trained = federation.store.model(0)
+    for (name, value), slope in zip(w.items(), slopes, strict=True):
+        expected = (value - 0.1 * slope).detach()
+        torch.testing.assert_close(trained[name], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_client_predicts_by_its_own_prototypes() -> None:
+    federation = federate(*SMALL, "algorithm=fedpcl")
+    for round in (1, 2):
+        train(federation, round)
+    model = copy(federation.store.model(1))
+    module = federation.engine.resources.load_global(federation.server.broadcast(2))
+    module.load(model)
+    ((inputs, y),) = federation.data.clients[1].batches(1000)
+    with torch.no_grad():
+        z = F.normalize(module.eval().backbone(inputs))
+    means = torch.stack([z[y == c].mean(dim=0) for c in y.unique()])
+    found = model["personalization.prototypes"][y.unique()]
+    torch.testing.assert_close(found, means, rtol=1e-4, atol=1e-5)
+    tests, labels = (
+        torch.cat(each) for each in zip(*federation.data.test.batches(1000), strict=True)
+    )
+    with torch.no_grad():
+        nearest = torch.cdist(F.normalize(module.backbone(tests)), means).argmin(dim=1)
+    assert torch.equal(personal(federation, 2)[1].correct, y.unique()[nearest] == labels)
+
+
+@pytest.mark.parametrize("engine", ["vectorized", "trainer"])
+def test_engines_agree(engine: str) -> None:
+    words = [*SMALL, "algorithm=fedavg", "loss=prototype_contrast", "loss.ce_weight=1"]
+    assert_engine_agrees(engine, words, rounds=2)
+
+
+@pytest.mark.slow
+def test_the_contract() -> None:
+    check_part("algorithm=fedpcl")
