@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt
-from torch import Generator, Tensor
 
 from fedexp.config.compatibility.traits import FIXED_HEAD, PRIVATE_BACKBONE
 from fedexp.contract import (
     Client,
-    Functional,
     Loss,
     Memory,
     Network,
@@ -22,41 +19,7 @@ from fedexp.contract import (
 )
 from fedexp.core.prototypes import class_prototypes
 from fedexp.core.randomness import torch_generator
-from fedexp.core.transfer import to_device
-
-
-def trained_head(
-    head: Functional,
-    weights: Tensors,
-    features: Tensor,
-    labels: Tensor,
-    epochs: int,
-    batch_size: int,
-    lr: float,
-    generator: Generator,
-) -> Tensors:
-    """Train a head with cross-entropy and plain SGD over shuffled batches, and return its weights.
-
-    Args:
-        head: the head as a function of weights and features.
-        weights: name -> initial parameter; they do not change.
-        features: [n, d].
-        labels: [n] classes of the features.
-        epochs: passes over all features.
-        batch_size: number of features in a step.
-        lr: learning rate.
-        generator: draws the order of the features.
-    """
-    device = features.device
-    weights = {name: to_device(w, device).clone().requires_grad_() for name, w in weights.items()}
-    for _ in range(epochs):
-        order = to_device(torch.randperm(len(labels), generator=generator), device)
-        for batch in torch.split(order, batch_size):
-            loss = F.cross_entropy(head(weights, features[batch]), labels[batch])
-            slopes = torch.autograd.grad(loss, list(weights.values()))
-            steps = zip(weights.items(), slopes, strict=True)
-            weights = {name: (w.detach() - lr * g).requires_grad_() for (name, w), g in steps}
-    return {name: w.detach() for name, w in weights.items()}
+from fedexp.core.server_training import train_classifier
 
 
 class FedGH(Personalization):
@@ -120,7 +83,7 @@ class FedGH(Personalization):
         reports = [each.extras for each in sorted(updates, key=lambda update: update.client)]
         holds = torch.stack([each["holds"] for each in reports])
         self.rounds += 1
-        self.weights = trained_head(
+        self.weights = train_classifier(
             self._setting.server.head(self.rounds),
             self.weights or self._initial,
             torch.stack([each["means"] for each in reports])[holds],

@@ -1,4 +1,4 @@
-"""FedGH: one step of the server's head by hand, what is sent, and what clients start from."""
+"""FedGH: one step of the server's head, what is sent, and what clients start from."""
 
 import pytest
 import torch
@@ -6,51 +6,11 @@ import torch.nn.functional as F
 from support.federations import begin_client, federate, take_step
 from support.small_federations import SMALL, equal, personalized, train
 
-from fedexp.core.messages import Tensors
 from fedexp.core.prototypes import class_prototypes
 from fedexp.errors import InputError
-from fedexp.personalization.fedgh import trained_head
 from fedexp.testing import check_part
 
 WHOLE = ["personalization.batch_size=1000", "personalization.lr=0.3"]
-
-
-def linear(weights: Tensors, z: torch.Tensor) -> torch.Tensor:
-    return z @ weights["w"].T
-
-
-def test_one_step_of_the_head_by_hand() -> None:
-    # The logits are 0, so both classes have probability 1/2, and the gradient is
-    # (p - y) z / 2 for each of the two features.
-    features, labels = torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([0, 1])
-    start = {"w": torch.zeros(2, 2)}
-    found = trained_head(linear, start, features, labels, 1, 2, 0.4, torch.Generator())["w"]
-    slope = torch.tensor([[-0.5, -1.0], [0.5, 1.0]]) + torch.tensor([[1.5, 0.0], [-1.5, 0.0]])
-    torch.testing.assert_close(found, -0.4 * slope / 2)
-    assert not start["w"].any()
-
-
-def test_each_feature_is_seen_once_an_epoch() -> None:
-    """With tiny steps the order does not matter, and the steps add up."""
-    features, labels = torch.eye(5), torch.tensor([0, 1, 1, 0, 1])
-    draw = torch.Generator().manual_seed(0)
-    steps = [5, 2]
-    one, other = (
-        trained_head(
-            linear,
-            {"w": torch.zeros(2, 5)},
-            features,
-            labels,
-            3,
-            size,
-            1e-4,
-            draw,
-        )["w"]
-        for size in steps
-    )
-    assert one.sign().tolist() == other.sign().tolist()
-    # An epoch in one batch has the mean of five gradients; in batches of 2, 2 and 1 single means.
-    assert other.abs().min() > 1.5 * one.abs().min()
 
 
 def test_the_servers_head_learns_from_the_class_means() -> None:

@@ -1,0 +1,95 @@
+"""ADCOL: the divergence by hand, one step of a client and of the discriminator by plain PyTorch."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.federations import assert_engine_agrees, federate, take_step
+from support.small_federations import ONE_STEP, SMALL, copy
+from torch import nn
+
+from fedexp.core.messages import Tensors
+from fedexp.losses.adversarial import away_from_uniform, discriminate, first_discriminator
+from fedexp.testing import check_part
+
+WHOLE = ["loss.batch_size=1000", "loss.epochs=1", "loss.lr=0.2", "loss.hidden=16", "loss.mu=0.7"]
+
+
+def discriminator(weights: Tensors) -> nn.Sequential:
+    """The network with these weights."""
+    layers = [nn.Linear(*weights[f"{n}.weight"].shape[::-1]) for n in range(3)]
+    for n, layer in enumerate(layers):
+        layer.load_state_dict({k: weights[f"{n}.{k}"] for k in ("weight", "bias")})
+    return nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+
+
+def test_the_divergence_by_hand() -> None:
+    # p = (1/4, 3/4): (1/2) log((1/2) / (1/4)) + (1/2) log((1/2) / (3/4)); it is 0 for p = u.
+    logits = torch.tensor([[0.0, math.log(3)], [5.0, 5.0]])
+    found = away_from_uniform(logits).tolist()
+    assert found == pytest.approx([0.5 * math.log(2) + 0.5 * math.log(2 / 3), 0], abs=1e-6)
+
+
+def test_the_discriminator_is_a_network_of_three_layers() -> None:
+    weights = first_discriminator((4, 8, 8, 3), torch.Generator().manual_seed(0))
+    z = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(discriminate(weights, z), discriminator(weights)(z))
+    assert weights["1.weight"].abs().max() <= 8**-0.5
+
+
+def test_a_step_of_a_client_and_of_the_server_by_plain_loops() -> None:
+    words = [*ONE_STEP, "optimizer.lr=0.1", *WHOLE]
+    federation = federate(*SMALL, "algorithm=adcol", *words)
+    message = federation.server.broadcast(1)
+    network = discriminator(copy(message.extras["loss"]))
+    module = federation.engine.resources.load_global(message)
+    named = dict(module.named_parameters())
+    names = [n for n in named if n.startswith(("backbone.", "head."))]
+    ((inputs, y),) = federation.data.clients[1].batches(1000)
+    for parameter in named.values():
+        parameter.requires_grad_()
+    z = module.backbone(inputs)
+    logs = network(z).log_softmax(dim=1)
+    divergence = F.kl_div(logs, torch.full_like(logs, 1 / 4), reduction="batchmean")
+    loss = F.cross_entropy(module.head(z), y) + 0.7 * divergence
+    slopes = torch.autograd.grad(loss, [named[n] for n in names])
+    expected = {n: (named[n] - 0.1 * g).detach() for n, g in zip(names, slopes, strict=True)}
+    updates = list(federation.engine.train([0, 1], message))
+    trained = federation.store.model(1)
+    for name, value in expected.items():
+        torch.testing.assert_close(trained[name], value, rtol=1e-3, atol=1e-5)
+
+    features, clients = [], []
+    for client in (0, 1):
+        module.load(federation.store.model(client))
+        ((inputs, y),) = federation.data.clients[client].batches(1000)
+        features.append(module.backbone(inputs).detach())
+        clients += [client] * len(y)
+    loss = F.cross_entropy(network(torch.cat(features)), torch.tensor(clients))
+    slopes = torch.autograd.grad(loss, list(network.parameters()))
+    take_step(federation.server, updates)
+    found = discriminator(federation.server.broadcast(2).extras["loss"]).parameters()
+    for value, before, slope in zip(found, network.parameters(), slopes, strict=True):
+        torch.testing.assert_close(value, before - 0.2 * slope, rtol=1e-3, atol=1e-5)
+
+
+def test_clients_send_features_and_no_weights() -> None:
+    federation = federate(*SMALL, "algorithm=adcol", "loss.hidden=16")
+    metrics = federation.run_round(1).metrics
+    sizes = [client.num_samples for client in federation.data.clients]
+    weights = 16 * (64 + 1) + 16 * 17 + 4 * 17
+    assert metrics["cost/download_bytes"] == 2 * 4 * weights
+    cohort = federation.store.clients_with_model
+    assert metrics["cost/upload_bytes"] == 4 * 64 * sum(sizes[client] for client in cohort)
+
+
+@pytest.mark.parametrize("engine", ["vectorized", "trainer"])
+def test_engines_agree(engine: str) -> None:
+    words = [*SMALL, "algorithm=adcol", "personalization=none", "loss.hidden=16"]
+    assert_engine_agrees(engine, words, rounds=2)
+
+
+@pytest.mark.slow
+def test_the_contract() -> None:
+    check_part("algorithm=adcol", "loss.hidden=16")
