@@ -1,0 +1,109 @@
+"""FedMD: two turns of a client and the mean scores by plain PyTorch, and what is sent."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.federations import federate, take_step
+from support.small_federations import ONE_STEP, SMALL, copy, personalized, train
+from torch import Tensor
+
+from fedexp.core.messages import Tensors
+from fedexp.errors import InputError
+from fedexp.testing import check_part
+
+RATE = 0.1
+WHOLE = ["personalization.samples=40", "personalization.batch_size=100"]
+STEP = [*ONE_STEP, f"optimizer.lr={RATE}", "optimizer.round_decay=1", *WHOLE]
+LAYERS = ("backbone.1.0", "backbone.1.2", "head.linear")
+
+
+def scores(weights: Tensors, inputs: Tensor) -> Tensor:
+    z = inputs.flatten(1)
+    for layer in LAYERS:
+        z = F.linear(z, weights[f"{layer}.weight"], weights[f"{layer}.bias"])
+        z = z if layer.startswith("head") else z.relu()
+    return z
+
+
+def stepped(weights: Tensors, loss: Any, inputs: Tensor, targets: Tensor) -> Tensors:
+    """The weights after a step of plain SGD on the loss of the scores and the targets."""
+    weights = {name: value.detach().clone().requires_grad_() for name, value in weights.items()}
+    slopes = torch.autograd.grad(loss(scores(weights, inputs), targets), list(weights.values()))
+    return {n: (w - RATE * g).detach() for (n, w), g in zip(weights.items(), slopes, strict=True)}
+
+
+def test_two_rounds_by_plain_loops() -> None:
+    federation = personalized("fedmd", *STEP, "personalization.pretraining=2")
+    initial = copy(federation.engine.resources.initial)
+    models = dict.fromkeys((0, 1), initial)
+    public: Tensors = {}
+    mean = torch.zeros(())
+    for round in (1, 2):
+        message = federation.server.broadcast(round)
+        public = public or dict(message.to_client(0).extras["personalization"])
+        inputs, targets = public["inputs"], public["targets"]
+        for client in (0, 1):
+            w = models[client]
+            for _ in range(2 if round == 1 else 0):
+                w = stepped(w, F.cross_entropy, inputs, targets)
+            if round == 2:
+                w = stepped(w, lambda found, aim: (found - aim).abs().mean(), inputs, mean)
+            own, y = next(iter(federation.data.clients[client].batches(1000)))
+            models[client] = stepped(w, F.cross_entropy, own, y)
+        updates = list(federation.engine.train([0, 1], message))
+        mean = torch.stack([scores(models[n], inputs) for n in (0, 1)]).mean(dim=0)
+        take_step(federation.server, updates)
+        sent = federation.server.broadcast(round + 1).extras["personalization"]
+        torch.testing.assert_close(sent["scores"], mean, rtol=1e-3, atol=1e-4)
+    for client, model in models.items():
+        found = federation.store.model(client)
+        for name, value in model.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-4)
+
+
+def test_the_public_samples_are_sent_to_each_client_once() -> None:
+    federation = personalized("fedmd", *WHOLE)
+    samples, means = 4 * 40 * 64 + 8 * 40, 4 * 40 * 10
+    down = []
+    for round, cohort in enumerate(([0, 1], [1, 2], [0, 2]), start=1):
+        message = federation.server.broadcast(round)
+        down.append([message.to_client(client).nbytes for client in cohort])
+        take_step(federation.server, federation.engine.train(cohort, message))
+    assert down == [[samples, samples], [means, means + samples], [means, means]]
+
+
+def test_the_classes_of_the_public_samples_are_balanced() -> None:
+    federation = personalized("fedmd", *WHOLE)
+    message = federation.server.broadcast(1).to_client(0)
+    assert message.extras["personalization"]["targets"].bincount().tolist() == [4] * 10
+
+
+@pytest.mark.parametrize("engine", ["vectorized", "trainer"])
+def test_engines_agree(engine: str) -> None:
+    one, other = (personalized("fedmd", *WHOLE, f"engine={e}") for e in ("serial", engine))
+    for federation in (one, other):
+        for round in (1, 2):
+            train(federation, round)
+    for client in (0, 1):
+        found = other.store.model(client)
+        for name, value in one.store.model(client).items():
+            torch.testing.assert_close(found[name], value, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("others", [["head=cosine"], ["loss=moon", "regularizer=proximal"]])
+def test_it_combines_with_other_sockets(others: list[str]) -> None:
+    federation = federate(*SMALL, *others, "personalization=fedmd")
+    for round in (1, 2):
+        assert 0 < federation.run_round(round).metrics["train/loss"] < 100
+
+
+def test_scores_without_a_mean_are_refused() -> None:
+    with pytest.raises(InputError, match="gives absent classes the score -inf"):
+        federate("personalization=fedmd", "head=etf", "head.adapt=true", "head.missing=exclude")
+
+
+@pytest.mark.slow
+def test_the_contract() -> None:
+    check_part("algorithm=fedmd", "clients.per_round=4")
