@@ -18,12 +18,12 @@ from fedexp.contract import (
     Setting,
     Tensors,
 )
-from fedexp.core.randomness import numpy_generator, torch_generator
+from fedexp.core.own_validation import own_validation
+from fedexp.core.randomness import numpy_generator
 from fedexp.core.transfer import to_device
 from fedexp.personalization.local import Local
 from fedexp.personalization.mean_loss import mean_loss
 from fedexp.regularizers.anchors import prefixed, with_prefix
-from fedexp.rounding import rounded_down
 
 _BEGAN = "began"
 """Prefix of the weights of b_i in the client's memory."""
@@ -130,7 +130,7 @@ class FedFomo(Local):
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Load the mixture of the models, and take the validation samples out of training."""
-        held_out, trained = self._split(client)
+        held_out, trained = own_validation(client, self._seed, self.validation)
         start = own = {name: w.clone() for name, w in _floats(self._sent(client)).items()}
         if len(held_out):
             began = with_prefix(_BEGAN, memory) or own
@@ -171,14 +171,6 @@ class FedFomo(Local):
         """The float weights of the model of client ``number``, on the device of ``own``."""
         model = with_prefix(str(number), message.extras)
         return {n: to_device(w, own[n].device) for n, w in _floats(model).items()}
-
-    def _split(self, client: Client) -> tuple[Tensor, Tensor]:
-        """The positions of the client's validation samples, and those of its other samples."""
-        total = client.data.num_samples
-        count = max(min(1, total - 1), rounded_down(self.validation, total))
-        draws = torch_generator(self._seed, "own validation", client.data.client)
-        order = to_device(torch.randperm(total, generator=draws), client.device)
-        return order[:count], order[count:]
 
 
 def fomo_weights(start_loss: Tensor, losses: Tensor, distances: Tensor) -> Tensor:

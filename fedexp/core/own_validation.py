@@ -1,0 +1,27 @@
+"""A client's own validation samples: a share of its training samples, the same in all rounds."""
+
+import torch
+from torch import Tensor
+
+from fedexp.core.client_protocol import Client
+from fedexp.core.randomness import torch_generator
+from fedexp.core.transfer import to_device
+from fedexp.rounding import rounded_down
+
+
+def own_validation(client: Client, seed: int, share: float) -> tuple[Tensor, Tensor]:
+    """The positions of a client's validation samples, and those of its other samples.
+
+    The number of validation samples is rounded down, but is at least one if the client has two
+    samples; else it is zero.
+
+    Args:
+        client: the client, whose data are all its samples.
+        seed: the run's seed.
+        share: the share of the samples that are for validation.
+    """
+    total = client.data.num_samples
+    count = max(min(1, total - 1), rounded_down(share, total))
+    draws = torch_generator(seed, "own validation", client.data.client)
+    order = to_device(torch.randperm(total, generator=draws), client.device)
+    return order[:count], order[count:]
