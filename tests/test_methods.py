@@ -31,7 +31,7 @@ def test_every_head_with_every_loss(head: str, loss: str) -> None:
     """Two rounds, as some losses begin in the second."""
     federation = federate(*SMALL, f"head={head}", f"loss={loss}", "local.grad_clip=10")
     losses = [federation.run_round(round).metrics["train/loss"] for round in (1, 2)]
-    assert all(0 < loss < 100 for loss in losses)
+    assert all(0 < abs(loss) < 100 for loss in losses)  # contrasts may be negative
 
 
 @pytest.mark.parametrize(("head", "loss"), REFUSED)

@@ -34,7 +34,8 @@ ROBUST_COHORTS = {
 PARTNERS: dict[str, list[str]] = {
     "head=identity": ["model.feature_dim=10"],
     "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
-    "personalization=pfedsim": ["algorithm=fedavg"],  # the default method's head has no weights
+    "personalization=fedcp": ["algorithm=fedavg"],  # the default method's head has no weights
+    "personalization=pfedsim": ["algorithm=fedavg"],
     "sampler=oort": ["system=phones"],
     "personalization=pfl_da": ["algorithm=fedavg"],
     "+measure=backdoor": ["faults=byzantine", "faults.attack=backdoor"],

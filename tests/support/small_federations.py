@@ -39,6 +39,8 @@ PERSONAL = [
     "pfedla",
     "pfl_da",
     "fedah",
+    "fedcp",
+    "fedmd",
 ]
 
 

@@ -76,6 +76,7 @@ def test_readme_has_the_commands(tmp_path: Path) -> None:
         (["faults=unreliable"], "faults: are simulated"),
         (["compression=topk"], "compression: should be none"),
         (["aggregator=fltrust"], "aggregator: needs the samples of all clients at once"),
+        (["algorithm=fedmd"], "personalization: needs the samples of all clients at once"),
         (["clients.held_out=0.25"], "clients.held_out: should be 0"),
         (["measure.personal.samples=100"], "measure.personal.samples=100: should be null"),
         (["optimizer.lr=fast"], "optimizer.lr"),

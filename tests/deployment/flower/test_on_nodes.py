@@ -38,6 +38,9 @@ METHODS = {
     "pfedfda": ["algorithm=pfedfda"],
     "pfl_da": ["algorithm=pfl_da"],
     "floco": ["algorithm=floco"],
+    "fedcp": ["algorithm=fedcp"],
+    "fedpcl": ["algorithm=fedpcl"],
+    "adcol": ["algorithm=adcol", "loss.hidden=16"],
     "fedkd": ["algorithm=fedkd", "compression=none", "compression@download=none"],
 }
 ASKS_CLASSES = ["algorithm=fedavg", "aggregator=disco", "aggregator.target=population"]
