@@ -40,7 +40,7 @@ def adapted_weight(lam: float, own: Tensor, teacher: Tensor, least: float) -> Te
         teacher: A_t, the teacher's accuracy, a scalar.
         least: see above.
     """
-    weight = lam * 10 ** (5 * (teacher - own)).clamp(max=1) / 10
+    weight: Tensor = lam * 10 ** (5 * (teacher - own)).clamp(max=1) / 10
     return weight.where((teacher > own) | (teacher >= least), 0)
 
 

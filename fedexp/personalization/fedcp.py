@@ -57,7 +57,7 @@ class FedCP(Personalization):
     takes_only_merged = True
     takes_tokens = False
     has_global = False
-    needs = {LINEAR_HEAD: "head: personalization=fedcp sums the rows of a linear layer; use linear"}
+    needs = {LINEAR_HEAD: "head: personalization=fedcp needs a linear classifier; use head=linear"}
     context: Tensor
 
     def create(self, network: Network, loss: Loss) -> None:

@@ -38,7 +38,7 @@ REFUSED = {
         for name in ("etf", "fixed_uniform", "gaussian", "identity")
     },
     **{
-        ("fedcp", f"head={name}"): "personalization=fedcp sums the rows of a linear layer"
+        ("fedcp", f"head={name}"): "personalization=fedcp needs a linear classifier"
         for name in options("head")
         if name not in ("linear", "linear_nobias", "corrected")
     },

@@ -91,7 +91,7 @@ def test_it_combines_with_other_sockets(others: list[str]) -> None:
 
 
 def test_another_head_is_refused() -> None:
-    with pytest.raises(InputError, match="head: personalization=fedcp sums the rows of a linear"):
+    with pytest.raises(InputError, match="head: personalization=fedcp needs a linear classifier"):
         federate("personalization=fedcp", "head=cosine")
 
 
