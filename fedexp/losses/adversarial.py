@@ -100,8 +100,9 @@ class Adversarial(Loss):
         return dict(self.weights)
 
     def receive(self, message: PartMessage) -> None:
-        """Load D."""
-        self.received.fill(message.extras)
+        """Load D. The initial weights are on the CPU."""
+        device = next(self.buffers()).device
+        self.received.fill({name: to_device(w, device) for name, w in message.extras.items()})
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
