@@ -64,10 +64,8 @@ REFUSED = {
     **{
         (name, "head=calibrated"): "head=calibrated: the (features of different|server has no)"
         for name in (
-            *(*PRIVATE_HEAD, "fedbabu", "fedfomo", "fedgh", "local", "pfl_da"),
+            *(*PRIVATE_HEAD, "fedbabu", "fedfomo", "fedgh", "fedmd", "local", "pfl_da"),
             "prototypes_only",
-            *PRIVATE_HEAD,
-            *("fedbabu", "fedfomo", "fedgh", "fedmd", "local", "prototypes_only"),
         )
     },
     **{
