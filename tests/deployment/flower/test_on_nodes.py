@@ -41,6 +41,7 @@ METHODS = {
     "fedcp": ["algorithm=fedcp"],
     "fedpcl": ["algorithm=fedpcl"],
     "adcol": ["algorithm=adcol", "loss.hidden=16"],
+    "metafed": ["algorithm=metafed"],
     "fedkd": ["algorithm=fedkd", "compression=none", "compression@download=none"],
 }
 ASKS_CLASSES = ["algorithm=fedavg", "aggregator=disco", "aggregator.target=population"]
