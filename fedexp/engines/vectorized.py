@@ -263,7 +263,8 @@ class Vectorized(Engine):
             optimizer.step(gradients, unclipped)
             record.add(losses, measured)
             if is_last:
-                record.add_cross_entropies(*scored, last)
+                logits, labels, is_real = scored
+                record.add_cross_entropies(logits, labels, is_real, last)
 
     def _objective(
         self, inputs: Tensor, targets: Tensor, real: Tensor, step: Tensor, in_last_epoch: Tensor

@@ -109,7 +109,8 @@ class Simplex(Head):
         return self._weight().detach()
 
     def _weight(self) -> Tensor:
-        return torch.tensordot(self.point, self.weight, dims=1)
+        weight: Tensor = torch.tensordot(self.point, self.weight, dims=1)
+        return weight
 
     # The client's half.
 

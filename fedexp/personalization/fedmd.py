@@ -117,7 +117,7 @@ class FedMD(Personalization):
         weights = {name: nn.Parameter(current[name].detach().clone()) for name in names}
         optimizer = client.optimizer_for(weights.values())
         for order in orders:
-            for batch in to_device(order, targets.device).split(self.batch_size):
+            for batch in torch.split(to_device(order, targets.device), self.batch_size):
                 logits = client.logits_with(dict(weights), inputs[batch])
                 optimizer.zero_grad()
                 loss(logits, targets[batch]).backward()  # type: ignore[no-untyped-call]
@@ -127,7 +127,7 @@ class FedMD(Personalization):
     @torch.no_grad()
     def report(self, client: Client, memory: Memory) -> Tensors:
         """The scores [n, C] of the n public samples."""
-        chunks = memory["inputs"].split(_CHUNK)
+        chunks = torch.split(memory["inputs"], _CHUNK)
         return {"scores": torch.cat([client.logits_with({}, inputs) for inputs in chunks])}
 
     # The server's half.

@@ -25,7 +25,8 @@ def learned_relation(products: Tensor) -> Tensor:
     """
     values, vectors = torch.linalg.eigh(products)
     roots = values.clamp(min=_LEAST_EIGENVALUE).sqrt()
-    return vectors @ torch.diag(roots.sum() / roots) @ vectors.T
+    relation: Tensor = vectors @ torch.diag(roots.sum() / roots) @ vectors.T
+    return relation
 
 
 def mean_relation(models: int) -> Tensor:

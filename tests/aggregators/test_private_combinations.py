@@ -25,22 +25,22 @@ CHEAP = ["local.epochs=1", "measure.personal=null", "objective=train/loss"]
 ALLOWED = {
     "head": "adapted_linear cosine etf gaussian identity linear linear_nobias mixture "
     "projected_etf spread_out",
-    "loss": "adaptive_mutual balanced_softmax cross_entropy decorrelated fedsr focal inherited "
-    "label_smoothing logit_adjustment logit_calibration mixture mmd moon mutual ntd "
+    "loss": "adaptive_mutual balanced_softmax cross_entropy decorrelated fedsr focal "
+    "inherited label_smoothing logit_adjustment logit_calibration mixture mmd moon mutual ntd "
     "positive relaxed_contrastive restricted_softmax",
     "regularizer": "accelerated augmented_lagrangian dynamic neural_collapse none proximal "
     "proximal_synthetic",
     "gradient": "lesam meta mixture moreau plain sam",
-    "personalization": "apfl ditto fedah fedala fedas fedbabu fedbn fedcp fedetf fedper fedphp fedrep fedrod "
-    "finetune finetune_best flute gpfl knn_per lg_fedavg local none pfedme pfl_da "
-    "received second_model silobn",
+    "personalization": "apfl ditto fedah fedala fedas fedbabu fedbn fedcp fedetf fedper "
+    "fedphp fedrep fedrod finetune finetune_best flute gpfl knn_per lg_fedavg local none "
+    "pfedme pfl_da received second_model silobn",
     "sampler": "random",
-    "algorithm": "afl apfl ditto elastic fedacg fedadagrad fedadam fedadmm fedah fedala fedas fedavg "
-    "fedavgm fedaws fedbabu fedbn fedcda fedcp feddecorr feddisco feddyn feddyn_paper "
-    "fedem fedetf fedexp fedge fedgela fedgela_paper fedgela_released fedkd fedla fedlc "
-    "fedlesam fednova fedntd fedper fedphp fedprox fedprox_synthetic fedrcl fedrep fedrod "
-    "fedrs fedsam fedsr fedyogi flute fml gpfl knn_per lg_fedavg local moon per_fedavg "
-    "pfedfda pfedme pfl_da silobn",
+    "algorithm": "afl apfl ditto elastic fedacg fedadagrad fedadam fedadmm fedah fedala "
+    "fedas fedavg fedavgm fedaws fedbabu fedbn fedcda fedcp feddecorr feddisco feddyn "
+    "feddyn_paper fedem fedetf fedexp fedge fedgela fedgela_paper fedgela_released fedkd "
+    "fedla fedlc fedlesam fednova fedntd fedper fedphp fedprox fedprox_synthetic fedrcl "
+    "fedrep fedrod fedrs fedsam fedsr fedyogi flute fml gpfl knn_per lg_fedavg local moon "
+    "per_fedavg pfedfda pfedme pfl_da silobn",
 }
 """Group -> the options that take nothing from clients but the aggregator's result."""
 
