@@ -1,7 +1,7 @@
 """Floco: a linear head that is a point between trained corners, in each client's own region."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -159,6 +159,10 @@ class Simplex(Head):
         centers = subregions(torch.stack([self.changes[k] for k in clients]), self.endpoints)
         self.centers = dict(zip(clients, centers.float(), strict=True))
         self.changes = {}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``. The changes stay on the CPU, where later ones are put."""
+        self.steps, self.changes, self.centers = (state[name] for name in self.saved)
 
 
 def subregions(changes: Tensor, endpoints: int) -> Tensor:

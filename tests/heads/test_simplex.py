@@ -109,6 +109,16 @@ def test_rounds_before_and_after_the_subregions_by_plain_pytorch(engine: str) ->
     assert head.changes == {}
 
 
+def test_changes_from_a_checkpoint_are_on_the_cpu() -> None:
+    """There the next changes are put beside them, wherever the head is."""
+    federation = federate(*FLOCO)
+    train(federation, 1, (0, 1))
+    head: Any = federation.engine.resources.parts["head"]
+    state = head.server_state()
+    head.to("meta").load_server_state(state)
+    assert {each.device.type for each in head.changes.values()} == {"cpu"}
+
+
 def test_the_points_lie_in_their_regions() -> None:
     federation = federate(*FLOCO)
     train(federation, 1, (0, 1))
