@@ -61,9 +61,13 @@ class PFedLA(Personalization):
     parameters psi_i and v_i. With the change $D = m_i - theta_i$ the server takes a step of SGD,
     whose gradients are $(d m_i / d psi_i)^T D$ and $(d m_i / d v_i)^T D$.
 
-    These lower the client's loss. The two public implementations, by FL-bench's author, have the
-    opposite sign; the paper's authors released no code that we found. A ReLU and the division by
-    the sum make the shares sum to 1, as in these implementations.
+    A client's personal model is its trained model theta_i. The public implementations score the
+    mixture m_i, before local training.
+
+    The server's steps lower the client's loss. The two public implementations, by FL-bench's
+    author, have the opposite sign. We found no code of the paper's authors, and the paper's text
+    was not compared. A ReLU and the division by the sum make the shares sum to 1, as in these
+    implementations.
 
     In the paper all clients train in all rounds. Here a client that has not trained yet has the
     share 0, and the first clients get the global model. If a layer's shares are all 0, the client
