@@ -65,7 +65,9 @@ def uniform(key: Tensor, step: Tensor | int, *shape: int) -> Tensor:
         step: the number of the draw, an int or a scalar int64 tensor.
         shape: shape of the result, rows first.
     """
-    count = torch.arange(1, math.prod(shape) + 1, device=key.device)
+    # torch.compile gives wrong products of a plain range with a number as large as ``_GOLDEN``.
+    zero = key - key
+    count = torch.arange(1, math.prod(shape) + 1, device=key.device) + zero
     bits = _mixed(_mixed(key + step) + count * _GOLDEN)
     return (_shifted(bits, 40) / 2**24).view(shape)
 

@@ -86,6 +86,13 @@ def test_uniform_numbers_stacked_are_those_one_by_one() -> None:
         assert torch.equal(row[:3], uniform(name, step, 3, 2))  # more rows change no row
 
 
+@pytest.mark.slow
+def test_uniform_numbers_of_compiled_code_are_the_same() -> None:
+    name, step = torch.tensor(key(3, "test", 1)), torch.tensor(5)
+    compiled = torch.compile(lambda name, step: uniform(name, step, 7, 3))
+    assert torch.equal(compiled(name, step), uniform(name, step, 7, 3))
+
+
 def test_normal_numbers_look_normal_and_follow_from_uniform_ones() -> None:
     found = normal(torch.tensor(3), 1, 20_000, 2)
     u, v = uniform(torch.tensor(3), 1, 20_000, 2, 2).unbind(dim=-1)
