@@ -40,7 +40,8 @@ class Simplex(Head):
     The formulas are those of the released code; the paper's text was not compared. In that code all
     clients train in the round before the subregions are found. Here a client's last change before
     is used. A client that has not trained yet has no subregion: it draws from the simplex. Floco+
-    is this head with ``personalization=ditto``.
+    is this head with ``personalization=ditto``. In the released code its separate personal model
+    has no subregion.
 
     A step moves the weight of its point by $sum_m alpha_m^2$ of the step of a plain linear head;
     before the subregions this is about 2 / (M + 1). Afterwards few clients train near the middle,

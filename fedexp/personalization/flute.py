@@ -26,8 +26,9 @@ class FLUTE(FedPer):
     released code; the paper's text was not compared. There the heads are sent to the server, which
     takes this step for the mean of D over the cohort. A client's head changes the same if the
     client takes the step itself, so here nothing but the body is sent. As there, a personal model
-    is scored before the step. Its feature penalty is the sum over a batch, of 10 samples by
-    default. While the head trains alone, the body is in eval mode.
+    is scored before the step. In the released code the feature penalty is the sum over a batch, of
+    10 samples by default, and the body is in training mode while the head trains alone. Here it is
+    in eval mode then.
 
     Args:
         head_epochs: epochs of training the head alone, even if ``local.steps`` is set. Head and

@@ -56,10 +56,11 @@ class PFedHN(Personalization):
 
     The personal model is the model that the server makes, without local training, as in the paper.
     All trained parameters that are shared are made. Buffers come from the aggregator's global
-    model, which has no other use and is not evaluated. The initial outputs do not depend on the
-    layers' widths, as in the authors' code; scales of normalization layers start near 0. The
-    variant pFedHN-PC, with private heads, is not implemented. The server stores the hypernetwork
-    and its momentum, each about ``hidden_dim`` times as large as the model.
+    model, which has no other use and is not evaluated. At first all parameters of a made model have
+    about the same size, whatever their layer, as in the authors' code. So the scales of
+    normalization layers start near 0. The variant pFedHN-PC, with private heads, is not
+    implemented. The server stores the hypernetwork and its momentum, each about ``hidden_dim``
+    times as large as the model.
 
     Args:
         embedding_dim: width of an embedding; None: 1 + N / 4, rounded down.
