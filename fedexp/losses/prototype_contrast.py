@@ -1,5 +1,6 @@
 """FedPCL: features are contrasted with global prototypes and with the prototypes of each client."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -8,7 +9,8 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from fedexp.config.compatibility.traits import CLASS_PROTOTYPES
-from fedexp.contract import Forward, PartMessage, Setting, Tensors
+from fedexp.contract import Forward, PartMessage, PartUpdate, Setting, Tensors
+from fedexp.core.prototypes import stack_reports
 from fedexp.losses.prototype_align import Weighting, mean_prototypes
 from fedexp.losses.prototype_loss import PrototypeLoss
 
@@ -52,14 +54,14 @@ class PrototypeContrast(PrototypeLoss):
 
     A client sends the means of its unit features $z / ||z||$ for each class. The loss is the sum of
     a contrast with the global prototypes, the mean over the clients, and of the mean contrast with
-    the prototypes of one client (Tan et al., NeurIPS 2022; ``contrasts``). A class that this client
-    lacks has the global prototype there, as in the released code. Before there are prototypes, the
-    contrasts are 0.
+    the prototypes of one client of the latest cohort (Tan et al., NeurIPS 2022; ``contrasts``). A
+    class that this client lacks has the global prototype there, as in the released code. Before
+    there are prototypes, the contrasts are 0.
 
     In the paper the backbones are pre-trained and fixed, and a projection of their features is
     trained: here ``model.train`` chooses the layers that train. The released code adds up the
-    clients' contrasts, and compares prototypes with the features of a batch. In PFLlib the sum in
-    the denominator has the sample's own class, too.
+    clients' contrasts, without one with the global prototypes, and compares prototypes with the
+    features of a batch. In PFLlib the sum in the denominator has the sample's own class, too.
 
     Args:
         ce_weight: weight of the cross-entropy, which also trains the head; 0 in the paper.
@@ -70,7 +72,6 @@ class PrototypeContrast(PrototypeLoss):
     """
 
     traits = frozenset({CLASS_PROTOTYPES})
-    by_client = frozenset({"local", "local_holds"})
     prototypes: Tensor
     holds: Tensor
     local: Tensor
@@ -122,7 +123,12 @@ class PrototypeContrast(PrototypeLoss):
         return batch.mean(self.ce_weight * labels + losses[:, 0] + of_clients)
 
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
-        """The clients' prototypes [K, C, d], their means [C, d], and which of them exist."""
+        """The means [C, d] of the clients' prototypes, and the mask [C] of classes with one."""
         means, holds = mean_prototypes(prototypes, counts, self.weighting)
-        local = {"local": prototypes, "local_holds": counts > 0}
-        return {"prototypes": means, "holds": holds, **local}
+        return {"prototypes": means, "holds": holds}
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        """Also keep the prototypes [K, C, d] of this cohort's clients; earlier ones are dropped."""
+        super().aggregate(updates)
+        local, counts = stack_reports(updates)
+        self.known |= {"local": local, "local_holds": counts > 0}

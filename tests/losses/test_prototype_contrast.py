@@ -9,13 +9,22 @@ from support.federations import assert_engine_agrees, federate
 from support.small_federations import ONE_STEP, SMALL, copy, personal, train
 
 from fedexp.core.forward import Forward
-from fedexp.core.messages import PartMessage
+from fedexp.core.messages import PartMessage, PartUpdate
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.losses.prototype_contrast import PrototypeContrast, contrasts
 from fedexp.testing import check_part
 
 PROTOTYPES = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]])
 EVERY = torch.ones(3, dtype=torch.bool)
+
+
+def reports(prototypes: torch.Tensor, counts: torch.Tensor) -> list[PartUpdate]:
+    """The reports of clients with these prototypes [K, C, d] and class counts [K, C]."""
+    pairs = zip(prototypes, counts, strict=True)
+    return [
+        PartUpdate(client, 1, {}, {"prototypes": means, "counts": held})
+        for client, (means, held) in enumerate(pairs)
+    ]
 
 
 @pytest.mark.parametrize("negatives", ["others", "all"])
@@ -48,7 +57,8 @@ def test_the_loss_fills_a_clients_missing_classes_and_leaves_out_missing_clients
     draw = torch.Generator().manual_seed(0)
     local = torch.randn(2, 3, 2, generator=draw)
     counts = torch.tensor([[1, 2, 0], [3, 0, 4]])
-    loss.receive(PartMessage(2, {}, loss.merge(local, counts)))  # two of at most three clients
+    loss.aggregate(reports(local, counts))  # two of at most three clients
+    loss.receive(PartMessage(2, {}, loss.broadcast(2)))
     means = torch.stack([local[:, 0].mean(dim=0), local[0, 1], local[1, 2]])
     sets = [means, torch.stack([*local[0, :2], means[2]])]
     sets += [torch.stack([local[1, 0], means[1], local[1, 2]])]
@@ -58,6 +68,18 @@ def test_the_loss_fills_a_clients_missing_classes_and_leaves_out_missing_clients
     first, *others = (F.cross_entropy(unit @ each.T / 0.5, y) for each in sets)
     expected = 0.25 * F.cross_entropy(logits, y) + first + sum(others) / 2
     torch.testing.assert_close(loss(Forward(z, logits, y)), expected)
+
+
+def test_prototypes_of_an_earlier_cohorts_clients_are_dropped() -> None:
+    """The second cohort lacks class 1, which keeps its global prototype, and is smaller."""
+    loss = PrototypeContrast(0, 0.5, "all", "uniform")
+    first, counts = torch.rand(3, 2, 2), torch.tensor([[1, 1], [0, 2], [1, 0]])
+    loss.aggregate(reports(first, counts))
+    loss.aggregate(reports(torch.ones(1, 2, 2), torch.tensor([[1, 0]])))
+    sent = loss.broadcast(3)
+    torch.testing.assert_close(sent["prototypes"][1], first[:2, 1].mean(dim=0))
+    assert sent["holds"].tolist() == [True, True]
+    assert sent["local_holds"].tolist() == [[True, False]]
 
 
 def test_a_step_of_the_second_round_by_a_plain_loop() -> None:
