@@ -73,22 +73,23 @@ def own_defaults(overrides: str) -> dict[str, str]:
     A setting that is an override itself is left out.
     """
     words = [word.partition("=")[::2] for word in overrides.split()]
-    found: dict[str, str] = {}
-    for group, name in words:
-        if group in GROUPS:
-            found |= dict(_settings(group, name))
+    # Of two options of a group the later one is composed, in the place of the first.
+    chosen = dict(pair for word in words for pair in _options(*word))
+    found = {
+        key.name: key.default
+        for group, name in chosen.items()
+        for key in find(group, name).keys
+        if key.default and not key.name.startswith(_NOT_OF_THE_METHOD)
+    }
     return {key: value for key, value in found.items() if key not in dict(words)}
 
 
-def _settings(group: str, name: str) -> Iterator[tuple[str, str]]:
-    """The settings of an option, after those of the options that it chooses."""
-    option = find(group, name)
-    for chosen, other in option.choices:
-        if chosen in GROUPS:
-            yield from _settings(chosen, other)
-    for key in option.keys:
-        if key.default and not key.name.startswith(_NOT_OF_THE_METHOD):
-            yield key.name, key.default
+def _options(group: str, name: str) -> Iterator[tuple[str, str]]:
+    """The option (group, name), after the options that it chooses; none if it is no option."""
+    if group in GROUPS:
+        for chosen in find(group, name).choices:
+            yield from _options(*chosen)
+        yield group, name
 
 
 def common_defaults(keys: Sequence[str]) -> dict[str, str]:

@@ -17,8 +17,8 @@ SIZES = {"fl_bench": 46, "pfllib": 40, "fluke": 39}
 """Methods in the projects' own lists; PFLlib's has ``Local`` beside its 39."""
 
 LINES = sorted({each.ours for p in projects().values() for each in p.methods if each.ours})
-FEW = ["algorithm=fedgc", "algorithm=fedproto", "algorithm=fedamp", "algorithm=fednova"]
-"""Lines whose options have interpolations, or choose further options."""
+FEW = ["algorithm=fedgc", "algorithm=fedpcl", "algorithm=fedamp", "algorithm=fednova"]
+"""Lines whose options have interpolations, or choose further options, also of one group twice."""
 
 
 def composed(line: str) -> DictConfig:
