@@ -1,5 +1,6 @@
 """MetaFed: a model goes from client to client, and each client's own model learns from it."""
 
+import logging
 from typing import Annotated
 
 import torch
@@ -21,6 +22,8 @@ from fedexp.contract import (
 )
 from fedexp.core.own_validation import own_validation
 from fedexp.regularizers.anchors import prefixed, with_prefix
+
+LOGGER = logging.getLogger(__name__)
 
 _CHUNK = 1000
 """Largest number of samples in a forward pass that is not a training step."""
@@ -85,11 +88,20 @@ class CyclicDistillation(Loss):
         self.least, self.validation = least, validation
 
     def setup(self, setting: Setting) -> None:
-        """Make a buffer for w, and compute the number of rounds of common knowledge."""
+        """Make a buffer for w, and compute the number of rounds of common knowledge.
+
+        Warn if not all clients have a turn in these rounds.
+        """
         self.register_buffer("strength", torch.zeros(()), persistent=False)
         self._seed = setting.seed
-        last = -(-setting.clients.num_with_data // setting.clients_per_round)
-        self._common_rounds = setting.rounds - last
+        cycle = -(-setting.clients.num_with_data // setting.clients_per_round)
+        self._common_rounds = setting.rounds - cycle
+        if self._common_rounds < cycle:
+            LOGGER.warning(
+                "rounds=%d: the last %d rounds personalize, and the rounds before are too few to "
+                "draw each client once; use at least rounds=%d",
+                *(setting.rounds, cycle, 2 * cycle),
+            )
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Load the client's own model if it is good enough, and set w."""

@@ -96,6 +96,16 @@ def test_three_cycles_by_plain_loops() -> None:
     assert any(0 < w < 3 for w in used[8:])
 
 
+def test_too_few_rounds_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    words = [*SMALL, "algorithm=metafed", "clients.per_round=1"]
+    federate(*words, "rounds=8")
+    assert not caplog.messages
+    federate(*words, "rounds=7")
+    (said,) = caplog.messages
+    assert said.startswith("rounds=7: the last 4 rounds personalize")
+    assert said.endswith("use at least rounds=8")
+
+
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     words = [*SMALL, "loss=cyclic_distillation", "loss.threshold=0", "clients.per_round=4"]
