@@ -25,9 +25,9 @@ class PFLDA(LGFedAvg):
 
     w is the received head. The personal model is the body with w_k.
 
-    The paper's text was not compared; the penalty is our reading. In the authors' code w_k becomes
-    0.99 w + 0.01 w_k after each of its steps, and all heads have equal weights in the average. In
-    PFLlib w_k is trained before body and shared head, and its penalty has no gradient.
+    The paper's text was not compared; the penalty is our reading. In the authors' code for images
+    w_k becomes 0.99 w + 0.01 w_k after each of its steps, and all heads have equal weights in the
+    average. In PFLlib w_k is trained before body and shared head, and its penalty has no gradient.
 
     Args:
         lam: weight of the penalty.
