@@ -70,9 +70,8 @@ class PrototypesOnly(Personalization):
 
     def receive(self, message: PartMessage) -> None:
         """Copy the prototypes from the loss, which receives them before this part."""
-        if self.score_with != "own":
-            for name in ("prototypes", "holds"):
-                self.get_buffer(name).copy_(self._buffer_of_loss(name))
+        for name in ("prototypes", "holds"):
+            self.get_buffer(name).copy_(self._buffer_of_loss(name))
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """With ``score_with=received``, store the prototypes that the client receives."""

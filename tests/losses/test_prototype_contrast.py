@@ -141,6 +141,15 @@ def test_a_client_predicts_by_its_own_prototypes() -> None:
     assert torch.equal(personal(federation, 2)[1].correct, y.unique()[nearest] == labels)
 
 
+def test_the_heatmap_shows_the_servers_prototypes() -> None:
+    federation = federate(*SMALL, "algorithm=fedpcl")
+    train(federation, 1)
+    message = federation.server.broadcast(2)
+    module = federation.engine.resources.load_global(message)
+    found = module.personalization.class_vectors()
+    assert torch.equal(found, message.extras["loss"]["prototypes"])
+
+
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     words = [*SMALL, "algorithm=fedavg", "loss=prototype_contrast", "loss.ce_weight=1"]
