@@ -22,6 +22,8 @@ Job = list[str]
 Setting = tuple[str, ...]
 """The tuned overrides of a run; empty for the preset without changes."""
 STATISTICS = ("final", "mean_last5")
+_DIGITS = 9
+"""Scores that agree in so many decimals are equal; means over seeds differ by rounding."""
 _REQUIRED = ("seed", "budgets", "common", "own")
 
 
@@ -126,7 +128,8 @@ class Tuning:
         for row in _rows(jobs):
             settings = self.settings(algorithm_of(row))
             own = [mean_score([next(left) for _ in self.seeds]) for _ in settings]
-            for trial in dict.fromkeys(choice(own, budget) for budget in self.budgets):
+            changes = list(map(len, settings))
+            for trial in dict.fromkeys(choice(own, changes, budget) for budget in self.budgets):
                 seeds = [job for job in jobs if unseeded(job) == row]
                 found += [[*job, *settings[trial]] for job in seeds]
         return found
@@ -137,14 +140,20 @@ def mean_score(scores: Sequence[float]) -> float:
     return sum(scores) / len(scores)
 
 
-def choice(scores: Sequence[float], budget: int) -> int:
+def choice(scores: Sequence[float], changes: Sequence[Any], budget: int) -> int:
     """The index of the best of the first ``budget`` trials.
 
-    Of equally good trials, the first is chosen. A trial with the score NaN has failed. If all
-    trials failed, the first trial is chosen.
+    Of equally good trials, the trial with the fewest changes is chosen, then the first. A trial
+    with the score NaN has failed. If all trials failed, they count as equally good.
+
+    Args:
+        scores: the score of each trial.
+        changes: the number of keys that each trial changes in the preset, or another measure of
+            the changes that can be compared.
+        budget: the search budget.
     """
-    tried = [-math.inf if math.isnan(score) else score for score in scores[:budget]]
-    return tried.index(max(tried))
+    tried = [-math.inf if math.isnan(score) else round(score, _DIGITS) for score in scores[:budget]]
+    return min(range(len(tried)), key=lambda trial: (-tried[trial], changes[trial], trial))
 
 
 def algorithm_of(job: Sequence[str]) -> str:

@@ -102,6 +102,17 @@ def test_the_final_runs_of_a_budget_have_its_choice() -> None:
     assert chosen(failed, 2)["accuracy"].tolist() == [0.6]
 
 
+def test_of_equal_settings_with_final_runs_the_one_with_the_fewest_changes_is_chosen() -> None:
+    settings = ["", "lr=1 mu=1", "mu=2", "mu=3"]
+    rows = [["a", "m", each, 100, n, 0.5 * (n > 1), 0.0] for n, each in enumerate(settings, 1)]
+    finals = [["a", "m", each, 0, 0, math.nan, 0.9] for each in settings]
+    results = pd.DataFrame([*rows, *finals], columns=COLUMNS)
+    assert chosen(results, 4)["setting"].tolist() == ["mu=2"]
+    # a sweep of an earlier version took the first
+    earlier = results[(results["trial"] > 0) | (results["setting"] == "lr=1 mu=1")]
+    assert chosen(earlier, 4)["setting"].tolist() == ["lr=1 mu=1"]
+
+
 def test_a_cell_with_few_methods_has_no_part_in_the_mean_ranks() -> None:
     rows = [["small", "b", 1.0], ["large", "a", 1.0], ["large", "b", 2.0], ["large", "c", 3.0]]
     ranks = by_mean_rank(pd.DataFrame(rows, columns=["cell", "method", "rank"]))

@@ -55,9 +55,17 @@ def test_the_trials_seed_is_no_seed_of_the_table() -> None:
 
 
 def test_each_budget_takes_the_best_of_its_first_trials() -> None:
-    assert [choice([0.5, 0.7, 0.7, 0.9], budget) for budget in (1, 2, 3, 4, 9)] == [0, 1, 1, 3, 3]
-    assert choice([math.nan, 0.1], 2) == 1
-    assert choice([math.nan, math.nan], 2) == 0
+    scores, changes = [0.5, 0.7, 0.7, 0.9], [0, 1, 1, 2]
+    assert [choice(scores, changes, budget) for budget in (1, 2, 3, 4, 9)] == [0, 1, 1, 3, 3]
+    assert choice([math.nan, 0.1], [0, 1], 2) == 1
+    assert choice([math.nan, math.nan], [0, 1], 2) == 0
+
+
+def test_of_equal_trials_the_one_nearest_to_the_preset_is_chosen() -> None:
+    assert choice([0.5, 0.7, 0.7, 0.7], [0, 2, 1, 1], 4) == 2
+    third = (0.1 + 0.2 + 0.3) / 3, (0.3 + 0.2 + 0.1) / 3  # the sums differ in their last bit
+    assert third[0] != third[1]
+    assert choice(third, [1, 1], 2) == choice(third[::-1], [1, 1], 2) == 0
 
 
 def test_the_final_runs_have_the_chosen_settings_and_all_seeds() -> None:
