@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedexp.config.keys import override_key
@@ -36,6 +36,8 @@ class Tuning:
         budgets: search budgets (numbers of trials), ascending.
         common: key -> values that every method tries besides the preset's value.
         own: algorithm -> key -> values that only this method tries besides the preset's value.
+        alone: key -> values that only methods without an entry in ``own`` try, each by itself, so
+            that all methods have equally many trials.
         statistic: the statistic of the objective that is compared: ``final`` or ``mean_last5``.
         earlier: folders of earlier sweeps of the contest, whose trials are not repeated.
     """
@@ -44,6 +46,7 @@ class Tuning:
     budgets: Sequence[int]
     common: Mapping[str, Sequence[str]]
     own: Mapping[str, Mapping[str, Sequence[str]]]
+    alone: Mapping[str, Sequence[str]] = field(default_factory=dict)
     statistic: str = STATISTICS[0]
     earlier: Sequence[str] = ()
 
@@ -61,33 +64,41 @@ class Tuning:
         if budgets and seed is None:
             raise InputError("hydra.sweeper.tune.seed: is missing")
         seeds = [] if seed is None else list(map(int, values_of(seed)))
-        statistic = node.get("statistic", STATISTICS[0])  # sweeps of earlier versions have none
+        # Sweeps of earlier versions lack the other entries.
+        statistic = node.get("statistic", STATISTICS[0])
         if statistic not in STATISTICS:
             raise InputError(
                 f"hydra.sweeper.tune.statistic={statistic}: is none of {', '.join(STATISTICS)}"
             )
         earlier = list(map(str, node.get("earlier", ())))
-        return cls(seeds, sorted(map(int, budgets)), _axes(common), found, statistic, earlier)
+        alone = _axes(node.get("alone", {}))
+        rules = _axes(common), found, alone, statistic
+        return cls(seeds, sorted(map(int, budgets)), *rules, earlier)
 
     def keys(self, algorithm: str) -> frozenset[str]:
         """Every key that the method tunes."""
-        return frozenset([*self.common, *self.own.get(algorithm, {})])
+        return frozenset([*self.common, *self._further(algorithm)])
 
     def settings(self, algorithm: str) -> list[Setting]:
-        """The settings to try: the first settings of the grid, as many as the largest budget."""
-        return self._grid(algorithm)[: max(self.budgets)]
+        """The settings to try: the preset first, and no more than the largest budget.
 
-    def _grid(self, algorithm: str) -> list[Setting]:
-        """All combinations of the values: the preset first, combinations with own keys last."""
+        After the preset come all combinations of the values; combinations with own keys come last.
+        A method without own keys tries the values in ``alone`` last, one at a time.
+        """
         found: list[Setting] = [()]
-        for axes in (self.common, self.own.get(algorithm, {})):
-            for key, values in axes.items():
-                found = [
-                    (*setting, *tried)
-                    for tried in [(), *((f"{key}={value}",) for value in values)]
-                    for setting in found
-                ]
-        return found
+        for key, values in [*self.common.items(), *self.own.get(algorithm, {}).items()]:
+            found = [
+                (*setting, *tried)
+                for tried in [(), *((f"{key}={value}",) for value in values)]
+                for setting in found
+            ]
+        if algorithm not in self.own:
+            found += [(f"{key}={v}",) for key, values in self.alone.items() for v in values]
+        return found[: max(self.budgets)]
+
+    def _further(self, algorithm: str) -> Mapping[str, Sequence[str]]:
+        """The axes of the method besides ``common``."""
+        return self.own.get(algorithm, self.alone)
 
     def trials(self, jobs: Iterable[Job]) -> list[Job]:
         """One job for each experiment and method of the table, each setting and each seed."""
@@ -110,10 +121,10 @@ class Tuning:
                 )
         found = []
         for job in _rows(jobs):
-            tuned = self._grid(algorithm_of(job))[-1]
-            if fixed := {*map(override_key, job)} & {*map(override_key, tuned)}:
+            axes = {**self.common, **self._further(algorithm_of(job))}
+            if fixed := {*map(override_key, job)} & axes.keys():
                 raise InputError(f"{min(fixed)}: is tuned by this contest; leave it out")
-            found.append([*job, *tuned])
+            found.append([*job, *(f"{key}={values[-1]}" for key, values in axes.items())])
         return found
 
     def finals(self, jobs: Sequence[Job], scores: Sequence[float]) -> list[Job]:

@@ -34,6 +34,18 @@ def test_the_first_trial_is_the_preset_then_common_then_own_settings() -> None:
     assert tuning.keys("fedavg") == {"optimizer.lr"}  # a job may fix what only others tune
 
 
+def test_a_method_without_own_keys_tries_finer_values() -> None:
+    tuning = Tuning.read({**NODE, "alone": {"optimizer.lr": "0.13,0.16,0.19"}})
+    common = [(), ("optimizer.lr=0.1",), ("optimizer.lr=0.2",)]
+    assert tuning.settings("fedavg") == [*common, ("optimizer.lr=0.13",)]
+    assert tuning.settings("fedprox") == [*common, ("regularizer.mu=1",)]
+    other = Tuning.read({**NODE, "alone": {"local.epochs": "1"}})
+    assert other.keys("fedavg") == {"optimizer.lr", "local.epochs"}
+    assert other.keys("fedprox") == {"optimizer.lr", "regularizer.mu"}
+    job = ["algorithm=fedavg"]
+    assert other.one_trial_each([job]) == [[*job, "optimizer.lr=0.2", "local.epochs=1"]]
+
+
 def test_trials_have_a_seed_of_their_own() -> None:
     trials = Tuning.read(NODE).trials(TABLE)
     assert len(trials) == 2 * (3 + 4)
