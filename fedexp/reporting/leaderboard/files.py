@@ -51,10 +51,14 @@ def pictures(results: pd.DataFrame) -> list[tuple[str, str, Figure]]:
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """Read the results from a ``leaderboard.csv`` that ``write`` wrote."""
-    words = ["setting", "budgets"]
+    """Read the results from a ``leaderboard.csv`` that ``write`` wrote.
+
+    Columns that earlier versions did not write are empty.
+    """
+    words = ["setting", "objective", "budgets"]
     table = pd.read_csv(path, dtype=dict.fromkeys(words, str))
-    return table.fillna(dict.fromkeys(words, ""))
+    missing = [name for name in words if name not in table]
+    return table.assign(**dict.fromkeys(missing, "")).fillna(dict.fromkeys(words, ""))
 
 
 def _png(figure: Figure) -> bytes:

@@ -74,7 +74,7 @@ def _accuracies(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table
         interval = "the 95 % interval of the paired differences to fedavg, seed by seed,"
         notes.append(f"With + (ahead) or - (behind) {interval} excludes 0.")
         notes += [_SIGNS, _survivors(frame)]
-        notes += list(filter(None, [_could_show(frame)]))
+        notes += list(filter(None, [_could_show(frame), _not_compared(frame, metric)]))
     return Table(metric.capitalize(), ["method", "mean rank", *cells], rows, notes=notes)
 
 
@@ -102,6 +102,17 @@ def _could_show(frame: pd.DataFrame) -> str:
     return (
         f"Without a sign no difference is shown; half of these comparisons could have shown a gain "
         f"of {smallest:.3f} with 80 % power."
+    )
+
+
+def _not_compared(frame: pd.DataFrame, metric: str) -> str:
+    """Names the methods without verdicts; empty if all are comparable."""
+    names = sorted(frame.loc[~frame["comparable"], "method"].unique())
+    if not names:
+        return ""
+    return (
+        f"Tuned for another accuracy than the {metric}, and therefore without a sign and in no "
+        f"comparison: {', '.join(names)}."
     )
 
 

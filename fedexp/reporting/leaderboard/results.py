@@ -36,10 +36,12 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
         A frame with a row for each run, and one line for each run that is left out. The columns are
         ``cell`` (the experiment), ``method``, ``setting`` (the tuned overrides; empty for the
         preset without changes), ``seed``, ``trial`` (the trial's number from 1; 0 for a final run),
-        ``score`` (the objective of a trial), the accuracies, ``worst tenth``, ``gini``,
+        ``score`` (of a trial), ``objective`` (the metric that chooses among the trials; empty
+        without trials), the accuracies, ``worst tenth``, ``gini``,
         ``megabytes`` and ``seconds`` (without evaluation) of the whole run, and ``budgets`` (the
-        search budgets of the contest, such as "1 4 16"). Of runs with equal cell, method, setting
-        and seed, only the first has a row.
+        search budgets of the contest, such as "1 4 16"). A method that is tuned for two objectives
+        in a cell has two names. Of runs with equal cell, method, setting and seed, only the first
+        has a row.
 
     Raises:
         InputError: a folder holds no sweep of a contest, or nothing has run.
@@ -58,7 +60,8 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
                 problems.append(f"{run.place}: is no run of this contest ({error})")
     if not rows:
         raise InputError("\n".join(problems) or "no folder given")
-    frame = _named_apart(pd.DataFrame(rows)).drop_duplicates([*KEYS, "seed"])
+    frame = _named_apart(pd.DataFrame(rows), "values", ["method"])
+    frame = _named_apart(frame, "aim", ["cell", "method"]).drop_duplicates([*KEYS, "seed"])
     return frame.sort_values(["cell", "method", "trial", "setting", "seed"]), problems
 
 
@@ -125,10 +128,12 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
         "cell": str(run.choices["experiment"]).rpartition("/")[2],
         "method": " ".join([algorithm, *groups]),
         "values": " ".join(values),
+        "aim": next((each for each in run.overrides if override_key(each) == "objective"), ""),
         "setting": " ".join(setting),
         "seed": run.seed,
         "trial": tuning.settings(algorithm).index(setting) + 1 if is_trial else 0,
         "score": score_of(run, tuning.statistic) if is_trial else math.nan,
+        "objective": run.config["objective"] if tuning.budgets else "",
         GLOBAL: mean_of_last(run.history, "global/accuracy"),
         **{name: last.get(metric, math.nan) for name, metric in MEASURED.items()},
         "megabytes": _total(run.history, BYTES) / 1e6,
@@ -155,11 +160,12 @@ def _other_options(run: Run, common: Set[str]) -> tuple[list[str], list[str]]:
     return groups, [typed[key] for key in others if key not in run.choices]
 
 
-def _named_apart(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add ``values`` to the names of methods that otherwise have the same name."""
-    several = frame.groupby("method")["values"].transform("nunique") > 1
-    names = frame["method"].where(~several, (frame["method"] + " " + frame["values"]).str.strip())
-    return frame.assign(method=names).drop(columns="values")
+def _named_apart(frame: pd.DataFrame, column: str, names: list[str]) -> pd.DataFrame:
+    """Add the texts of ``column`` to methods that otherwise have equal ``names``; drop it."""
+    several = frame.groupby(names)[column].transform("nunique") > 1
+    longer = (frame["method"] + " " + frame[column]).str.strip()
+    method = frame["method"].where(~several, longer)
+    return frame.assign(method=method).drop(columns=column)
 
 
 def _total(history: Iterable[Mapping[str, float]], metrics: Iterable[str]) -> float:

@@ -1,16 +1,33 @@
 """Standings of a contest: means, gains over a baseline with intervals, and ranks."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
 from fedexp.reporting.families import stars_of
 from fedexp.reporting.interval import Interval, paired_difference
+from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL
 
 BASELINE = "fedavg"
 SIGNS = {"ahead": "+", "behind": "-"}
 """Verdict -> the sign after a number in tables and pictures."""
+
+
+@dataclass(frozen=True)
+class Finals:
+    """The final runs of a method in a cell.
+
+    Attributes:
+        values: seed -> accuracy.
+        setting: the chosen setting.
+        objective: the metric that chose it; empty if nothing was tuned.
+    """
+
+    values: Mapping[int, float]
+    setting: str
+    objective: str
 
 
 def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd.DataFrame:
@@ -23,33 +40,66 @@ def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd
 
     Returns:
         The columns are ``cell``, ``method``, ``setting``; ``mean`` and ``std`` over seeds;
-        ``seeds``; ``gain``, the ``Interval`` of the paired differences to the baseline in the cell
-        (None for the baseline itself, or without pairs); ``signs``, such as ``++``, see ``signs``;
-        and ``rank`` by the mean within the cell, beginning with 1. The family that the signs are
-        corrected for is all gains of the frame.
+        ``seeds``; ``comparable``, see ``comparable``; ``gain``, the ``Interval`` of the paired
+        differences to the baseline in the cell (None for the baseline itself, without pairs, or if
+        the method is not comparable); ``signs``, such as ``++``, see ``signs``; and ``rank`` by the
+        mean within the cell, beginning with 1. The family that the signs are corrected for is all
+        gains of the frame.
     """
     rows = []
-    for cell, runs in finals.dropna(subset=[metric]).groupby("cell", sort=False):
-        values = {
-            str(name): dict(zip(own["seed"], own[metric], strict=True))
-            for name, own in runs.groupby("method")
-        }
-        settings = dict(zip(runs["method"], runs["setting"], strict=True))
-        for method, own in values.items():
-            has_gain = method != baseline and baseline in values
-            gain = paired_difference(own, values[baseline]) if has_gain else None
-            scores = pd.Series(own)
-            row = [scores.mean(), scores.std(), len(scores), gain]
-            rows.append([cell, method, settings[method], *row])
-    names = ["cell", "method", "setting", "mean", "std", "seeds", "gain"]
+    for cell, methods in by_cell(finals, metric):
+        for method, own in methods.items():
+            other = None if method == baseline else methods.get(baseline)
+            is_fair = other is None or comparable(metric, own, other)
+            gain = paired_difference(own.values, other.values) if other and is_fair else None
+            scores = pd.Series(own.values)
+            row = [scores.mean(), scores.std(), len(scores), is_fair, gain]
+            rows.append([cell, method, own.setting, *row])
+    names = ["cell", "method", "setting", "mean", "std", "seeds", "comparable", "gain"]
     frame = pd.DataFrame(rows, columns=names)
-    gains = frame["gain"].tolist()
-    frame["signs"] = [
+    frame["signs"] = signs(frame["gain"].tolist())
+    frame["rank"] = frame.groupby("cell")["mean"].rank(ascending=False)
+    return frame
+
+
+def by_cell(finals: pd.DataFrame, metric: str) -> Iterator[tuple[str, dict[str, Finals]]]:
+    """Each cell, and method -> its final runs there that measured ``metric``."""
+    for cell, runs in finals.dropna(subset=[metric]).groupby("cell", sort=False):
+        methods = {}
+        for name, own in runs.groupby("method"):
+            first = own.iloc[0]
+            values = dict(zip(own["seed"], own[metric], strict=True))
+            methods[str(name)] = Finals(values, first["setting"], first["objective"])
+        yield str(cell), methods
+
+
+def comparable(metric: str, own: Finals, other: Finals) -> bool:
+    """Whether a comparison of two methods by an accuracy is fair.
+
+    It is not if the other method was tuned for this accuracy and the own method for another one,
+    such as a personalization for ``validation/personal_accuracy``: by the global accuracy it then
+    lags behind FedAvg even if it shares FedAvg's global model.
+    """
+    return _aim(other) != metric or _aim(own) in ("", metric)
+
+
+def _aim(finals: Finals) -> str:
+    """The accuracy for which a method was tuned; empty if nothing was tuned."""
+    if not finals.objective:
+        return ""
+    return PERSONAL if "personal" in finals.objective else GLOBAL
+
+
+def signs(gains: Sequence[Interval | None]) -> list[str]:
+    """The signs of each comparison of one family; empty for None.
+
+    ``+`` (ahead) or ``-`` (behind): the interval excludes 0; twice: also after the correction of
+    Benjamini and Hochberg; three times: also after Holm's.
+    """
+    return [
         SIGNS.get(verdict(gain), "") * len(stars)
         for gain, stars in zip(gains, stars_of(gains), strict=True)
     ]
-    frame["rank"] = frame.groupby("cell")["mean"].rank(ascending=False)
-    return frame
 
 
 def by_mean_rank(frame: pd.DataFrame) -> pd.Series:
@@ -93,10 +143,6 @@ def conclusions(frame: pd.DataFrame, cells: Sequence[str]) -> pd.DataFrame:
 
 
 def survivors(frame: pd.DataFrame) -> list[int]:
-    """The numbers of gains with at least one, two and three signs.
-
-    One sign: the interval excludes 0; two: also after the correction of Benjamini and Hochberg;
-    three: also after Holm's.
-    """
-    signs = frame["signs"].str.len()
-    return [int((signs >= least).sum()) for least in (1, 2, 3)]
+    """The numbers of gains with at least one, two and three of the ``signs``."""
+    lengths = frame["signs"].str.len()
+    return [int((lengths >= least).sum()) for least in (1, 2, 3)]

@@ -61,3 +61,11 @@ def test_the_page_of_one_seed_has_no_deviations_and_no_intervals(tmp_path: Path)
     assert gains.get_suptitle() == (
         "global accuracy, gain over FedAvg;\nnothing is tested without several seeds"
     )
+
+
+def test_a_method_with_two_objectives_in_a_cell_has_two_names(tmp_path: Path) -> None:
+    aim = "objective=validation/personal_accuracy"
+    methods = "algorithm=fedavg", f"algorithm=fedavg {aim}", f"algorithm=ditto {aim}"
+    sweep = write_sweep(tmp_path, *methods)
+    results, _ = read_results([sweep])
+    assert list(results["method"]) == ["ditto", "fedavg", f"fedavg {aim}"]

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from fedexp.reporting.interval import Interval
-from fedexp.reporting.leaderboard.results import chosen
+from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, chosen
 from fedexp.reporting.leaderboard.standings import (
     by_mean_rank,
     conclusions,
@@ -24,7 +24,7 @@ def finals(**accuracies: tuple[float, float]) -> pd.DataFrame:
         for name, values in accuracies.items()
         for seed, value in enumerate(values)
     ]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return pd.DataFrame(rows, columns=COLUMNS).assign(objective="")
 
 
 FINALS = finals(
@@ -78,6 +78,27 @@ def test_signs_are_corrected_for_all_comparisons_of_the_frame() -> None:
     )
     # p = 0.063 alone
     assert standings(more, "accuracy").set_index("method").loc["behind", "signs"] == ""
+
+
+def test_a_method_tuned_for_personal_accuracy_is_not_behind_in_global_accuracy() -> None:
+    tuned = finals(a_fedavg=(0.5, 0.7), a_own=(0.4, 0.6), a_per=(0.4, 0.6), b_per=(0.4, 0.6))
+    tuned["objective"] = "validation/accuracy"
+    tuned.loc[tuned["method"] == "per", "objective"] = "validation/personal_accuracy"
+    for metric in (GLOBAL, PERSONAL):
+        tuned[metric] = tuned["accuracy"]
+    frame = standings(tuned, GLOBAL).set_index(["cell", "method"])
+    assert frame["comparable"].to_dict() == {
+        ("a", "fedavg"): True,
+        ("a", "own"): True,
+        ("a", "per"): False,
+        ("b", "per"): True,  # there is nothing to compare with
+    }
+    assert frame.loc[("a", "own"), "signs"] == "---"
+    assert (frame.loc[("a", "per"), "gain"], frame.loc[("a", "per"), "signs"]) == (None, "")
+    assert frame.loc[("a", "per"), "mean"] == pytest.approx(0.5)
+    assert standings(tuned, PERSONAL)["comparable"].all()
+    tuned["objective"] = "validation/personal_accuracy"  # FedAvg, too
+    assert standings(tuned, GLOBAL)["comparable"].all()
 
 
 def test_conclusions_are_counted_over_cells() -> None:
