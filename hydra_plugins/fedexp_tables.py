@@ -24,6 +24,7 @@ from fedexp.cli.timed_rounds import announce_seconds
 from fedexp.errors import InputError
 from fedexp.reporting.ablation_rows import write_plain
 from fedexp.reporting.factorial.design import Design
+from fedexp.reporting.leaderboard.controls import with_controls
 from fedexp.reporting.leaderboard.earlier import earlier_scores, trial
 from fedexp.reporting.leaderboard.tuning import Tuning
 from fedexp.reporting.papers.sweep import (
@@ -51,7 +52,7 @@ class TableSweeper(Sweeper):
         cells: names or patterns of a table's experiments to run; None for all experiments.
         tune: how each method of a table is tuned before it runs with all seeds, see
             ``fedexp.reporting.leaderboard.tuning``. If None, or if it has no budgets, no method is
-            tuned.
+            tuned. Its controls are run in either case.
         max_batch_size: the largest number of jobs that the launcher gets at a time.
     """
 
@@ -73,7 +74,9 @@ class TableSweeper(Sweeper):
             combinations = self._design.parts()
             self._parts = [{**p, **each} for p in self._parts or [{}] for each in combinations]
         self._cells, self._batch = _plain(cells), max_batch_size
-        self._tuning = Tuning.read(_plain(tune)) if tune and tune["budgets"] else None
+        contest = Tuning.read(_plain(tune)) if tune else None
+        self._controls = contest.controls if contest else {}
+        self._tuning = contest if contest and contest.budgets else None
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -191,9 +194,17 @@ class TableSweeper(Sweeper):
         """The overrides of each job; an ablation is kept for ``sweep``."""
         typed = self._axes(arguments)
         groups = typed.pop(WORD, None)
-        jobs = self._in_order(self._combinations(typed))
+        jobs = self._in_order(self._with_controls(self._combinations(typed)))
         self._ablation = ablation_sweep(jobs, groups, self._compose) if groups else None
         return jobs if self._ablation is None else self._ablation.jobs
+
+    def _with_controls(self, jobs: list[list[str]]) -> list[list[str]]:
+        """Add the jobs of the methods' controls, and print their number."""
+        found = with_controls(jobs, self._controls)
+        if further := len(found) - len(jobs):
+            rows = len(without_seeds(found)) - len(without_seeds(jobs))
+            print(f"fedexp: and {rows} controls: {further} jobs", file=sys.stderr)
+        return found
 
     def _in_order(self, jobs: list[list[str]]) -> list[list[str]]:
         """A factorial experiment runs seed by seed: where it stops, whole seeds are complete."""

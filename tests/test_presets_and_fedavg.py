@@ -2,14 +2,16 @@
 
 import functools
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+import yaml
 from support.federations import FEW_STEPS, compose, federate
 from torch import Tensor
 
 from fedexp.cli.command import config_folder
+from fedexp.config.keys import flatten, is_below
 from fedexp.config.schema import Config
 
 PRESETS = Path(config_folder(), "algorithm")
@@ -47,6 +49,23 @@ def recipe(config: Config) -> list[str]:
     return [*found, *(["aggregator=uniform"] if is_uniform else [])]
 
 
+def recipe_in(preset: str) -> dict[str, Any]:
+    """The overrides in a preset's file that are its ``recipe``."""
+    node = yaml.safe_load((PRESETS / f"{preset}.yaml").read_text()) or {}
+    groups = {}
+    for entry in node.pop("defaults", []):
+        groups |= entry if isinstance(entry, dict) else {}
+    options = {key.rpartition("/")[2]: option for key, option in groups.items()}
+    found = {**options, **flatten(node)}
+    if found.get("aggregator.weighting") == "uniform":
+        found["aggregator"] = "uniform"
+    if found.get("aggregator") != "uniform":
+        found.pop("aggregator", None)
+    own = ("optimizer", "schedule", "local", "aggregator")
+    found = {key: value for key, value in found.items() if is_below(key, own)}
+    return {key: v for key, v in found.items() if not key.startswith("aggregator.")}
+
+
 class Round(NamedTuple):
     """The global weights after a round, and what they and the personal models score."""
 
@@ -74,6 +93,19 @@ def other_model(one: Round, other: Round) -> bool:
     if None not in (one.loss, other.loss):  # a head may compute what the server does not send
         pairs.append((torch.tensor(one.loss), torch.tensor(other.loss)))
     return any((a - b).norm() > LIMIT * b.norm() for a, b in pairs)
+
+
+def test_each_method_of_the_leaderboard_with_more_than_its_idea_has_a_control() -> None:
+    """``hydra.sweeper.tune.controls`` has at least what the preset sets besides its parts."""
+    table = yaml.safe_load(Path(config_folder(), "experiment/leaderboard/digits.yaml").read_text())
+    sweeper = table["hydra"]["sweeper"]
+    controls = sweeper["tune"]["controls"]
+    names = {name for part in sweeper["parts"] for name in part["algorithm"]}
+    wanted = {name: found for name in sorted(names) if (found := recipe_in(name))}
+    assert wanted["fednh"] == {"aggregator": "uniform", "local.grad_clip": 10}
+    assert wanted["pfedme"] == {"aggregator": "uniform"}
+    assert controls.keys() == wanted.keys()
+    assert {n: own for n, own in wanted.items() if not own.items() <= controls[n].items()} == {}
 
 
 @pytest.mark.matrix

@@ -77,3 +77,22 @@ def test_a_factorial_experiment_runs_each_combination_seed_by_seed() -> None:
         *("head=linear", "loss=cross_entropy", "regularizer=dynamic", "sampler=random"),
         *("aggregator=sample_weighted", "seed=0"),  # the product of -, -, + and - is -
     ]
+
+
+def test_the_controls_of_a_tables_methods_are_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["experiment=leaderboard/digits", "algorithm=fedavg,fednh,fedgela", "seed=0,1"]
+    cells = "hydra.sweeper.cells=[digits_dir03]"
+    made = sweeper([*arguments, cells])
+    jobs = made._jobs(arguments)
+    assert "fedexp: and 2 controls: 4 jobs\n" in capsys.readouterr().err
+    cell, (_, *others) = "experiment=leaderboard/digits_dir03", jobs[::2]
+    assert others == [
+        [cell, "algorithm=fednh", "seed=0"],
+        [
+            *(cell, "algorithm=fedavg", "head=cosine", "aggregator=uniform"),
+            *("local.grad_clip=10", "seed=0"),
+        ],
+        [cell, "algorithm=fedgela", "seed=0"],
+        [cell, "algorithm=fedavg", "local.grad_clip=20", "seed=0"],
+    ]
+    made._check(made._tuning.one_trial_each(jobs[2:6]))  # type: ignore[union-attr]

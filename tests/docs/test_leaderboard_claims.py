@@ -7,10 +7,10 @@ import pandas as pd
 import yaml
 from generate.results import RESULTS, ROOT
 
+from fedexp.reporting.leaderboard.controls import BASELINE
 from fedexp.reporting.leaderboard.files import read_csv
 from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, chosen
 from fedexp.reporting.leaderboard.standings import (
-    BASELINE,
     by_mean_rank,
     conclusions,
     standings,

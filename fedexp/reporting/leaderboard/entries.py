@@ -65,10 +65,19 @@ def with_entries(
         mark = f"[{len(rows) + 1}]"
         names = ", ".join(sorted(new["method"].unique()))
         rows.append([mark, entry.name, names, entry.digest[:16], entry.checked, entry.by])
-        frames.append(new.assign(method=new["method"] + f" {mark}"))
+        frames.append(_marked(new, mark))
     columns = ["entry", "file", "methods", "SHA-256", "checked", "by"]
     table = Table("Entries from outside", columns, rows) if rows else None
     return pd.concat(frames), table, problems
+
+
+def _marked(new: pd.DataFrame, mark: str) -> pd.DataFrame:
+    """Add the mark to the names of the entry's methods, also where they are controls."""
+    own = set(new["method"])
+    return new.assign(
+        method=new["method"] + f" {mark}",
+        control=[f"{each} {mark}" if each in own else each for each in new["control"]],
+    )
 
 
 def _check(entry: Entry, contest: Path, runs: Iterable[Run]) -> None:

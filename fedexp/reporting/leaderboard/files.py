@@ -55,7 +55,7 @@ def read_csv(path: Path) -> pd.DataFrame:
 
     Columns that earlier versions did not write are empty.
     """
-    words = ["setting", "objective", "budgets"]
+    words = ["setting", "objective", "control", "budgets"]
     table = pd.read_csv(path, dtype=dict.fromkeys(words, str))
     missing = [name for name in words if name not in table]
     return table.assign(**dict.fromkeys(missing, "")).fillna(dict.fromkeys(words, ""))

@@ -6,9 +6,16 @@ from typing import Any
 
 import pandas as pd
 
-from fedexp.reporting.interval import smallest_gain
+from fedexp.reporting.interval import Interval, smallest_gain
+from fedexp.reporting.leaderboard.controls import BASELINE
 from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, chosen
-from fedexp.reporting.leaderboard.standings import by_mean_rank, conclusions, standings, survivors
+from fedexp.reporting.leaderboard.standings import (
+    by_mean_rank,
+    conclusions,
+    over_controls,
+    standings,
+    survivors,
+)
 from fedexp.reporting.markdown import markdown
 from fedexp.reporting.table import Table
 
@@ -16,6 +23,11 @@ METRICS = (GLOBAL, PERSONAL)
 _SIGNS = (
     "++ or --: also after the correction of Benjamini and Hochberg for all comparisons of this "
     "table; +++ or ---: also after Holm's correction."
+)
+_CONTROLS = (
+    f"A control is {BASELINE} with the method's recipe (its optimizer, clipping and weights of "
+    f"clients) and without its idea. Methods with one row have {BASELINE} as control. The signs in "
+    "the rows over other controls are corrected for all comparisons in these rows."
 )
 
 
@@ -41,6 +53,8 @@ def tables(results: pd.DataFrame) -> Iterator[Table]:
         if has_trials:
             yield _ranks(by_budget, metric)
         if (best["seeds"] > 1).any():
+            over = over_controls(chosen(results, budgets[-1]), metric)
+            yield _gains(best, over, cells, metric)
             yield _conclusions(best, cells, metric)
     yield _costs(chosen(results, budgets[-1]), cells)
     if has_trials:
@@ -83,6 +97,33 @@ def _accuracy(row: Mapping[Hashable, Any] | None) -> str:
         return ""
     deviation = f" ± {row['std']:.3f}" if row["seeds"] > 1 else ""
     return f"{row['mean']:.3f}{deviation} {row['signs']}".rstrip()
+
+
+def _gains(best: pd.DataFrame, over: pd.DataFrame, cells: Sequence[str], metric: str) -> Table:
+    """The table of gains over FedAvg and, in a second row, over the method's own control."""
+    order = {method: place for place, method in enumerate(by_mean_rank(best).index)}
+    frames = [best[best["gain"].notna()].assign(control=BASELINE), over[over["gain"].notna()]]
+    found = {
+        (row["method"], row["control"], row["cell"]): f"{_interval(row['gain'])} {row['signs']}"
+        for frame in frames
+        for row in frame.to_dict("records")
+    }
+    pairs = dict.fromkeys((method, control) for method, control, _ in found)
+    rows = [
+        [method, control, *(found.get((method, control, cell), "").rstrip() for cell in cells)]
+        for method, control in sorted(pairs, key=lambda pair: order.get(pair[0], len(order)))
+    ]
+    notes = ["Mean of the paired differences, seed by seed, ± half of its 95 % interval."]
+    title = f"{metric.capitalize()}: gains over {BASELINE}"
+    if len(over):
+        notes.append(_CONTROLS)
+        title += " and over controls"
+    return Table(title, ["method", "over", *cells], rows, notes=notes)
+
+
+def _interval(gain: Interval) -> str:
+    half = f" ± {gain.half_width:.3f}" if gain.n > 1 else ""
+    return f"{gain.mean:+.3f}{half}"
 
 
 def _survivors(frame: pd.DataFrame) -> str:

@@ -12,6 +12,7 @@ from yaml import YAMLError
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
 from fedexp.reporting.labels import changes_results
+from fedexp.reporting.leaderboard.controls import control_of
 from fedexp.reporting.leaderboard.tuning import Setting, Tuning, choice, mean_score
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.statistics import BYTES, SECONDS, mean_of_last
@@ -37,7 +38,8 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
         ``cell`` (the experiment), ``method``, ``setting`` (the tuned overrides; empty for the
         preset without changes), ``seed``, ``trial`` (the trial's number from 1; 0 for a final run),
         ``score`` (of a trial), ``objective`` (the metric that chooses among the trials; empty
-        without trials), the accuracies, ``worst tenth``, ``gini``,
+        without trials), ``control`` (the method that is this method's control; empty if it has
+        none of its own), the accuracies, ``worst tenth``, ``gini``,
         ``megabytes`` and ``seconds`` (without evaluation) of the whole run, and ``budgets`` (the
         search budgets of the contest, such as "1 4 16"). A method that is tuned for two objectives
         in a cell has two names. Of runs with equal cell, method, setting and seed, only the first
@@ -60,8 +62,7 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
                 problems.append(f"{run.place}: is no run of this contest ({error})")
     if not rows:
         raise InputError("\n".join(problems) or "no folder given")
-    frame = _named_apart(pd.DataFrame(rows), "values", ["method"])
-    frame = _named_apart(frame, "aim", ["cell", "method"]).drop_duplicates([*KEYS, "seed"])
+    frame = _named(pd.DataFrame(rows)).drop_duplicates([*KEYS, "seed"])
     return frame.sort_values(["cell", "method", "trial", "setting", "seed"]), problems
 
 
@@ -122,11 +123,14 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
     """The row of a run; ``shared`` are the overrides of all runs of the contest."""
     algorithm = str(run.choices["algorithm"])
     setting = _setting(run, tuning.keys(algorithm))
-    groups, values = _other_options(run, {*shared, *setting})
+    job, groups, values = _job(run, setting), *_other_options(run, {*shared, *setting})
+    control = control_of(job, tuning.controls)
     is_trial, last = run.seed in tuning.seeds, run.history[-1]
     return {
         "cell": str(run.choices["experiment"]).rpartition("/")[2],
         "method": " ".join([algorithm, *groups]),
+        "job": frozenset(job),
+        "control": frozenset(control or ()),
         "values": " ".join(values),
         "aim": next((each for each in run.overrides if override_key(each) == "objective"), ""),
         "setting": " ".join(setting),
@@ -152,12 +156,31 @@ def _setting(run: Run, keys: Iterable[str]) -> Setting:
     return tuple(each for each in run.overrides if override_key(each) in set(keys))
 
 
+def _job(run: Run, setting: Setting) -> list[str]:
+    """The overrides that the method's runs in its cell have in common, with all settings."""
+    typed = {each: override_key(each) for each in run.overrides if each not in setting}
+    return [each for each, key in typed.items() if key == "objective" or changes_results(key)]
+
+
 def _other_options(run: Run, common: Set[str]) -> tuple[list[str], list[str]]:
     """The method's options besides ``algorithm``: groups (``sampler=hics``) and other values."""
     typed = {override_key(each): each for each in run.overrides if each not in common}
     others = [key for key in typed if key not in _OWN_COLUMNS and changes_results(key)]
     groups = [typed[key] for key in run.choices if key in others]
     return groups, [typed[key] for key in others if key not in run.choices]
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Name methods that differ apart; replace the controls' jobs by their methods' names."""
+    controls = set(frame["control"])
+    is_control = pd.Series([job in controls for job in frame["job"]], index=frame.index)
+    longer = (frame["method"] + " " + frame["values"]).str.strip()
+    frame["method"] = frame["method"].where(~is_control, longer)  # also without plain FedAvg
+    frame["values"] = frame["values"].where(~is_control, "")
+    frame = _named_apart(frame, "values", ["method"])
+    frame = _named_apart(frame, "aim", ["cell", "method"])
+    names = dict(zip(frame.pop("job"), frame["method"], strict=True))
+    return frame.assign(control=[names.get(each, "") for each in frame["control"]])
 
 
 def _named_apart(frame: pd.DataFrame, column: str, names: list[str]) -> pd.DataFrame:

@@ -8,9 +8,9 @@ import pandas as pd
 
 from fedexp.reporting.families import stars_of
 from fedexp.reporting.interval import Interval, paired_difference
+from fedexp.reporting.leaderboard.controls import BASELINE
 from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL
 
-BASELINE = "fedavg"
 SIGNS = {"ahead": "+", "behind": "-"}
 """Verdict -> the sign after a number in tables and pictures."""
 
@@ -23,11 +23,13 @@ class Finals:
         values: seed -> accuracy.
         setting: the chosen setting.
         objective: the metric that chose it; empty if nothing was tuned.
+        control: the method that is this method's control; empty if it has none of its own.
     """
 
     values: Mapping[int, float]
     setting: str
     objective: str
+    control: str
 
 
 def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd.DataFrame:
@@ -62,6 +64,24 @@ def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd
     return frame
 
 
+def over_controls(finals: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """A frame with a row for each cell and each method that has a control of its own there.
+
+    Returns:
+        The columns are ``cell``, ``method``, ``control``; ``gain``, the ``Interval`` of the paired
+        differences to the control (None without pairs); and ``signs``, corrected for all gains of
+        the frame.
+    """
+    rows = [
+        [cell, method, own.control, paired_difference(own.values, methods[own.control].values)]
+        for cell, methods in by_cell(finals, metric)
+        for method, own in methods.items()
+        if own.control in methods
+    ]
+    frame = pd.DataFrame(rows, columns=["cell", "method", "control", "gain"])
+    return frame.assign(signs=signs(frame["gain"].tolist()))
+
+
 def by_cell(finals: pd.DataFrame, metric: str) -> Iterator[tuple[str, dict[str, Finals]]]:
     """Each cell, and method -> its final runs there that measured ``metric``."""
     for cell, runs in finals.dropna(subset=[metric]).groupby("cell", sort=False):
@@ -69,7 +89,8 @@ def by_cell(finals: pd.DataFrame, metric: str) -> Iterator[tuple[str, dict[str, 
         for name, own in runs.groupby("method"):
             first = own.iloc[0]
             values = dict(zip(own["seed"], own[metric], strict=True))
-            methods[str(name)] = Finals(values, first["setting"], first["objective"])
+            texts = first[["setting", "objective", "control"]]
+            methods[str(name)] = Finals(values, *texts)
         yield str(cell), methods
 
 

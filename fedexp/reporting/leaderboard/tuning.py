@@ -15,10 +15,9 @@ from typing import Any
 
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
+from fedexp.reporting.leaderboard.controls import Controls, Job, algorithm_of, read_controls
 from fedexp.reporting.papers.sweep import unseeded, values_of
 
-Job = list[str]
-"""The overrides of one run."""
 Setting = tuple[str, ...]
 """The tuned overrides of a run; empty for the preset without changes."""
 STATISTICS = ("final", "mean_last5")
@@ -40,6 +39,7 @@ class Tuning:
             that all methods have equally many trials.
         statistic: the statistic of the objective that is compared: ``final`` or ``mean_last5``.
         earlier: folders of earlier sweeps of the contest, whose trials are not repeated.
+        controls: the overrides of each method's control; see ``controls``.
     """
 
     seeds: Sequence[int]
@@ -49,6 +49,7 @@ class Tuning:
     alone: Mapping[str, Sequence[str]] = field(default_factory=dict)
     statistic: str = STATISTICS[0]
     earlier: Sequence[str] = ()
+    controls: Controls = field(default_factory=dict)
 
     @classmethod
     def read(cls, node: Mapping[str, Any]) -> Tuning:
@@ -72,8 +73,9 @@ class Tuning:
             )
         earlier = list(map(str, node.get("earlier", ())))
         alone = _axes(node.get("alone", {}))
-        rules = _axes(common), found, alone, statistic
-        return cls(seeds, sorted(map(int, budgets)), *rules, earlier)
+        rules = _axes(common), found, alone, statistic, earlier
+        controls = read_controls(node.get("controls", {}))
+        return cls(seeds, sorted(map(int, budgets)), *rules, controls)
 
     def keys(self, algorithm: str) -> frozenset[str]:
         """Every key that the method tunes."""
@@ -165,14 +167,6 @@ def choice(scores: Sequence[float], changes: Sequence[Any], budget: int) -> int:
     """
     tried = [-math.inf if math.isnan(score) else round(score, _DIGITS) for score in scores[:budget]]
     return min(range(len(tried)), key=lambda trial: (-tried[trial], changes[trial], trial))
-
-
-def algorithm_of(job: Sequence[str]) -> str:
-    """The job's algorithm. Raises InputError if the job names no algorithm."""
-    for each in job:
-        if override_key(each) == "algorithm":
-            return each.partition("=")[2]
-    raise InputError("hydra.sweeper.tune: each part of the table needs an algorithm")
 
 
 def _axes(node: Mapping[str, Any]) -> dict[str, list[str]]:

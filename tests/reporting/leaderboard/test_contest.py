@@ -74,7 +74,7 @@ def test_a_method_without_final_runs_is_absent_from_the_page() -> None:
     rows = [["digits_a", "fedavg", "", 100, 1, 0.5], ["digits_a", "fedavg", "", 0, 0, None]]
     rows += [["digits_a", "half", "", 100, 1, 0.5]]
     frame = pd.DataFrame(rows, columns=columns).assign(**dict.fromkeys(measured, 0.5))
-    text = page(frame.assign(megabytes=1.0, seconds=1.0, budgets="1 4", objective=""))
+    text = page(frame.assign(megabytes=1.0, seconds=1.0, budgets="1 4", objective="", control=""))
     assert "| fedavg |" in text
     assert "| half |" not in text
 
@@ -84,7 +84,7 @@ def test_a_contest_of_one_seed_without_trials_claims_nothing(tmp_path: Path) -> 
     rows = [["cifar10_dir03", name, "", 0, 0, None, ""] for name in ("fedavg", "fednh")]
     measured = ["global accuracy", "personal accuracy", "worst tenth", "gini"]
     frame = pd.DataFrame(rows, columns=columns).assign(**dict.fromkeys(measured, 0.5))
-    written = write(frame.assign(megabytes=1.0, seconds=1.0, objective=""), tmp_path)
+    written = write(frame.assign(megabytes=1.0, seconds=1.0, objective="", control=""), tmp_path)
     text = (tmp_path / "leaderboard.md").read_text()
     assert "| fednh | 1.5 | 0.500 |" in text
     assert not [word for word in ("nan", "trials: 1 |", "ahead", "Chosen") if word in text]

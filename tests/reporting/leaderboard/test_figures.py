@@ -12,6 +12,8 @@ def test_a_gain_that_is_rounded_to_zero_has_no_sign() -> None:
     accuracies = {"fedavg": 0.5, "up": 0.512, "level": 0.497, "down": 0.494}
     rows = [["a_b", method, "", 0, 0, math.nan, value] for method, value in accuracies.items()]
     columns = ["cell", "method", "setting", "seed", "trial", "score", "accuracy"]
-    frame = standings(pd.DataFrame(rows, columns=columns).assign(objective=""), "accuracy")
+    frame = standings(
+        pd.DataFrame(rows, columns=columns).assign(objective="", control=""), "accuracy"
+    )
     (axes,) = gains_map(frame, ["a_b"], "accuracy").axes
     assert [text.get_text() for text in axes.texts] == ["+0.01", "0.00", "-0.01"]

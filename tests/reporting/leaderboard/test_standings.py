@@ -10,6 +10,7 @@ from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, chosen
 from fedexp.reporting.leaderboard.standings import (
     by_mean_rank,
     conclusions,
+    over_controls,
     standings,
     survivors,
     verdict,
@@ -24,7 +25,7 @@ def finals(**accuracies: tuple[float, float]) -> pd.DataFrame:
         for name, values in accuracies.items()
         for seed, value in enumerate(values)
     ]
-    return pd.DataFrame(rows, columns=COLUMNS).assign(objective="")
+    return pd.DataFrame(rows, columns=COLUMNS).assign(objective="", control="")
 
 
 FINALS = finals(
@@ -99,6 +100,20 @@ def test_a_method_tuned_for_personal_accuracy_is_not_behind_in_global_accuracy()
     assert standings(tuned, PERSONAL)["comparable"].all()
     tuned["objective"] = "validation/personal_accuracy"  # FedAvg, too
     assert standings(tuned, GLOBAL)["comparable"].all()
+
+
+def test_gains_over_controls() -> None:
+    frame = finals(a_fedavg=(0.5, 0.7), a_clipped=(0.6, 0.8), a_good=(0.7, 0.9), a_plain=(0.5, 0.6))
+    frame.loc[frame["method"] == "good", "control"] = "clipped"
+    (row,) = over_controls(frame, "accuracy").to_dict("records")
+    assert (row["cell"], row["method"], row["control"]) == ("a", "good", "clipped")
+    assert row["gain"].mean == pytest.approx(0.1)
+    assert row["signs"] == "+++"
+    assert standings(frame, "accuracy").set_index("method").loc["good", "gain"].mean == (
+        pytest.approx(0.2)
+    )
+    without = frame[frame["method"] != "clipped"]  # its runs are missing
+    assert over_controls(without, "accuracy").empty
 
 
 def test_conclusions_are_counted_over_cells() -> None:
