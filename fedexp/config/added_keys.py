@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
-from fedexp.config.keys import selected
+from fedexp.config.keys import nodes, selected
 
 ADDED: Mapping[str, Any] = {
     "engine.meeting_timeout": 120.0,
@@ -18,6 +18,10 @@ ADDED: Mapping[str, Any] = {
 }
 """Key -> the value with which a run of an earlier version continues as it began."""
 
+ADDED_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
+    "fedexp.data.readers.digits.Digits": {"split_seed": 0},
+}
+"""Class -> the same for the arguments of a part, a dataset or a measure of this class."""
 
 REMOVED = ("evaluation.overlap",)
 """Keys of earlier versions that changed no result."""
@@ -33,6 +37,9 @@ def with_added(config: Mapping[str, Any]) -> dict[str, Any]:
         group, _, name = key.rpartition(".")
         if isinstance(node := selected(found, group), dict):
             node.setdefault(name, value)
+    for _, node in nodes(found):
+        for name, value in ADDED_ARGUMENTS.get(str(node["_target_"]), {}).items():
+            cast(dict[str, Any], node).setdefault(name, value)
     for key in REMOVED:
         group, _, name = key.rpartition(".")
         if isinstance(node := selected(found, group), dict):

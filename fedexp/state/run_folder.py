@@ -262,7 +262,7 @@ def parse_identity(content: bytes) -> Identity | None:
     of_right_types = all(isinstance(each, dict) for each in mappings)
     if not of_right_types or not isinstance(found.wandb_id, str):
         return None
-    return replace(found, config=with_moved(with_added(found.config)))
+    return replace(found, config=with_added(with_moved(found.config)))
 
 
 def _is_number(value: object) -> bool:

@@ -53,3 +53,11 @@ def test_an_older_run_loads_and_goes_on_to_the_same_bits(tmp_path: Path) -> None
             for each in (whole, older)
         )
     )
+
+
+def test_an_argument_is_added_to_its_class_only() -> None:
+    digits, other = "fedexp.data.readers.digits.Digits", "fedexp.data.readers.text.Text"
+    found = with_added({"data": {"_target_": digits}, "measure": {"a": {"_target_": other}}})
+    assert found["data"] == {"_target_": digits, "split_seed": 0}
+    assert found["measure"] == {"a": {"_target_": other}}
+    assert with_added({"data": {"_target_": digits, "split_seed": 3}})["data"]["split_seed"] == 3

@@ -48,3 +48,13 @@ def test_the_split_is_always_the_same(dataset: Dataset) -> None:
     again = Digits().load(Path("unused"))
     assert torch.equal(again.train.inputs, dataset.train.inputs)
     assert torch.equal(again.test.labels, dataset.test.labels)
+
+
+def test_another_seed_has_other_test_images_and_no_other_samples(dataset: Dataset) -> None:
+    other = Digits(split_seed=1).load(Path("unused"))
+    assert other.test.inputs.shape == dataset.test.inputs.shape
+    assert not torch.equal(other.test.labels, dataset.test.labels)
+    counts = [
+        each.train.labels.bincount() + each.test.labels.bincount() for each in (other, dataset)
+    ]
+    assert torch.equal(*counts)
