@@ -5,20 +5,26 @@ from types import MappingProxyType
 
 from fedexp.config.compatibility.traits import Need
 from fedexp.measures.measure import AfterRound, Better, EveryNth, Measured, Outline
+from fedexp.measures.scoring.accuracies import per_class
+
+BALANCED = "validation/balanced_accuracy"
 
 
 class Validation(EveryNth):
-    """``validation/accuracy`` and ``validation/loss`` of the global model.
+    """Accuracy (plain and balanced) and loss of the global model on held-out samples.
 
-    Both are measured on the samples that all clients together hold out (``data.validation``).
+    They are measured on the samples that all clients together hold out (``data.validation``).
     Nothing is measured without such samples, or without a global model.
+    ``validation/balanced_accuracy`` is the mean over the classes of the share classified correctly,
+    for a test split with equally large classes beside training data with a long tail. It is absent
+    if samples have no class labels.
 
     Args:
         every: rounds between measurements; the last round is always measured.
     """
 
     headlines: Mapping[str, Better] = MappingProxyType(
-        {"validation/accuracy": "higher", "validation/loss": "lower"}
+        {"validation/accuracy": "higher", BALANCED: "higher", "validation/loss": "lower"}
     )
 
     def check(self, outline: Outline) -> None:
@@ -26,8 +32,17 @@ class Validation(EveryNth):
         if not outline.validates or Need.GLOBAL_MODEL not in outline.given:
             self.headlines = {}
             self.idle = "without data.validation and a global model"
+        elif Need.CLASS_LABELS not in outline.given:
+            self.headlines = {n: better for n, better in self.headlines.items() if n != BALANCED}
 
     def __call__(self, after: AfterRound) -> Measured:
-        """Accuracy and mean cross-entropy on the held-out samples."""
+        """The accuracies and the mean cross-entropy on the held-out samples."""
         predictions = after.validation_predictions()
-        return Measured(predictions.metrics("validation/{}") if predictions else {})
+        if predictions is None:
+            return Measured()
+        metrics = predictions.metrics("validation/{}")
+        if BALANCED in self.headlines:
+            labels, classes = after.data.validation.labels.cpu(), after.data.description.num_classes
+            hits, totals = per_class(predictions.correct, labels, classes)
+            metrics[BALANCED] = (hits / totals)[totals > 0].double().mean().item()
+        return Measured(metrics)

@@ -9,6 +9,7 @@ import torch
 
 from fedexp.core.description import Description
 from fedexp.core.messages import Message
+from fedexp.data.samples import Subset
 from fedexp.distributed.ranks import Ranks
 from fedexp.measures.angles import Angles
 from fedexp.measures.global_model import GlobalModel
@@ -29,9 +30,10 @@ class Scoring:
     def __init__(self, validation: Sequence[bool], unseen: Sequence[str]) -> None:
         self.validation = torch.tensor(validation, dtype=torch.bool)
         client = SimpleNamespace(class_counts=torch.tensor([1, 1, 0]), test_index=torch.tensor([2]))
+        held: Any = SimpleNamespace(labels=torch.tensor([0, 1, 1, 1]))
         data = SimpleNamespace(
             test=SimpleNamespace(labels=LABELS, targets=LABELS),
-            validation=validation,
+            validation=Subset(held, torch.arange(len(validation))),
             description=Description(
                 "animals", (1,), ("cat", "dog", "eel"), unseen_classes=tuple(unseen)
             ),
@@ -123,6 +125,7 @@ def test_validation_scores_come_with_the_others() -> None:
     assert [r for r, m in scored.items() if "validation/accuracy" in m] == [2, 4, 6, 8, 10]
     assert [r for r, m in scored.items() if "validation/personal_accuracy" in m] == [5, 10]
     assert scored[10]["validation/accuracy"] == 0.75
+    assert scored[10]["validation/balanced_accuracy"] == pytest.approx((1 + 2 / 3) / 2)  # no eel
     assert scored[10]["validation/loss"] == 0.9
     assert scored[10]["validation/personal_accuracy"] == 0.0
     assert scored[10]["global/loss"] == 0.7

@@ -31,6 +31,12 @@ def test_global_and_personal_scores_by_a_loop() -> None:
     assert len(right) > 50
     assert metrics["validation/accuracy"] == pytest.approx(sum(right) / len(right))
     assert metrics["validation/loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    labels = [y.item() for each in outputs for y in each[1]]
+    shares = [
+        [hit for hit, label in zip(right, labels, strict=True) if label == c] for c in set(labels)
+    ]
+    balanced = sum(sum(own) / len(own) for own in shares) / len(shares)
+    assert metrics["validation/balanced_accuracy"] == pytest.approx(balanced)
 
     accuracies = []
     for client in federation.store.clients_with_model:
