@@ -19,6 +19,7 @@ from fedexp.verification.pack import pack
 TINY = [
     *("-m", "experiment=leaderboard/digits", "hydra.sweeper.cells=[digits_dir03]", "seed=0"),
     *("data.subset=200", "local.epochs=1", "hydra.sweeper.tune.budgets=[1]"),
+    "hydra.sweeper.tune.seed=100",
 ]
 
 

@@ -13,7 +13,7 @@ from fedexp.reporting.leaderboard.page import page
 TINY = [
     *("-m", "experiment=leaderboard/digits", "hydra.sweeper.cells=[digits_dir03]"),
     *("algorithm=fedavg,fedprox,fedper", "seed=0,1", "rounds=2", "data.subset=300"),
-    "hydra.sweeper.tune.budgets=[1,2]",
+    *("hydra.sweeper.tune.budgets=[1,2]", "hydra.sweeper.tune.seed=100"),
     "hydra.sweep.dir=contest",
 ]
 

@@ -4,8 +4,10 @@ import math
 from pathlib import Path
 
 import pytest
+import yaml
 from support.run_files import write_run
 
+from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
 from fedexp.reporting.leaderboard.earlier import earlier_scores, trial
 from fedexp.reporting.leaderboard.tuning import Tuning, choice
@@ -44,6 +46,18 @@ def test_a_method_without_own_keys_tries_finer_values() -> None:
     assert other.keys("fedprox") == {"optimizer.lr", "regularizer.mu"}
     job = ["algorithm=fedavg"]
     assert other.one_trial_each([job]) == [[*job, "optimizer.lr=0.2", "local.epochs=1"]]
+
+
+def test_all_methods_of_the_leaderboard_have_equally_many_trials() -> None:
+    table = Path(config_folder(), "experiment/leaderboard/digits.yaml")
+    sweeper = yaml.safe_load(table.read_text())["hydra"]["sweeper"]
+    tuning = Tuning.read(sweeper["tune"])
+    names = {name for part in sweeper["parts"] for name in part["algorithm"]}
+    trials = {name: tuning.settings(name) for name in names}
+    # FedLA has three forms of the adaptation.
+    assert {n: len(own) for n, own in trials.items() if len(own) != 16} == {"fedla": 12}
+    assert all(len(set(own)) == len(own) and own[0] == () for own in trials.values())
+    assert tuning.own.keys() <= names
 
 
 def test_trials_have_a_seed_of_their_own() -> None:
