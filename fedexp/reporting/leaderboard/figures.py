@@ -65,7 +65,8 @@ def ranks_by_budget(frames: Mapping[int, pd.DataFrame], most: int = 10) -> Figur
     """
     ranks = pd.DataFrame({budget: by_mean_rank(frame) for budget, frame in frames.items()})
     best = list(ranks.min(axis=1).sort_values(kind="stable").index[:most])
-    figure = PlainFigure(figsize=(6.4, 4.6))
+    width = max(6.4, 5.3 + 0.065 * max(map(len, best), default=0))  # for the legend
+    figure = PlainFigure(figsize=(width, 4.6))
     axes = add_axes(figure, 0.9, 0.6, 3.6, 3.6)
     places = range(len(ranks.columns))
     for method in ranks.index.difference(best):

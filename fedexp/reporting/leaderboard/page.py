@@ -152,8 +152,8 @@ def _not_compared(frame: pd.DataFrame, metric: str) -> str:
     if not names:
         return ""
     return (
-        f"Tuned for another accuracy than the {metric}, and therefore without a sign and in no "
-        f"comparison: {', '.join(names)}."
+        f"Tuned for another accuracy than the {metric}, and therefore without a sign and not "
+        f"compared with {BASELINE}: {', '.join(names)}."
     )
 
 
