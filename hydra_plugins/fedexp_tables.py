@@ -203,7 +203,7 @@ class TableSweeper(Sweeper):
         found = with_controls(jobs, self._controls)
         if further := len(found) - len(jobs):
             rows = len(without_seeds(found)) - len(without_seeds(jobs))
-            print(f"fedexp: and {rows} controls: {further} jobs", file=sys.stderr)
+            print(f"fedexp: {further} further jobs of {rows} x FedAvg as control", file=sys.stderr)
         return found
 
     def _in_order(self, jobs: list[list[str]]) -> list[list[str]]:

@@ -84,7 +84,7 @@ def test_the_controls_of_a_tables_methods_are_jobs(capsys: pytest.CaptureFixture
     cells = "hydra.sweeper.cells=[digits_dir03]"
     made = sweeper([*arguments, cells])
     jobs = made._jobs(arguments)
-    assert "fedexp: and 2 controls: 4 jobs\n" in capsys.readouterr().err
+    assert "fedexp: 4 further jobs of 2 x FedAvg as control\n" in capsys.readouterr().err
     cell, (_, *others) = "experiment=leaderboard/digits_dir03", jobs[::2]
     assert others == [
         [cell, "algorithm=fednh", "seed=0"],

@@ -7,6 +7,7 @@ from support.run_files import write_run
 
 from fedexp.errors import InputError
 from fedexp.reporting.leaderboard.controls import control_of, read_controls, with_controls
+from fedexp.reporting.leaderboard.entries import Entry, with_entries
 from fedexp.reporting.leaderboard.page import page
 from fedexp.reporting.leaderboard.results import read_results
 
@@ -55,20 +56,26 @@ def test_several_values_of_a_control_are_one_line() -> None:
         read_controls({"fedgela": {"local.grad_clip": "10,20"}})
 
 
-def test_the_page_has_a_row_over_each_control(tmp_path: Path) -> None:
-    aim = "objective=validation/personal_accuracy"
-    methods = ["fedavg", "fedprox", "fedgela", f"fedgela {aim}", "hics"]
-    controls = ["fedavg local.grad_clip=20", f"fedavg local.grad_clip=20 {aim}"]
+def write_sweep(folder: Path, controls: str, methods: list[str]) -> None:
+    """A sweep with two runs of each method and no trials."""
     number = 0
-    for method in [*methods, *controls, "fedavg aggregator=uniform"]:
+    for method in methods:
         for seed in (0, 1):
             words = ["experiment=cells/digits_a", *f"algorithm={method}".split()]
             choices = {"experiment": "cells/digits_a"}
             number += 1
-            write_run(tmp_path / str(number), words, choices=choices, seed=seed)
+            write_run(folder / str(number), words, choices=choices, seed=seed)
+    tune = f"{{seed: null, budgets: [], common: {{}}, own: {{}}, controls: {controls}}}"
+    (folder / "multirun.yaml").write_text(f"hydra: {{sweeper: {{tune: {tune}}}}}")
+
+
+def test_the_page_has_a_row_over_each_control(tmp_path: Path) -> None:
+    aim = "objective=validation/personal_accuracy"
+    methods = ["fedavg", "fedprox", "fedgela", f"fedgela {aim}", "hics"]
+    controls = ["fedavg local.grad_clip=20", f"fedavg local.grad_clip=20 {aim}"]
+    rows = [*methods, *controls, "fedavg aggregator=uniform"]
     node = "{fedgela: {local.grad_clip: 20}, hics: {aggregator: uniform}}"
-    tune = f"{{seed: null, budgets: [], common: {{}}, own: {{}}, controls: {node}}}"
-    (tmp_path / "multirun.yaml").write_text(f"hydra: {{sweeper: {{tune: {tune}}}}}")
+    write_sweep(tmp_path, node, rows)
     results, problems = read_results([tmp_path])
     assert problems == []
     assert dict(zip(results["method"], results["control"], strict=True)) == {
@@ -92,3 +99,27 @@ def test_the_page_has_a_row_over_each_control(tmp_path: Path) -> None:
         (each / "metrics.jsonl").unlink()
     results, _ = read_results([tmp_path])
     assert set(results["method"]) == {"fedavg local.grad_clip=20", "fedgela"}
+
+
+def test_an_entry_brings_its_control_or_shares_one_of_the_contest(tmp_path: Path) -> None:
+    contest, entrant = tmp_path / "contest", tmp_path / "entrant"
+    for folder in (contest, entrant):
+        folder.mkdir()
+    write_sweep(
+        contest, "{hics: {aggregator: uniform}}", ["fedavg", "hics", "fedavg aggregator=uniform"]
+    )
+    own = "{mine: {local.grad_clip: 3}, fedacg: {aggregator: uniform}}"
+    rows = ["mine", "fedavg local.grad_clip=3", "fedacg", "fedavg aggregator=uniform"]
+    write_sweep(entrant, own, rows)
+    results, problems = read_results([contest])
+    entry = Entry("e.zip", "0", entrant, "all", "me")
+    joined, _, left_out = with_entries(results, [contest], [entry])
+    assert [*problems, *left_out] == []
+    assert dict(zip(joined["method"], joined["control"], strict=True)) == {
+        "fedavg": "",
+        "fedavg aggregator=uniform": "",
+        "hics": "fedavg aggregator=uniform",
+        "mine [1]": "fedavg local.grad_clip=3 [1]",
+        "fedavg local.grad_clip=3 [1]": "",
+        "fedacg [1]": "fedavg aggregator=uniform",
+    }
