@@ -17,7 +17,7 @@ from fedexp.reporting.factorial.design import HIGH, Design
 from fedexp.reporting.families import Floats
 from fedexp.reporting.labels import changes_results
 from fedexp.reporting.leaderboard.results import tuning_of
-from fedexp.reporting.leaderboard.tuning import Tuning, choice, mean_score
+from fedexp.reporting.leaderboard.tuning import Tuning, changed_keys, choice, mean_score
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.unfinished import how_to_finish
 from fedexp.tracking.statistics import headline_statistics
@@ -75,7 +75,7 @@ class Responses:
                 mean_score(each) if len(each) == len(self.tuning.seeds) else math.nan
                 for each in scores
             ]
-            best = choice(means, len(means))
+            best = choice(means, list(map(changed_keys, settings)), len(means))
             rows.append([*key, settings[best], means[best]])
         return pd.DataFrame(rows, columns=[*names, "setting", "score"])
 

@@ -13,7 +13,7 @@ from fedexp.config.keys import override_key
 from fedexp.errors import InputError
 from fedexp.reporting.labels import changes_results
 from fedexp.reporting.leaderboard.controls import control_of
-from fedexp.reporting.leaderboard.tuning import Setting, Tuning, choice, mean_score
+from fedexp.reporting.leaderboard.tuning import Setting, Tuning, changed_keys, choice, mean_score
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.statistics import BYTES, SECONDS, mean_of_last
 from fedexp.reporting.unfinished import how_to_finish
@@ -90,7 +90,7 @@ def _best(trials: pd.DataFrame, ran: Set[tuple[str, ...]], budget: int) -> pd.Se
     order. Then, as in the sweep, the setting with the fewest changed keys is chosen.
     """
     changes = [
-        (tuple(keys) not in ran, keys[-1].count("="))
+        (tuple(keys) not in ran, changed_keys(keys[-1]))
         for keys in trials[KEYS].itertuples(index=False, name=None)
     ]
     return trials.iloc[choice(trials["score"].tolist(), changes, budget)]

@@ -169,6 +169,11 @@ def choice(scores: Sequence[float], changes: Sequence[Any], budget: int) -> int:
     return min(range(len(tried)), key=lambda trial: (-tried[trial], changes[trial], trial))
 
 
+def changed_keys(setting: str) -> int:
+    """The number of overrides in a setting of the results, such as ``optimizer.lr=1 a.b=2``."""
+    return setting.count("=")
+
+
 def _axes(node: Mapping[str, Any]) -> dict[str, list[str]]:
     return {key: values_of(value) for key, value in node.items()}
 
