@@ -34,7 +34,7 @@ def values(override: str) -> list[str]:
         ("seed=tag(a,b,choice(1,2))", ["1", "2"]),
         ("seed=int(choice(1.0,2.0))", ["1", "2"]),
         (
-            "algorithm=glob(fedp*,exclude=[fedpa*,fedpro*])",
+            "algorithm=glob(fedp*,exclude=[fedpa*,fedpro*,fedpcl])",
             ["fedper", "fedphp", "fedptr", "fedptr_s"],
         ),
         ("algorithm=glob([scaff*,moo*])", ["moon", "scaffold"]),

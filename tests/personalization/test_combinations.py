@@ -19,6 +19,8 @@ def options(group: str) -> list[str]:
 WITHOUT_MATRIX = ["etf", "fixed_uniform", "gaussian", "identity", "prototype", "prototype_paper"]
 LINEAR = ["linear", "linear_nobias", "corrected", "calibrated"]
 PRIVATE_HEAD = ["fedper", "fedrep", "fedpac", "fedas", "gpfl"]
+WITHOUT_HEAD = ("fedbabu", "fedfomo", "fedgh", "fedmd", "local", "prototypes_only")
+"""Personalizations that send no trained head."""
 REFUSED = {
     **{
         (name, f"loss={loss}"): f"loss={loss}: needs a second model"
@@ -27,7 +29,7 @@ REFUSED = {
     },
     **{
         (name, "head=corrected"): "head=corrected: the server corrects the classifier"
-        for name in (*PRIVATE_HEAD, "fedbabu", "fedgh", "fedmd", "local", "prototypes_only")
+        for name in (*PRIVATE_HEAD, *WITHOUT_HEAD)
     },
     **{
         ("fedgh", f"head={name}"): "has nothing that the server could train"
@@ -53,7 +55,7 @@ REFUSED = {
     **{(name, "head=fixed_uniform"): "head=prototype: trains nothing" for name in PRIVATE_HEAD},
     **{
         (name, "head=simplex"): "head=simplex: clients train the corners"
-        for name in (*PRIVATE_HEAD, "fedbabu", "fedfomo", "fedgh", "local", "prototypes_only")
+        for name in (*PRIVATE_HEAD, *WITHOUT_HEAD)
     },
     **{("pfedsim", f"head={head}"): "this head trains none" for head in WITHOUT_MATRIX},
     **{
@@ -63,10 +65,7 @@ REFUSED = {
     **{(name, "loss=inherited"): "loss=inherited: learns from a private" for name in PERSONAL},
     **{
         (name, "head=calibrated"): "head=calibrated: the (features of different|server has no)"
-        for name in (
-            *(*PRIVATE_HEAD, "fedbabu", "fedfomo", "fedgh", "fedmd", "local", "pfl_da"),
-            "prototypes_only",
-        )
+        for name in (*PRIVATE_HEAD, *WITHOUT_HEAD, "pfl_da")
     },
     **{
         (name, "aggregator=fltrust"): "aggregator=fltrust: the server trains the whole model"

@@ -36,6 +36,7 @@ PARTNERS: dict[str, list[str]] = {
     "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
     "personalization=fedcp": ["algorithm=fedavg"],  # the default method's head has no weights
     "personalization=pfedsim": ["algorithm=fedavg"],
+    "regularizer=neural_collapse": ["algorithm=fedavg"],
     "sampler=oort": ["system=phones"],
     "personalization=pfl_da": ["algorithm=fedavg"],
     "+measure=backdoor": ["faults=byzantine", "faults.attack=backdoor"],
