@@ -53,7 +53,8 @@ METHODS = [
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method[0])
 @pytest.mark.parametrize("world", WORLDS)
 def test_little_data_is_enough(world: str, method: list[str]) -> None:
-    federation = federate(*WORLDS[world], *method, "local.epochs=1", "measure.personal.every=1")
+    words = ["~data.split_seed", "local.epochs=1", "measure.personal.every=1"]
+    federation = federate(*WORLDS[world], *method, *words)
     for round in (1, 2):
         metrics = federation.run_round(round).metrics
     assert 0 <= metrics["global/accuracy"] <= 1

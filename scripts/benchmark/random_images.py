@@ -7,7 +7,10 @@ import torch
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Source, Split
 
-OVERRIDES = ["data=digits", "data._target_=benchmark.random_images.RandomImages"]
+OVERRIDES = [
+    *("data=digits", "~data.split_seed"),
+    "data._target_=benchmark.random_images.RandomImages",
+]
 
 
 Channels = tuple[float, float, float]
