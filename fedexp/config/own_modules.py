@@ -7,6 +7,7 @@ import ast
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,7 +40,7 @@ def is_library(module: str) -> bool:
     is_installed = file is not None and (
         file.is_relative_to(sysconfig.get_path("stdlib")) or bool({*_LIBRARIES} & {*file.parts})
     )
-    return is_installed and name not in _packages_with_options()
+    return is_installed and name not in _packages_with_options(tuple(sys.path))
 
 
 def reached(names: Iterable[str], follow: Callable[[str], bool] = is_own) -> set[str]:
@@ -106,7 +107,9 @@ def _places(module: str) -> Iterator[Path]:
         yield from (place / "__init__.py", place.with_name(f"{place.name}.py"))
 
 
-def _packages_with_options() -> set[str]:
+@cache
+def _packages_with_options(path: tuple[str, ...]) -> set[str]:
+    """The packages that add options; ``path`` is ``sys.path``, whose folders are searched once."""
     return {top(each.module) for each in entry_points(group=GROUP)}
 
 
