@@ -24,7 +24,7 @@ from fedexp.core.functional import functional
 from fedexp.core.last_batch import LastBatch
 from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Message, Tensors
-from fedexp.core.other_weights import call_with
+from fedexp.core.other_weights import MethodOf
 from fedexp.core.part import Part
 from fedexp.core.sockets import Personalization, Regularizer, Sockets
 from fedexp.core.step_gradient import StepGradient
@@ -69,6 +69,8 @@ class ClientModule(LocalModel):
     def finish_setup(self) -> None:
         """Make the frozen models that the loss needs; called once, after the parts' ``setup``."""
         self.frozen_copies = FrozenCopies(self.loss.reference_models, self.backbone, self.head)
+        # A tuple, so that the module does not contain itself.
+        self._with_step_weights = (MethodOf(self, self._loss_of_outputs),)
         self.index_weights()
 
     def outputs(self, inputs: Tensor) -> Outputs:
@@ -129,15 +131,22 @@ class ClientModule(LocalModel):
         """The local objective without the penalty on the parameters, and its forward pass."""
         step = self.turn.steps if step is None else step
         last = self.turn.in_last_epoch if in_last_epoch is None else in_last_epoch
+        if not self._replacing:
+            return self._loss_of_outputs(batch, real, step, last)
+        (loss_of_outputs,) = self._with_step_weights
         weights = self._step_weights(step)
-        return call_with(self, weights, self._loss_of_outputs, batch, real, step, last)
+        found: tuple[Tensor, Forward] = loss_of_outputs.with_weights(
+            weights, batch, real, step, last
+        )
+        return found
 
     def _step_weights(self, step: Tensor | int) -> Tensors:
         """The weights that the parts put in place of the module's in this step's outputs."""
         found: Tensors = {}
         for name, part in self._replacing.items():
-            with torch.autocast(self.device.type, enabled=False):
-                weights = part.step_weights(dict(self.tensor_index.parameters()), step)
+            parameters: Tensors = dict(self.tensor_index.parameters())
+            with full_precision(next(iter(parameters.values()))):
+                weights = part.step_weights(parameters, step)
             found |= results.some_weights(weights, self.weights, name, part, "step_weights(...)")
         return found
 

@@ -6,9 +6,10 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from fedexp.core.client import ClientModule
+from fedexp.core.other_weights import MethodOf
 from fedexp.core.turn import Turn
 
 
@@ -87,7 +88,7 @@ def memory_order(value: Tensor) -> list[int]:
     return sorted(range(value.dim()), key=value.stride, reverse=True)
 
 
-class StackedMethod(nn.Module):
+class StackedMethod(MethodOf):
     """A method of the module, called for all rows of a stack at once.
 
     Args:
@@ -100,15 +101,9 @@ class StackedMethod(nn.Module):
     def __init__(
         self, module: ClientModule, method: Callable[..., Any], shared: bool = False
     ) -> None:
-        super().__init__()
-        self.module, self.method = module, method
-        self._first_names = _first_names(self)
+        super().__init__(module, method)
         in_dims = (0, None) if shared else (0, 0)
         self._all_rows = vmap(self._one_row, in_dims, randomness="different")
-
-    def forward(self, *arguments: Tensor) -> Any:
-        """Call the method on the module itself, without a stack."""
-        return self.method(*arguments)
 
     def compile_rows(self, mode: str) -> None:
         """Compile ``rows`` with ``torch.compile`` in this mode."""
@@ -119,20 +114,4 @@ class StackedMethod(nn.Module):
         return self._all_rows(dict(state), arguments)
 
     def _one_row(self, state: dict[str, Tensor], arguments: tuple[Tensor, ...]) -> Any:
-        values = {f"module.{name}": value for name, value in state.items()}
-        named = {n: values[first] for n, first in self._first_names.items() if first in values}
-        return functional_call(self, named, arguments, tie_weights=False)
-
-
-def _first_names(module: nn.Module) -> dict[str, str]:
-    """Each name of a parameter or buffer -> the first name of this tensor.
-
-    ``functional_call`` would look for tensors with several names in each call, which takes a
-    twentieth of a small model's step.
-    """
-    named = [
-        *module.named_parameters(remove_duplicate=False),
-        *module.named_buffers(remove_duplicate=False),
-    ]
-    first: dict[int, str] = {}
-    return {name: first.setdefault(id(tensor), name) for name, tensor in named}
+        return self.with_weights(state, *arguments)

@@ -111,11 +111,11 @@ class CyclicDistillation(Loss):
         self.strength.zero_()
         if own and len(held_out):
             data = client.data.subset(held_out)
-            score, teachers = (accuracy(client, data, each) for each in (own, teacher))
-            is_good = (score > self.threshold) | memory["was_good"]
+            own_score, teacher_score = (accuracy(client, data, each) for each in (own, teacher))
+            is_good = (own_score > self.threshold) | memory["was_good"]
             client.load({name: torch.where(is_good, own[name], teacher[name]) for name in own})
             is_common = client.round <= self._common_rounds
-            late = adapted_weight(self.lam, score, teachers, self.least)
+            late = adapted_weight(self.lam, own_score, teacher_score, self.least)
             lam = self.lam if is_common else late
             self.strength.copy_(is_good * lam)
             memory["was_good"] = is_good
