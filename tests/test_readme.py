@@ -54,13 +54,16 @@ TINY = [
 
 def commands(page: Path) -> list[list[str]]:
     """The arguments of each ``fedexp`` command."""
-    lines = "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
+    lines = "".join(blocks(page, "bash")).replace("\\\n", "").splitlines()
     words = [shlex.split(line, comments=True) for line in lines]
     return [each[1:] for each in words if each[:1] in (["fedexp"], ["fedexp-partition"])]
 
 
 def jobs(arguments: list[str]) -> list[list[str]]:
-    """The overrides of each job of a command, of the first seed only."""
+    """The overrides of each job of a command, of the first seed only.
+
+    A leaderboard's sweeper adds options for each method itself: its first method stands for all.
+    """
     overrides = [
         each
         for each in arguments
@@ -72,8 +75,11 @@ def jobs(arguments: list[str]) -> list[list[str]]:
         else [each.input_line]
         for each in OverridesParser.create().parse_overrides(overrides)
     ]
-    first_seed = [each[:1] if each[0].startswith("seed=") else each for each in choices]
-    return [list(job) for job in itertools.product(*first_seed)]
+    first_only: tuple[str, ...] = ("seed=",)
+    if any(each.startswith("experiment=leaderboard/") for each in arguments):
+        first_only = ("seed=", "algorithm=")
+    firsts = [each[:1] if each[0].startswith(first_only) else each for each in choices]
+    return [list(job) for job in itertools.product(*firsts)]
 
 
 def examples(pages: Sequence[Path]) -> list[list[str]]:
