@@ -14,8 +14,10 @@ fi
 
 "$venv/bin/ruff" check .
 "$venv/bin/ruff" format --check .
+"$venv/bin/mypy" --config-file scripts/mypy.ini &
+scripts_types=$!
 "$venv/bin/mypy"
-"$venv/bin/mypy" --config-file scripts/mypy.ini
+wait "$scripts_types"
 # Its report is long: only a broken contract is shown.
 contracts="$("$venv/bin/lint-imports" --no-logo --no-cache 2>&1)" || { echo "$contracts" >&2; exit 1; }
 # Runs flush every file to disk, which takes no time in memory.

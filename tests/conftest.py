@@ -1,21 +1,18 @@
 """Shared fixtures."""
 
-import copy
 import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 from PIL import Image
 from support.command_line import PROCESSES
+from support.quick_hydra import quick_hydra
 from support.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401  pytest calls these
 
-from fedexp.cli.command import config_folder
 from fedexp.distributed import processes
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background job of a script
@@ -36,20 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def options_are_parsed_once() -> Iterator[None]:
-    """Hydra reads the package's YAML files for each config, a quarter of the time that it takes."""
-    parsed, load = dict[str, Any](), OmegaConf.load
-
-    def load_once(file: Any) -> Any:
-        name = getattr(file, "name", "")
-        if not name.startswith(config_folder()):
-            return load(file)
-        if name not in parsed:
-            parsed[name] = load(file)
-        return copy.deepcopy(parsed[name])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OmegaConf, "load", load_once)
+def configs_are_composed_quickly() -> Iterator[None]:
+    with quick_hydra():
         yield
 
 

@@ -34,6 +34,7 @@ def test_every_head_with_every_loss(head: str, loss: str) -> None:
     assert all(0 < abs(loss) < 100 for loss in losses)  # contrasts may be negative
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("head", "loss"), REFUSED)
 def test_a_head_and_a_loss_that_do_not_combine_are_refused(head: str, loss: str) -> None:
     with pytest.raises(InputError, match=f"loss={loss}"):

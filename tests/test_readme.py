@@ -149,11 +149,13 @@ def test_the_loss_runs_as_its_page_says(pasted: Path) -> None:
     assert (run / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_the_measure_runs_as_its_page_says(pasted: Path) -> None:
     summary = json.loads((run_first(METRIC, pasted) / "summary.json").read_text())
     assert summary["metrics"]["drift/step"]["final"] > 0
 
 
+@pytest.mark.slow
 def test_the_model_runs_as_its_page_says(pasted: Path) -> None:
     assert (run_first(MODEL, pasted) / "summary.json").exists()
 

@@ -30,6 +30,7 @@ pytest.importorskip("no_such_package")
 """
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("content", "environment", "options", "code", "named"),
     [

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pydantic import create_model
+from pydantic import BaseModel, create_model
 
 from fedexp.config.build import STRICT, check
 from fedexp.config.keys import nodes
@@ -33,10 +33,16 @@ class _UnreadError(Exception):
 def check_written(values: Mapping[str, Any]) -> None:
     """Check the arguments of each ``_target_`` in the config. Raises InputError for a wrong one."""
     for key, node in nodes(values):
-        types = written_types(str(node["_target_"]))
-        given = {name: node[name] for name in types if name in node}
-        fields: Any = {name: (types[name], ...) for name in given}
-        check(create_model("Arguments", __config__=STRICT, **fields), given, prefix=f"{key}.")
+        target = str(node["_target_"])
+        given = {name: node[name] for name in written_types(target) if name in node}
+        check(_arguments_model(target, tuple(given)), given, prefix=f"{key}.")
+
+
+@cache
+def _arguments_model(target: str, names: tuple[str, ...]) -> type[BaseModel]:
+    """The check of these arguments, made once for all configs of a process."""
+    fields: Any = {name: (written_types(target)[name], ...) for name in names}
+    return create_model("Arguments", __config__=STRICT, **fields)
 
 
 @cache

@@ -139,6 +139,7 @@ def test_a_client_sends_one_number_more() -> None:
     assert other["cost/download_bytes"] == one["cost/download_bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedprox", "fednh", "fedrep"])
 def test_it_combines_with_other_methods(method: str) -> None:
     federation = federate(f"algorithm={method}", "aggregator=agnostic", *SMALL)

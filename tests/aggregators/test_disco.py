@@ -126,6 +126,7 @@ def test_without_distance_and_bias_it_is_fedavg() -> None:
         torch.testing.assert_close(disco.server.weights[name], value, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["feddyn", "scaffold", "fednh", "ditto"])
 def test_it_combines_with_other_methods(method: str) -> None:
     federation = federate(f"algorithm={method}", "aggregator=disco", *SMALL)

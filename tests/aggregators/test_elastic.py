@@ -134,6 +134,7 @@ def test_the_upload_is_twice_the_model() -> None:
     assert 0.5 < metrics["aggregator/mean_coefficient"] < 1.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [["head=prototype", "local.grad_clip=10"], ["personalization=fedper"], BATCHNORM],

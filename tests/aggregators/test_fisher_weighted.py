@@ -139,6 +139,7 @@ def test_one_number_is_sent() -> None:
     assert weighted["cost/download_bytes"] == plain["cost/download_bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 @pytest.mark.parametrize("gradients", ["sample", "batch"])
 def test_every_engine_gives_the_same_model(engine: str, gradients: str) -> None:
@@ -153,6 +154,7 @@ def test_every_engine_gives_the_same_model(engine: str, gradients: str) -> None:
         torch.testing.assert_close(other.server.weights[name], value, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [

@@ -127,6 +127,7 @@ def weights_after(*options: str) -> Tensors:
     return federation.server.weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["algorithm=fednh"], ["regularizer=proximal"]])
 def test_the_engines_agree(options: list[str]) -> None:
     serial = weights_after(*options)

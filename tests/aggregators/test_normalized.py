@@ -155,6 +155,7 @@ def test_kept_momentum_is_refused() -> None:
         federate("algorithm=fednova", "optimizer.momentum=0.9", "local.keep_optimizer=true")
 
 
+@pytest.mark.slow
 def test_it_combines_with_other_sockets() -> None:
     federation = federate(*SETTING, "algorithm=fednh", "aggregator=normalized", "gradient=sam")
     for round in (1, 2):

@@ -119,6 +119,7 @@ def test_the_bytes_sent_are_counted(overrides: list[str], numbers: int) -> None:
     assert other["cost/download_bytes"] == one["cost/download_bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedprox", "fednh", "fedrep", "creff"])
 def test_it_combines_with_other_methods(method: str) -> None:
     quick = ["head.match_steps=2", "head.retrain_epochs=1"] if method == "creff" else []

@@ -95,6 +95,7 @@ def test_every_ablated_group_has_a_plain_option() -> None:
     assert set(_GROUPS) <= _defaults().keys()
 
 
+@pytest.mark.slow
 def test_timed_rounds_name_each_row_and_one_that_cannot_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -31,6 +31,7 @@ hydra:
 TINY = ["-m", "--config-dir=own", "experiment=mine"]
 
 
+@pytest.mark.slow
 def test_trials_then_seeds_then_further_seeds_with_the_same_choices(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

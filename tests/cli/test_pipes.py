@@ -27,6 +27,7 @@ def test_help_that_nobody_reads(command: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.slow
 def test_a_run_whose_output_nobody_reads_writes_all_its_files(tmp_path: Path) -> None:
     done = in_a_closed_pipe(tmp_path, "-m", "fedexp.train", *TINY, "engine=serial")
     assert (done.returncode, done.stderr) == (141, "")

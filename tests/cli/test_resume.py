@@ -83,6 +83,7 @@ def test_resume_alone_takes_the_config_of_that_run(tmp_path: Path) -> None:
     assert len(result.metrics) == 3
 
 
+@pytest.mark.slow
 def test_resume_alone_takes_the_jobs_of_that_sweep(tmp_path: Path) -> None:
     typed = ["-m", "algorithm=fedavg,fedprox", "rounds=1", *QUICK, "hydra.sweep.dir=sweep"]
     assert fedexp(*typed, folder=tmp_path).returncode == 0
@@ -146,6 +147,7 @@ def test_resume_auto_says_where_it_looked(tmp_path: Path) -> None:
 SWEEP = ["-m", "seed=0,1", "rounds=1", *QUICK, "hydra.sweep.dir=s"]
 
 
+@pytest.mark.slow
 def test_a_second_start_of_a_sweep_is_refused_and_the_first_ends_well(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as beside:
         first = beside.submit(fedexp, *SWEEP, folder=tmp_path)

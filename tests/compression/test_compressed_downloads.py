@@ -146,6 +146,7 @@ def test_clients_train_from_the_model_that_they_have() -> None:
         assert equal(update.weights, start.weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["scaffold", "fednh", "fedrep", "fedadam", "fedproto"])
 def test_methods_train_with_both_directions(method: str) -> None:
     both = ["compression=topk", "compression.share=0.2", *TOP_K]

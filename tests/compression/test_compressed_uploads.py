@@ -120,6 +120,7 @@ def test_the_trainer_engine_sends_the_same_bits() -> None:
     assert equal(one.server.weights, other.server.weights)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("option", OPTIONS)
 def test_a_resumed_run_ends_with_the_same_bits(option: str) -> None:
     config = configure([f"compression={option}", f"compression@download={option}"], None)
@@ -188,6 +189,7 @@ def test_prototypes_and_control_variates_travel_as_they_are() -> None:
             assert equal(update.extras[socket], whole[client].extras[socket])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["scaffold", "fednh", "fedrep", "ditto", "fedadmm"])
 def test_methods_train_with_compressed_uploads(method: str) -> None:
     federation = federate(*SMALL, *TOP_K, f"algorithm={method}")

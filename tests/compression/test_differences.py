@@ -75,6 +75,7 @@ def descend(
     return x
 
 
+@pytest.mark.slow
 def test_top_k_diverges_where_error_feedback_converges() -> None:
     """Example 1 of Beznosikov et al., "On Biased Compression for Distributed Learning".
 
@@ -92,6 +93,7 @@ def test_top_k_diverges_where_error_feedback_converges() -> None:
     assert descend(top_1, clients, feedback=True, steps=3000, rate=0.01).norm() < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feedback", [False, True])
 def test_signs_stop_away_from_the_optimum_without_error_feedback(feedback: bool) -> None:
     """f_i(x) = |x - b_i|^2 / 2: the optimum is the mean of the b_i."""

@@ -32,6 +32,7 @@ def test_imports_are_followed_through_own_files_and_nothing_is_imported() -> Non
     assert "kit" not in sys.modules
 
 
+@pytest.mark.slow
 def test_the_reader_says_which_modules_are_followed() -> None:
     found = reached(["kit.deep.more"], lambda name: name != "helper")
     assert "helper" in found

@@ -96,6 +96,7 @@ def test_fedasync_equals_a_plain_loop() -> None:
     assert stale >= 3
 
 
+@pytest.mark.slow
 def test_engines_give_the_same_weights() -> None:
     serial = trained(buffered("coordination.buffer=2"))
     trainer = trained(buffered("coordination.buffer=2", "engine=trainer"))

@@ -19,6 +19,7 @@ SMALL = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", [(), ("engine=vectorized",)])
 def test_a_killed_run_ends_as_if_it_had_not_been(
     overrides: tuple[str, ...], tmp_path: Path

@@ -42,6 +42,7 @@ def equal(a: Tensors, b: Tensors) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -167,6 +167,7 @@ def test_another_client_starts_with_its_own_references() -> None:
         )
 
 
+@pytest.mark.slow
 def test_engine_and_trainer_give_equal_bits() -> None:
     """Also with BatchNorm, which would tell if a Trainer's mode reached the references."""
     small = ["data.subset=100", "clients.count=4", "clients.per_round=2", "local.epochs=1"]

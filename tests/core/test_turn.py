@@ -37,6 +37,7 @@ def test_the_cross_entropy_is_that_of_the_last_epoch() -> None:
     assert not record.in_last_epoch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
 def test_every_engine_gives_each_client_a_turn_of_its_own(
     engine: str, monkeypatch: pytest.MonkeyPatch

@@ -157,6 +157,7 @@ def test_a_round_draws_its_cohort_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(federation.store.clients_with_state) == 0
 
 
+@pytest.mark.slow
 def test_engines_agree_and_a_resumed_run_ends_with_the_same_bits() -> None:
     """5,000 clients, after a warm-up of one round, with control variates."""
     check_part(

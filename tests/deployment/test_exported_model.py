@@ -36,6 +36,7 @@ print(json.dumps(found))
 """Loads each file NAME.pt2 by plain PyTorch and predicts the inputs in NAME.pt."""
 
 
+@pytest.mark.slow
 def test_plain_pytorch_predicts_as_the_run_scored(runs: dict[str, Trained], tmp_path: Path) -> None:
     for kind, run in runs.items():
         model = fedexp.load(run.folder)

@@ -95,6 +95,7 @@ def started(target: object, folder: Path) -> BaseProcess:
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux sends the signal")
 
 
+@pytest.mark.slow
 def test_ranks_end_with_a_killed_parent_that_ignores_ctrl_c(tmp_path: Path) -> None:
     """They trained on for ever, and held the folder's lock."""
     parent = started(deaf_parent, tmp_path)
@@ -108,6 +109,7 @@ def test_a_process_of_a_fork_server_has_a_parent(tmp_path: Path) -> None:
     assert (tmp_path / "alive").exists()
 
 
+@pytest.mark.slow
 def test_a_process_whose_parent_died_before_it_asked_ends_at_once(tmp_path: Path) -> None:
     parent = started(parent_of_late, tmp_path)
     (process,) = wait(tmp_path, 1)

@@ -79,6 +79,7 @@ def test_a_malformed_formula_ends_the_build_with_its_file(
         explanation(moon)
 
 
+@pytest.mark.slow
 def test_every_formula_of_the_pages_becomes_mathml() -> None:
     found = {name: TYPESET.findall(page) for name, page in pages() if name.startswith("options/")}
     for formulas in found.values():

@@ -41,6 +41,7 @@ def test_its_test_passes(folder: Path) -> None:
         getattr(own, name)()
 
 
+@pytest.mark.slow
 def test_it_runs_in_every_engine_and_is_exported(folder: Path) -> None:
     losses = {}
     for engine in ("serial", "trainer", "vectorized"):
@@ -61,6 +62,7 @@ def test_its_search_space_names_keys_of_its_parts(folder: Path) -> None:
     assert config["objective"] == "validation/accuracy"
 
 
+@pytest.mark.slow
 def test_its_commands_have_flags_and_words_that_exist(folder: Path) -> None:
     lines = "".join(blocks(PAGE, "bash")).splitlines()
     words = [word for line in lines for word in line.split("#")[0].split()]

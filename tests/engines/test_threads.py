@@ -112,6 +112,7 @@ def test_ranks_agree_where_one_has_the_variable() -> None:
     assert threads(model=SMALL, ranks=Two(True)) == 8
 
 
+@pytest.mark.slow
 def test_a_run_says_how_many_also_when_resumed_and_gives_them_back(tmp_path: Path) -> None:
     tiny = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=300"]
     quiet = ["tracking.wandb.mode=disabled", "tracking.progress=false", "measure.personal=null"]

@@ -145,6 +145,7 @@ def weights_after(*options: str) -> Tensors:
     return federation.server.weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

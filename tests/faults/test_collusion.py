@@ -204,6 +204,7 @@ def test_a_round_is_the_honest_updates_and_the_joint_step(attack: str) -> None:
         torch.testing.assert_close(moved, flat.mean(dim=0) / 3, atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["algorithm=fednh"], ["aggregator=krum"]])
 def test_the_engines_agree(options: list[str]) -> None:
     attack = [*SMALL, *options, *BYZANTINE, "faults.attack=min_max", "faults.nan=0.1"]

@@ -129,6 +129,7 @@ def test_one_figure_that_fails_costs_that_figure(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Glyph", "ignore:constrained_layout")
 def test_wandb_stays_on_from_round_0(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

@@ -105,6 +105,7 @@ def check_kills(mode: str, kills: int, tmp_path: Path) -> Counter[str]:
     return counts
 
 
+@pytest.mark.slow
 def test_a_few_kills(tmp_path: Path) -> None:
     assert sum(check_kills("serial", 2, tmp_path).values()) == 2
 

@@ -58,6 +58,7 @@ def check(
     return counts
 
 
+@pytest.mark.slow
 def test_some_power_losses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     overrides = RUNS["first launch"]
     found, flushes, expected = images(tmp_path / "watched", *overrides)

@@ -110,6 +110,7 @@ def test_kept_momentum_is_refused() -> None:
         federate("algorithm=fedcm", "optimizer.momentum=0.9", "local.keep_optimizer=true")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", ["client_momentum", "sam_momentum"])
 def test_it_combines_with_other_sockets(gradient: str) -> None:
     options = ["algorithm=fednh", "regularizer=proximal", f"gradient={gradient}"]

@@ -159,6 +159,7 @@ def test_the_contract(option: str) -> None:
     check_part(f"gradient={option}")
 
 
+@pytest.mark.slow
 def test_it_combines_with_other_sockets() -> None:
     federation = federate(*SMALL, "algorithm=fednh", "regularizer=proximal", "gradient=sam")
     for round in (1, 2):

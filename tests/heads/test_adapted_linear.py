@@ -100,6 +100,7 @@ def weights_after(rounds: int, *overrides: str) -> dict[str, Tensor]:
     return federation.server.weights
 
 
+@pytest.mark.slow
 def test_engines_agree() -> None:
     serial, trainer, stacked = (
         weights_after(2, f"engine={engine}") for engine in ("serial", "trainer", "vectorized")

@@ -157,6 +157,7 @@ def test_the_bytes_sent_are_counted() -> None:
     assert other["cost/download_bytes"] == one["cost/download_bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [["regularizer=proximal"], ["algorithm=scaffold"], ["aggregator=adam"], ["loss=moon"]],

@@ -88,6 +88,7 @@ def test_a_private_head_and_other_means_are_refused() -> None:
         federate("head=corrected", "aggregator=median")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     assert_engine_agrees(engine, [*SMALL, "algorithm=fedgc"], rounds=1)

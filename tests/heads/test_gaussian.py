@@ -97,6 +97,7 @@ def test_a_personal_model_has_the_classifier_of_its_client() -> None:
     torch.testing.assert_close(module.head.get_buffer("bias"), bias.float())
 
 
+@pytest.mark.slow
 def test_engines_agree() -> None:
     assert_engine_agrees("vectorized", PFEDFDA, rounds=2)
 

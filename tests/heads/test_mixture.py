@@ -196,6 +196,7 @@ def test_the_loss_ignores_padding() -> None:
     torch.testing.assert_close(padded, module.objective((inputs[:4], targets[:4]))[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [

@@ -43,6 +43,7 @@ def test_equal_changes_and_single_clients_get_the_middle() -> None:
     torch.testing.assert_close(subregions(torch.ones(3, 5), 4), middle.expand(3, 4))
 
 
+@pytest.mark.slow
 def test_subregions_by_an_independent_search() -> None:
     """Principal components by an eigendecomposition, the projection by bisection."""
     changes = torch.randn(5, 7, generator=torch.Generator().manual_seed(3)).double().numpy() / 9
@@ -157,6 +158,7 @@ def test_the_centers_are_counted() -> None:
         assert metrics["cost/upload_bytes"] == 4 * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [["personalization=ditto"], ["loss=moon", "gradient=sam"]])
 def test_it_combines_with_other_sockets(others: list[str]) -> None:
     federation = federate(*FLOCO, *others, "measure.personal.every=1")

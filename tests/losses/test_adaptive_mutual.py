@@ -85,6 +85,7 @@ def test_what_is_sent_is_compressed_in_both_directions() -> None:
     assert second["cost/download_bytes"] < first["cost/download_bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     assert_engine_agrees(

@@ -84,6 +84,7 @@ def test_clients_send_features_and_no_weights() -> None:
     assert metrics["cost/upload_bytes"] == 4 * 64 * sum(sizes[client] for client in cohort)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     words = [*SMALL, "algorithm=adcol", "personalization=none", "loss.hidden=16"]

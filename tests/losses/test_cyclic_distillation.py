@@ -106,6 +106,7 @@ def test_too_few_rounds_are_said(caplog: pytest.LogCaptureFixture) -> None:
     assert said.endswith("use at least rounds=8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     words = [*SMALL, "loss=cyclic_distillation", "loss.threshold=0", "clients.per_round=4"]

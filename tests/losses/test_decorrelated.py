@@ -121,6 +121,7 @@ def test_training_makes_features_less_correlated() -> None:
     assert found[1] < 0.9 * found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 @pytest.mark.parametrize(("form", "beta"), [("paper", 1), ("released", 0.1)])
 def test_engines_agree(engine: str, form: Form, beta: float) -> None:
@@ -133,6 +134,7 @@ def test_engines_agree(engine: str, form: Form, beta: float) -> None:
         torch.testing.assert_close(value, other.server.weights[name], atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["moon", "ntd", "rpcl_cpdr", "balanced_softmax"])
 def test_it_combines_with_other_losses_and_sockets(base: str) -> None:
     words = ["algorithm=fednh", "loss=decorrelated", f"loss@loss.base={base}"]

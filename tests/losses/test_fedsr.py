@@ -111,11 +111,13 @@ def test_its_parameters_are_trained_sent_and_averaged() -> None:
     assert added == 4 * 4 * numbers  # four clients, four bytes a number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     assert_engine_agrees(engine, [*SMALL, "algorithm=fedsr", "loss.cmi=0.01"], rounds=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [

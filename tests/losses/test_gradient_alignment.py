@@ -70,6 +70,7 @@ def test_without_penalty_it_is_fedavg() -> None:
         torch.testing.assert_close(value, method.server.weights[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     assert_engine_agrees(engine, [*SMALL, "algorithm=fediir", "loss.penalty=0.1"], rounds=2)

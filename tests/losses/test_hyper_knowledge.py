@@ -86,11 +86,13 @@ def test_the_first_round_is_fedavgs() -> None:
         assert torch.equal(value, method.server.weights[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     assert_engine_agrees(engine, [*SMALL, "algorithm=fedhkd", "loss.threshold=0.1"], rounds=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others", [["algorithm=fedrep"], ["algorithm=fednh", "regularizer=proximal"], ["head=etf"]]
 )

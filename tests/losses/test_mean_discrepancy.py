@@ -50,6 +50,7 @@ def test_the_first_step_has_no_distance() -> None:
         assert apart < 1e-6 if epochs == 1 else apart > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     assert_engine_agrees(engine, [*SMALL, "algorithm=fedavg", "loss=mmd"], rounds=2)

@@ -110,11 +110,13 @@ def test_only_predictions_are_sent() -> None:
     assert metrics["cost/download_bytes"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     assert_engine_agrees(engine, [*SMALL, "loss=mean_outputs", "local.epochs=2"], rounds=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others", [["algorithm=fedrep"], ["algorithm=fednh", "regularizer=proximal"], ["head=etf"]]
 )

@@ -108,6 +108,7 @@ def test_one_half_needs_the_other() -> None:
         federate("personalization=second_model")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others", [["algorithm=fednh"], ["regularizer=proximal", "sampler=hics"], ["head=etf"]]
 )

@@ -150,6 +150,7 @@ def test_the_heatmap_shows_the_servers_prototypes() -> None:
     assert torch.equal(found, message.extras["loss"]["prototypes"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     words = [*SMALL, "algorithm=fedavg", "loss=prototype_contrast", "loss.ce_weight=1"]

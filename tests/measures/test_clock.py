@@ -55,6 +55,7 @@ def test_samples_are_the_samples_of_all_steps(
         assert update.samples == seen[client[0]] > 0
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("overrides", LENGTHS, ids=" ".join)
 def test_engines_count_the_same_samples(overrides: list[str]) -> None:
     counts = []

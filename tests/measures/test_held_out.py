@@ -128,6 +128,7 @@ def test_the_scores_of_tuned_models() -> None:
     assert not set(data.held_out_clients) & set(federation.store.clients_with_state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [FINETUNE, ["algorithm=fedbabu"], ["algorithm=fedrod"]],

@@ -117,6 +117,7 @@ def test_statistics_of_batchnorm_are_estimated_at_each_point() -> None:
         assert torch.equal(weight, federation.server.weights[name]), name
 
 
+@pytest.mark.slow
 def test_the_result_of_a_run_does_not_depend_on_the_picture(tmp_path: Path) -> None:
     digests = []
     drawn = ["+measure=loss_surface", "measure.loss_surface.rounds=[1,2]"]

@@ -47,6 +47,7 @@ def test_global_and_personal_scores_by_a_loop() -> None:
     assert metrics["validation/personal_accuracy"] == pytest.approx(sum(accuracies) / 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", ["personalization=fedrod", "head=etf", "personalization=finetune"]
 )

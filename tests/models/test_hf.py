@@ -150,6 +150,7 @@ def test_a_federation_with_lora(saved: tuple[Path, nn.Module], engine: str) -> N
     assert all((value != before[n]).any() for n, value in federation.server.weights.items())
 
 
+@pytest.mark.slow
 def test_engines_agree() -> None:
     options = ["clients.count=3", "clients.per_round=2", "local.epochs=1", "data.subset=60"]
     options += VIT_OPTION

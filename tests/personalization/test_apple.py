@@ -113,6 +113,7 @@ def test_with_rate_0_p_stays() -> None:
     assert not federation.store.model(0)["personalization.q"].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [

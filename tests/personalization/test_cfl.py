@@ -209,6 +209,7 @@ def test_a_personal_model_is_the_present_model_of_the_cluster(engine: str) -> No
     assert set(personal(federation, 1)) == set(CLIENTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [

@@ -116,6 +116,7 @@ def test_the_contract() -> None:
     check_part("algorithm=fedala", "clients.per_round=4", "personalization.top=2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others", [["algorithm=fednh"], ["regularizer=control_variates"], ["loss=moon", "gradient=sam"]]
 )

@@ -129,6 +129,7 @@ def test_only_models_are_sent() -> None:
         assert "global/accuracy" not in metrics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_every_engine_gives_the_same_models(engine: str) -> None:
     one, other = (personalized("fedamp", *METHOD, f"engine={each}") for each in ("serial", engine))
@@ -149,6 +150,7 @@ def test_an_old_model_of_a_client_is_forgotten() -> None:
     assert sorted(store) == ["client_0_version_3", "client_1_version_3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [["head=prototype", "local.grad_clip=10"], ["regularizer=control_variates"], BATCHNORM],

@@ -103,6 +103,7 @@ def test_only_the_body_and_one_number_are_sent() -> None:
         assert metrics["cost/download_bytes"] == 2 * body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_every_engine_gives_the_same_models(engine: str) -> None:
     one, other = (personalized("fedas", *ALIGNED, f"engine={each}") for each in ("serial", engine))
@@ -115,6 +116,7 @@ def test_every_engine_gives_the_same_models(engine: str) -> None:
             torch.testing.assert_close(models[1][name], value, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [

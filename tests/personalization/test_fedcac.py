@@ -139,6 +139,7 @@ def test_a_client_remembers_nothing_between_rounds() -> None:
     assert federation.store.memory(0, "personalization") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_every_engine_gives_the_same_models(engine: str) -> None:
     one, other = (personalized("fedcac", f"engine={each}") for each in ("serial", engine))
@@ -152,6 +153,7 @@ def test_every_engine_gives_the_same_models(engine: str) -> None:
             assert differ.float().mean() < 1e-3  # a rounding may decide about a mark
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [["head=prototype", "local.grad_clip=10"], ["personalization.tau=0"], BATCHNORM],

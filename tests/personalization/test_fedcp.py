@@ -83,6 +83,7 @@ def test_the_private_head_stays_at_the_client() -> None:
     assert personal(federation, 1)[0].correct.float().mean() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [["loss=fedsr"], ["loss=moon", "regularizer=proximal"]])
 def test_it_combines_with_other_sockets(others: list[str]) -> None:
     federation = federate(*SMALL, *others, "personalization=fedcp")

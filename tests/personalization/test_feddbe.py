@@ -122,6 +122,7 @@ def test_the_vector_is_not_sent_and_the_mean_is_reported_once() -> None:
     assert second[0]["cost/download_bytes"] - second[1]["cost/download_bytes"] == mean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others", [["algorithm=fednh"], ["loss=fedsr"], ["loss=moon", "regularizer=proximal"]]
 )

@@ -114,6 +114,7 @@ def test_tuning_equals_a_plain_loop() -> None:
     assert not torch.equal(found[CLASSIFIER], start[CLASSIFIER])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     one, other = federate(*FEDETF), federate(*FEDETF, f"engine={engine}")
@@ -136,6 +137,7 @@ def test_head_and_personalization_need_each_other(words: list[str], line: str) -
         federate(*SMALL, *words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

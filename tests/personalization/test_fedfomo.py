@@ -211,6 +211,7 @@ def test_what_is_sent() -> None:
     assert "global/accuracy" not in second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_every_engine_gives_the_same_models(engine: str) -> None:
     one, other = (personalized("fedfomo", f"engine={each}") for each in ("serial", engine))
@@ -223,6 +224,7 @@ def test_every_engine_gives_the_same_models(engine: str) -> None:
             torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [["head=prototype", "local.grad_clip=10"], ["regularizer=control_variates"], BATCHNORM],

@@ -58,6 +58,7 @@ def test_the_bytes() -> None:
     assert second["cost/download_bytes"] == 2 * 4 * (64 * 10 + 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [["head=cosine"], ["loss=moon", "regularizer=proximal"]])
 def test_it_combines_with_other_sockets(others: list[str]) -> None:
     federation = federate(*SMALL, *others, "personalization=fedgh")

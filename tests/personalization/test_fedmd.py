@@ -80,6 +80,7 @@ def test_the_classes_of_the_public_samples_are_balanced() -> None:
     assert message.extras["personalization"]["targets"].bincount().tolist() == [4] * 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     one, other = (personalized("fedmd", *WHOLE, f"engine={e}") for e in ("serial", engine))
@@ -92,6 +93,7 @@ def test_engines_agree(engine: str) -> None:
             torch.testing.assert_close(found[name], value, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [["head=cosine"], ["loss=moon", "regularizer=proximal"]])
 def test_it_combines_with_other_sockets(others: list[str]) -> None:
     federation = federate(*SMALL, *others, "personalization=fedmd")

@@ -147,6 +147,7 @@ def test_all_that_is_sent_is_counted() -> None:
     assert second["cost/download_bytes"] == 4 * (body + head + rows + holds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_every_engine_gives_the_same_models(engine: str) -> None:
     one, other = (personalized("fedpac", *ALIGNED, f"engine={each}") for each in ("serial", engine))
@@ -172,6 +173,7 @@ def test_the_order_of_updates_changes_nothing() -> None:
         assert not moved(first, second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [

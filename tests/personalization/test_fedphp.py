@@ -72,6 +72,7 @@ def test_a_client_keeps_its_private_model_until_its_next_turn() -> None:
     assert not equal(private, copy(federation.store.private(0) or {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 @pytest.mark.parametrize("transfer", ["mmd", "kd"])
 def test_every_engine_gives_the_same_models(engine: str, transfer: str) -> None:
@@ -86,6 +87,7 @@ def test_every_engine_gives_the_same_models(engine: str, transfer: str) -> None:
             torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [["head=prototype", "local.grad_clip=10"], ["regularizer=control_variates"], BATCHNORM],

@@ -116,6 +116,7 @@ def test_the_head_and_the_condition_stay_at_the_client() -> None:
     assert before[0].correct.float().mean() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [["algorithm=fednh"], ["loss=moon", "regularizer=proximal"]])
 def test_it_combines_with_other_sockets(others: list[str]) -> None:
     federation = federate(*SMALL, *others, "personalization=gpfl")

@@ -139,6 +139,7 @@ def test_common_weights_are_averaged_over_all_clients_and_sent_once() -> None:
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [

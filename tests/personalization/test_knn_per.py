@@ -103,6 +103,7 @@ def test_the_contract() -> None:
     check_part("algorithm=knn_per", "clients.per_round=4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others", [["algorithm=fednh"], ["regularizer=proximal", "gradient=sam", "loss=moon"]]
 )

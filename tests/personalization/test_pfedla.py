@@ -153,6 +153,7 @@ def test_the_bytes_are_fedavg_s() -> None:
         assert "global/accuracy" not in metrics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_every_engine_gives_the_same_models(engine: str) -> None:
     assert_engine_agrees(engine, [*SMALL, "algorithm=pfedla"], 3)

@@ -105,6 +105,7 @@ def test_the_contract() -> None:
     check_part("algorithm=pfedme", "clients.per_round=4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [["algorithm=fednh"], ["regularizer=proximal", "loss=ntd"]])
 def test_it_combines_with_other_sockets(others: list[str]) -> None:
     federation = federate(*SMALL, *others, "personalization=pfedme", "gradient=moreau")

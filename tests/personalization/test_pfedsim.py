@@ -135,6 +135,7 @@ def test_a_round_of_own_models_by_plain_pytorch() -> None:
         torch.testing.assert_close(value, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_every_engine_gives_the_same_models(engine: str) -> None:
     one, other = (personalized("pfedsim", NO_WARMUP, f"engine={e}") for e in ("serial", engine))
@@ -147,6 +148,7 @@ def test_every_engine_gives_the_same_models(engine: str) -> None:
             torch.testing.assert_close(sent[1][name], value, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [["head=cosine"], ["regularizer=control_variates"], BATCHNORM],

@@ -33,6 +33,7 @@ def test_rounds_of_partial_cohorts_against_numpy(engine: str) -> None:
     np.testing.assert_allclose(scene.w, w, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_without_momentum_it_is_fedprox_to_the_bit() -> None:
     pulled = [f"regularizer.mu={MU}", "clients.per_round=2"]
     found = Parabolas("algorithm=fedacg", "regularizer.momentum=0", *pulled)
@@ -58,6 +59,7 @@ def test_one_model_is_sent_each_way_and_another_is_evaluated() -> None:
         assert [each.metrics[cost] for each in records] == [3 * model] * 2
 
 
+@pytest.mark.slow
 def test_it_combines_with_other_sockets() -> None:
     options = ["algorithm=fednh", "regularizer=accelerated", "gradient=sam"]
     federation = federate(*SETTING, *options, "personalization=fedper")

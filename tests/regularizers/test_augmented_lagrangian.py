@@ -99,6 +99,7 @@ def test_a_refused_update_leaves_the_client_as_it_was() -> None:
     assert 0 < len(kept) < 5
 
 
+@pytest.mark.slow
 def test_it_combines_with_other_sockets() -> None:
     options = ["algorithm=fednh", "regularizer=augmented_lagrangian", "gradient=sam"]
     options += ["regularizer.start=local", "regularizer.rho=1"]

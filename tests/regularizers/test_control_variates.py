@@ -262,6 +262,7 @@ def test_it_says_once_how_it_deals_with_an_adaptive_optimizer(
     assert all(message.startswith(start) for _, message in found)
 
 
+@pytest.mark.slow
 def test_option_one_in_serial_and_vectorized() -> None:
     options = ["algorithm=scaffold", "regularizer.estimate=gradient"]
     serial, stacked = (federate(*SMALL, *options, f"engine={e}") for e in ("serial", "vectorized"))

@@ -194,6 +194,7 @@ def test_server_state_is_restored() -> None:
         assert torch.equal(value, sent[1][name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["head=etf"], ["personalization=fedper"], ["loss=moon", "head=prototype"]]
 )

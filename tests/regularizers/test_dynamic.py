@@ -194,6 +194,7 @@ def test_without_clipping_the_quadratic_term_is_the_same() -> None:
     np.testing.assert_allclose(apart.w, whole.w, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_scaled_by_samples_in_serial_and_vectorized() -> None:
     serial, stacked = (
         federate(*SMALL, "algorithm=feddyn", f"engine={e}") for e in ("serial", "vectorized")

@@ -156,6 +156,7 @@ def test_the_bytes() -> None:
         assert metrics["cost/upload_bytes"] == 4 * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_every_engine_gives_the_same_models(engine: str) -> None:
     one, other = (federation_of(f"engine={each}") for each in ("serial", engine))

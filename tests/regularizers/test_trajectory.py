@@ -549,6 +549,7 @@ def test_what_a_client_starts_from(init: str) -> None:
     assert found == [label in held for label in range(10) for _ in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["client", "server"])
 def test_augmented_in_serial_and_vectorized(side: str) -> None:
     options = ["regularizer.augment=dsa", "regularizer.log_distances=true", "model=convnet"]

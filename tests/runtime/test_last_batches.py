@@ -49,6 +49,7 @@ def test_a_trainer_gives_the_same_bits_with_batch_norm() -> None:
     assert same_weights(*runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", LENGTHS)
 def test_every_engine_takes_the_same_steps(rule: str) -> None:
     runs = [

@@ -34,6 +34,7 @@ def test_training_ends_where_it_is_told_to() -> None:
     assert federation.run(4, done=2) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
 def test_a_run_whose_time_is_up_goes_on_to_the_same_bits(engine: str, tmp_path: Path) -> None:
     method, engine = "algorithm=scaffold", f"engine={engine}"

@@ -364,6 +364,7 @@ def test_the_history_of_many_clients_stays_small() -> None:
 # Whole runs.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["linear", "cosine", "etf", "prototype"])
 def test_every_head_runs(head: str) -> None:
     federation = federate(

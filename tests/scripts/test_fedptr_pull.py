@@ -86,6 +86,7 @@ def test_every_client_with_data_starts_from_the_global_model(script: ModuleType)
         assert norms.by_step[0] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_row_for_each_round(
     script: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

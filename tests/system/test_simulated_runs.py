@@ -50,6 +50,7 @@ def test_with_limits_engines_processes_and_kills_give_the_same(
             assert found == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_devices_change_neither_weights_nor_turns(whole: Path, tmp_path: Path) -> None:
     assert ended(tmp_path / "none", *SMALL) == 0
     digest, clocks, turns = clock_of(tmp_path / "none")

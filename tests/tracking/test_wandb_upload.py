@@ -106,6 +106,7 @@ def test_a_server_that_works_gets_everything_during_the_run(
     assert lines(caplog) == []
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_costs_nothing_and_the_printed_command_completes_the_record(
     tmp_path: Path, server: WandbServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,6 +172,7 @@ def job(folder: Path, number: int) -> None:
     tracker.finish(SUMMARY)
 
 
+@pytest.mark.slow
 def test_a_dead_server_is_found_once_in_a_sweep_and_one_command_completes_all(
     tmp_path: Path, server: WandbServer, sweep: type, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -187,6 +189,7 @@ def test_a_dead_server_is_found_once_in_a_sweep_and_one_command_completes_all(
     assert left.endswith(f"; to complete: wandb sync {tmp_path}/*/wandb")
 
 
+@pytest.mark.slow
 def test_the_upload_of_a_job_goes_on_beside_the_next_one(
     tmp_path: Path, server: WandbServer, sweep: type, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,6 +202,7 @@ def test_the_upload_of_a_job_goes_on_beside_the_next_one(
     assert [len(server.rows[f"job{number}"]) for number in (0, 1)] == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_run_that_the_server_refuses_is_said_in_its_words(
     tmp_path: Path, server: WandbServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -222,6 +226,7 @@ def go_on(run: RunInfo) -> None:
     tracker.finish(SUMMARY)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_that_was_deleted_on_the_server_is_one_line_with_a_command_that_works(
     tmp_path: Path, server: WandbServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -236,6 +241,7 @@ def test_a_resumed_run_that_was_deleted_on_the_server_is_one_line_with_a_command
     assert accuracies(rows) == EVERYTHING
 
 
+@pytest.mark.slow
 def test_a_second_start_in_another_folder_is_one_line_and_its_record_replaces_the_first(
     tmp_path: Path, server: WandbServer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -36,6 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_an_entry_that_verifies_gets_its_row_and_others_a_line(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

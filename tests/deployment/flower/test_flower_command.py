@@ -99,6 +99,7 @@ def test_refuses_a_folder_that_exists_or_has_another_name(tmp_path: Path) -> Non
         main([str(tmp_path / "my_app"), *SMALL])
 
 
+@pytest.mark.slow
 def test_needs_no_flwr() -> None:
     code = "import sys; sys.modules['flwr'] = None; "
     code += "import fedexp.cli.flower, fedexp.deployment.flower.bundle"

@@ -63,6 +63,7 @@ def test_a_client_without_a_reply_drops_out_and_takes_part_in_the_next_round(
     assert f"round 2: client 1 (node 101) {line}" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_restarted_node_has_another_number(
     grid: FakeGrid, dropped: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,6 +115,7 @@ def _pickled(reply: RecordDict) -> RecordDict:
     return reply
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("spoil", "line"),
     [
@@ -154,6 +156,7 @@ def test_a_node_refuses_another_app(
     assert "node 100 refused the request: is of app" in caplog.text
 
 
+@pytest.mark.slow
 def test_waits_for_a_node_that_comes_late(
     grid: FakeGrid, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch
 ) -> None:
@@ -170,6 +173,7 @@ def test_waits_for_a_node_that_comes_late(
     assert "the first round waits for client 3" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_round_without_enough_nodes_ends_the_run_and_resume_goes_on(
     grid: FakeGrid, tmp_path: Path, monkeypatch
 ) -> None:
@@ -222,6 +226,7 @@ def test_a_killed_server_goes_on_with_the_same_bits(every: int, tmp_path: Path) 
     assert len(list((tmp_path / "runs").glob("*/*"))) == 1
 
 
+@pytest.mark.slow
 def test_a_node_that_lost_its_disk_goes_on_and_says_so(
     grid: FakeGrid, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -49,6 +49,7 @@ NEED_CLASS_COUNTS = r"geometry/.*_angle_global_(existing|missing)|sampler/entrop
 """Metrics that the server of a federation does not have, because it knows no class counts."""
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", METHODS)
 def test_equals_the_simulator(name: str, tmp_path: Path) -> None:
     words = METHODS[name]
@@ -63,6 +64,7 @@ def test_equals_the_simulator(name: str, tmp_path: Path) -> None:
     assert "query.classes" not in grid.sent
 
 
+@pytest.mark.slow
 def test_class_counts_are_asked_for_only_if_a_part_needs_them(tmp_path: Path) -> None:
     grid = FakeGrid(bundle(tmp_path, *ASKS_CLASSES), tmp_path / "states")
     on_nodes = run(grid, tmp_path / "runs")
@@ -87,6 +89,7 @@ def test_class_counts_of_different_lengths_are_refused(tmp_path: Path) -> None:
         run(grid, tmp_path / "runs")
 
 
+@pytest.mark.slow
 def test_the_noise_of_privacy_does_not_follow_from_the_seed(tmp_path: Path) -> None:
     grid = FakeGrid(bundle(tmp_path, "algorithm=fedavg", "aggregator=private"), tmp_path / "states")
     digests = {run(grid, tmp_path / str(i)).summary["weights_digest"] for i in range(2)}

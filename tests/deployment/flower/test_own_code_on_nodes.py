@@ -39,6 +39,7 @@ def app(folder: Path, name: str = "app") -> Path:
     return folder / name / MODULE
 
 
+@pytest.mark.slow
 def test_it_equals_the_simulator_at_nodes_that_have_only_the_app(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,6 +28,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "contest"
 
 
+@pytest.mark.slow
 def test_the_page_is_made_of_the_runs(contest: Path, tmp_path: Path) -> None:
     main([str(contest), "--to", str(tmp_path)])
     results = read_csv(tmp_path / "leaderboard.csv")

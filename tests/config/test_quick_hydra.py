@@ -1,0 +1,37 @@
+"""The tests' faster composition gives Hydra's own configs."""
+
+import subprocess
+import sys
+
+from omegaconf import OmegaConf
+from support.federations import of_options
+
+PLAIN = """
+import sys, hydra
+from omegaconf import OmegaConf
+from fedexp.cli.command import config_folder
+with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+    for line in sys.stdin:
+        print(OmegaConf.to_yaml(hydra.compose("config", line.split())), end="\\0")
+"""
+"""Composes each line of its input in a process of its own."""
+
+CHOICES = [
+    "algorithm=fedavg",
+    "algorithm=fednh head=etf loss=focal",
+    "algorithm=fedptr model=conv2cifar data=cifar10",
+    "experiment=leaderboard/digits_dir03 algorithm=fedrep",
+    "experiment=cifar10 seed=3",
+    "+own.key=x ~measure.personal",
+]
+
+
+def test_the_same_config() -> None:
+    plain = subprocess.run(
+        [sys.executable, "-c", PLAIN],
+        input="\n".join(CHOICES),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\0")
+    assert [OmegaConf.to_yaml(of_options(tuple(each.split()))) for each in CHOICES] == plain[:-1]
