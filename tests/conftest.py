@@ -22,12 +22,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported: no test
 
 @pytest.hookimpl(tryfirst=True)  # before what is slow is left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every fifteenth case of a test marked ``matrix`` always runs; the others are slow."""
+    """Every 25th case of a test marked ``matrix`` always runs; the others are slow."""
     cases: Counter[str] = Counter()
     for item in items:
         if item.get_closest_marker("matrix"):
             test = item.nodeid.partition("[")[0]
-            if cases[test] % 15:
+            if cases[test] % 25:
                 item.add_marker(pytest.mark.slow)
             cases[test] += 1
 

@@ -209,6 +209,7 @@ def test_a_sweep_of_two_processes(tmp_path: Path) -> None:
     assert "±" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_with_the_jobs_that_are_left(tmp_path: Path) -> None:
     sweep = ["-m", *TINY, "seed=0,1,2", "checkpoint.every=1", "tracking.wandb.mode=disabled"]
     sweep += ["measure.personal=null"]

@@ -60,6 +60,7 @@ def test_trials_then_seeds_then_further_seeds_with_the_same_choices(
 OPTIONS = ["--factorial", "--statistic", "mean_last5", "--to"]
 
 
+@pytest.mark.slow
 def test_a_wrong_design_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "own" / "experiment").mkdir(parents=True)
     wrong = PRESET.replace("[{head: linear}, {head: prototype}]", "[{head: linear}]")

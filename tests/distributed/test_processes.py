@@ -222,12 +222,13 @@ def die(how: str) -> None:
     time.sleep(100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "line"),
     [
         ("killed", "^rank 1 was killed by SIGKILL$"),
-        pytest.param("refuses", "^a=1: no$", marks=pytest.mark.slow),
-        pytest.param("fails", r"^rank 1 failed \(KeyError: 'oops'\)$", marks=pytest.mark.slow),
+        ("refuses", "^a=1: no$"),
+        ("fails", r"^rank 1 failed \(KeyError: 'oops'\)$"),
     ],
 )
 def test_a_rank_that_dies_ends_the_run_with_its_number(

@@ -494,7 +494,7 @@ def test_the_oracle_can_take_angles_from_the_head() -> None:
         assert torch.equal(sampler.signals, COUNTS.float())
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
 def test_the_oracle_in_a_run_that_is_restarted(engine: str) -> None:
     """Five clusters, for any head, with the bytes of random cohorts; the same after a restart."""

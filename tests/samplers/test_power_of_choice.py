@@ -99,6 +99,7 @@ def test_when_fewer_have_data_all_of_those_take_part() -> None:
     assert sampler.select(1) == [1, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["linear", "etf"])
 def test_two_rounds_probe_the_candidates_and_count_it(head: str) -> None:
     federation = federate("sampler=power_of_choice", "aggregator=uniform", f"head={head}", *TINY)

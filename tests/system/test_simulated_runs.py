@@ -32,7 +32,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", LIMITS, ids=" ".join)
 def test_with_limits_engines_processes_and_kills_give_the_same(
     limits: list[str], tmp_path: Path
@@ -59,6 +59,7 @@ def test_devices_change_neither_weights_nor_turns(whole: Path, tmp_path: Path) -
     assert len(turns.splitlines()) == 1 + 5 * 3
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_same_clock(whole: Path, tmp_path: Path) -> None:
     overrides = [*SMALL, "system=lognormal", "resume=auto"]
     assert ended(tmp_path / "killed", *overrides, dies_in=4) == -signal.SIGKILL

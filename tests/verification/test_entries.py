@@ -68,6 +68,7 @@ def test_an_entry_that_verifies_gets_its_row_and_others_a_line(
     assert "runs/0/metrics.jsonl: has changed" in lines[1]
 
 
+@pytest.mark.slow
 def test_an_entry_with_another_task_is_left_out(place: Path, tmp_path: Path) -> None:
     results, _ = read_results([place / "contest"])
 

@@ -203,7 +203,8 @@ class Killed(BaseException):
     """The server is killed at this moment."""
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("every", [1, 3])
 def test_a_killed_server_goes_on_with_the_same_bits(every: int, tmp_path: Path) -> None:
     """Nodes whose states are newer than the checkpoint go back to it."""
     words = [*WORDS, "rounds=5", f"checkpoint.every={every}"]

@@ -50,6 +50,7 @@ def test_the_page_is_made_of_the_runs(contest: Path, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_contest_goes_on_where_it_stopped(contest: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in contest.glob("*/summary.json")}
     done = fedexp(*TINY[:-1], "resume=contest", folder=contest.parent)
