@@ -121,3 +121,11 @@ def test_real_images_train(tmp_path: Path, cifar10_images: Path) -> None:
         ]
     )
     assert result.summary["metrics"]["global/accuracy"]["final"] > 0.2
+
+
+def test_the_weekly_workflow_runs_the_slow_tests_of_every_room() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "slow.yml").read_text())
+    jobs = workflow["jobs"]["slow"]["strategy"]["matrix"]["rooms"]
+    rooms = {path.relative_to(ROOT).parts[1] for path in (ROOT / "tests").glob("*/**/test_*.py")}
+    expected = ["tests/test_*.py", *(f"tests/{room}" for room in rooms)]
+    assert sorted(word for job in jobs for word in job.split()) == sorted(expected)
