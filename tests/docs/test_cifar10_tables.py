@@ -1,7 +1,7 @@
 """The tables of systems on CIFAR-10 in the results are the numbers of their CSV files."""
 
 import pandas as pd
-from generate.results import RESULTS
+from generate.results import RESULTS, ROOT
 
 from fedexp.reporting.leaderboard.files import read_csv
 
@@ -55,3 +55,13 @@ def test_the_second_table_is_the_leaderboards() -> None:
     for key, name in NAMES.items():
         cells = [f"{value:.3f}" for value in (*results.loc[method_of(key), columns], last[key])]
         assert f"| {name} | {' | '.join(cells)} |" in section()
+
+
+def test_the_readme_has_the_gains_under_one_protocol() -> None:
+    results = read_csv(RESULTS / "leaderboard_cifar10" / "leaderboard.csv").set_index("method")
+    accuracies = results["global accuracy"].astype(float)
+    names = {"FedNH": "fednh", "FedGELA": "fedgela", "FedSC": "fedsc", "FedPTR": "fedptr_s"}
+    table = (ROOT / "README.md").read_text().partition("\n| system |")[2].partition("\n\n")[0]
+    for name, method in (names | {"HiCS-FL": "hics"}).items():
+        (row,) = (line for line in table.splitlines() if line.startswith(f"| {name} |"))
+        assert row.endswith(f"| {accuracies[method] - accuracies['fedavg']:+.3f} |")
