@@ -46,3 +46,10 @@ def year(option: Option) -> int | None:
     if found := re.search(r"arXiv (\d\d)", source):
         return 2000 + int(found[1])
     return None
+
+
+def venue(option: Option) -> str:
+    """Where that paper appeared, such as ``ICML``; empty if the citation has only a year."""
+    parts = citation(option).split(", ")
+    dated = (each for each in parts if re.search(r"\b(19|20)\d\d$|^arXiv \d", each))
+    return re.sub(r" ?\d[\d.]*$", "", next(dated, ""))

@@ -12,7 +12,7 @@ def group_page(group: str) -> str:
     if not found:
         return "\n\n".join([*lines, _shared_keys(group)]) + "\n"
     if group == "algorithm":
-        lines.append("[All methods in one table](/options/gallery.md), to be sorted.")
+        lines.append("[All methods on one page](/options/gallery.md), in tables to be sorted.")
     rows = ((_link(each), escape(sentence(each.summary))) for each in found)
     lines.append(":::{div} options\n" + table(("option", ""), rows) + ":::")
     if shared := _shared_keys(group):

@@ -39,6 +39,16 @@ class Runs:
         return fmean(run[name] for run in self.runs)
 
     @property
+    def traffic(self) -> float:
+        """The bytes in both directions over the whole run: the mean over seeds."""
+        return self.total("download_bytes") + self.total("upload_bytes")
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds of a run: the last one in which a curve has a point."""
+        return max(points[-1][0] for points in self.runs[0]["curves"].values() if points)
+
+    @property
     def metrics(self) -> set[str]:
         """The names of all metrics that the runs logged."""
         return {name for run in self.runs for name in run["metrics"]}

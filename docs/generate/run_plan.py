@@ -23,6 +23,11 @@ def reason_for_none(option: Option) -> str:
     return str(reasons.get(name) or reasons.get(option.group, ""))
 
 
+def faster(option: Option) -> list[str]:
+    """What ``docs/observe.py`` adds to the command line of its run."""
+    return list(_plan()["observe"].get(f"{option.group}/{option.name}", []))
+
+
 def overrides(option: Option) -> list[str]:
     """The command line of its run, without the seed."""
     plan = _plan()
