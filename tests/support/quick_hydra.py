@@ -31,7 +31,8 @@ def quick_hydra() -> Iterator[None]:
         patch.setattr(omegaconf.base, "parse", parse)
         patch.setattr(omegaconf._utils, "parse", parse)
         patch.setattr(hydra.version, "_get_version", functools.cache(hydra.version._get_version))
-        patch.setattr(defaults_list, "_create_interpolation_map", _choices_if_needed)
+        if _all_choices:
+            patch.setattr(defaults_list, "_create_interpolation_map", _choices_if_needed)
         patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", _merged_at_once)
         yield
 
@@ -51,7 +52,8 @@ def _load_once(load: Any) -> Any:
     return load_once
 
 
-_all_choices = defaults_list._create_interpolation_map
+# Hydra 1.4 has no such function.
+_all_choices: Any = getattr(defaults_list, "_create_interpolation_map", None)
 
 
 def _choices_if_needed(overrides: Any, defaults: Any, self_added: bool) -> Any:
