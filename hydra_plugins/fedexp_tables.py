@@ -25,7 +25,7 @@ from fedexp.errors import InputError
 from fedexp.reporting.ablation_rows import write_plain
 from fedexp.reporting.factorial.design import Design
 from fedexp.reporting.leaderboard.controls import with_controls
-from fedexp.reporting.leaderboard.earlier import earlier_scores, trial
+from fedexp.reporting.leaderboard.earlier import earlier_scores, trial, with_chosen
 from fedexp.reporting.leaderboard.tuning import Tuning
 from fedexp.reporting.papers.sweep import (
     CELLS,
@@ -52,7 +52,8 @@ class TableSweeper(Sweeper):
         cells: names or patterns of a table's experiments to run; None for all experiments.
         tune: how each method of a table is tuned before it runs with all seeds, see
             ``fedexp.reporting.leaderboard.tuning``. If None, or if it has no budgets, no method is
-            tuned. Its controls are run in either case.
+            tuned; if it names the choices of an earlier contest, methods run with them. Its
+            controls are run in each case.
         max_batch_size: the largest number of jobs that the launcher gets at a time.
     """
 
@@ -76,6 +77,7 @@ class TableSweeper(Sweeper):
         self._cells, self._batch = _plain(cells), max_batch_size
         contest = Tuning.read(_plain(tune)) if tune else None
         self._controls = contest.controls if contest else {}
+        self._choices = contest if contest and contest.chosen else None
         self._tuning = contest if contest and contest.budgets else None
 
     def setup(
@@ -194,7 +196,7 @@ class TableSweeper(Sweeper):
         """The overrides of each job; an ablation is kept for ``sweep``."""
         typed = self._axes(arguments)
         groups = typed.pop(WORD, None)
-        jobs = self._in_order(self._with_controls(self._combinations(typed)))
+        jobs = self._in_order(self._with_choices(self._with_controls(self._combinations(typed))))
         self._ablation = ablation_sweep(jobs, groups, self._compose) if groups else None
         return jobs if self._ablation is None else self._ablation.jobs
 
@@ -204,6 +206,18 @@ class TableSweeper(Sweeper):
         if further := len(found) - len(jobs):
             rows = len(without_seeds(found)) - len(without_seeds(jobs))
             print(f"fedexp: {further} further jobs of {rows} x FedAvg as control", file=sys.stderr)
+        return found
+
+    def _with_choices(self, jobs: list[list[str]]) -> list[list[str]]:
+        """The jobs with the settings of an earlier contest; print the methods it lacks."""
+        if self._choices is None:
+            return jobs
+        found, absent = with_chosen(jobs, self._choices)
+        if absent:
+            print(
+                f"fedexp: {self._choices.chosen} has no row of {', '.join(absent)} in these cells",
+                file=sys.stderr,
+            )
         return found
 
     def _in_order(self, jobs: list[list[str]]) -> list[list[str]]:

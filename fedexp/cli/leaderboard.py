@@ -18,20 +18,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The ``fedexp-leaderboard`` command; exit code 1 if nothing could be read."""
     options = _parse(arguments)
     from fedexp.reporting.leaderboard.entries import with_entries  # slow to import
-    from fedexp.reporting.leaderboard.files import write
-    from fedexp.reporting.leaderboard.results import read_results
+    from fedexp.reporting.leaderboard.files import read_contest, read_csv, write
+    from fedexp.reporting.leaderboard.repetition import repetition
 
-    results, problems = read_results(options.sweeps)
-    table = None
+    results, problems = read_contest(options.sources)
+    first = [] if options.repeats is None else [repetition(results, read_csv(options.repeats))]
     if options.entries is not None:
         from fedexp.verification.entries import checked_entries
 
         with TemporaryDirectory() as unpacked:
             by, to = options.checked_by, Path(unpacked)
             entries, wrong = checked_entries(options.entries, ways_of(options), by, to)
-            results, table, left_out = with_entries(results, options.sweeps, entries)
+            sweeps = [each for each in options.sources if each.is_dir()]
+            results, table, left_out = with_entries(results, sweeps, entries)
             problems += [*wrong, *left_out]
-    for path in write(results, options.to, table):
+        first += [] if table is None else [table]
+    for path in write(results, options.to, first):
         print(path)
     for problem in problems:
         print(problem, file=sys.stderr)
@@ -41,11 +43,16 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="fedexp-leaderboard",
         description="Writes the tables and pictures of a contest, such as "
-        "fedexp -m experiment=leaderboard/digits. Several sweeps of one contest are joined.",
+        "fedexp -m experiment=leaderboard/digits. Several sweeps of one contest are joined, also "
+        "with a table that this command wrote earlier.",
     )
     add = parser.add_argument
-    add("sweeps", nargs="+", type=home_path, metavar="SWEEP", help="the folder of a sweep")
+    what = "the folder of a sweep, or an earlier leaderboard.csv"
+    add("sources", nargs="+", type=home_path, metavar="SWEEP", help=what)
     add("--to", type=home_path, metavar="DIR", required=True, help="the folder to write to")
+    what = "add how far ranks and gains are from this earlier leaderboard.csv, for example of runs "
+    what += "with hydra.sweeper.tune.chosen and other seeds"
+    add("--repeats", type=home_path, metavar="TABLE", help=what)
     add(
         "--entries",
         type=home_path,
@@ -54,7 +61,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--checked-by", default="not said", metavar="NAME", help="who checks, for the page")
     add_ways(parser)
-    return parser.parse_intermixed_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
+    if options.entries is not None and not any(each.is_dir() for each in options.sources):
+        parser.error("--entries needs the folder of a sweep, which entries are compared with")
+    return options
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class Interval:
     @property
     def deviation(self) -> float:
         """The standard deviation of the differences (n - 1); NaN for one pair."""
-        return self.half_width * math.sqrt(self.n) / _quantile(self.n)
+        return self.half_width * math.sqrt(self.n) / critical_value(self.n)
 
     @property
     def p_value(self) -> float:
@@ -78,7 +78,7 @@ def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) 
         return Interval(math.nan, math.nan, n, at_bound)
     values = np.array([own - other for own, other in pairs])
     error = values.std(ddof=1) / math.sqrt(n) if n > 1 else math.nan
-    return Interval(float(values.mean()), float(_quantile(n) * error), n, at_bound)
+    return Interval(float(values.mean()), float(critical_value(n) * error), n, at_bound)
 
 
 def smallest_gain(found: Interval) -> float:
@@ -100,7 +100,7 @@ def smallest_effect(n: int) -> float:
     from scipy.optimize import brentq  # slow to import
     from scipy.stats import nct
 
-    critical = _quantile(n)
+    critical = critical_value(n)
 
     def lacking(noncentrality: float) -> float:
         # A significant difference with the wrong sign is rarer than 1e-6 and left out.
@@ -113,6 +113,6 @@ def _is_bound(value: float) -> bool:
     return isinstance(value, AtLeast)
 
 
-def _quantile(n: int) -> float:
-    """The t-distribution's quantile for the interval of n pairs; NaN for one pair."""
+def critical_value(n: int) -> float:
+    """Student's t for the 95 % interval of the mean of n pairs; NaN for one pair."""
     return float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) if n > 1 else math.nan

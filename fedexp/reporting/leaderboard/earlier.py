@@ -1,17 +1,21 @@
-"""Trials of earlier sweeps of a contest, which a later sweep does not repeat."""
+"""What an earlier contest has found and a later sweep does not repeat: scores and choices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
 from fedexp.reporting.labels import changes_results
+from fedexp.reporting.leaderboard.controls import Job, algorithm_of
 from fedexp.reporting.leaderboard.tuning import Tuning
 
 Trial = frozenset[str]
 """The overrides of a trial that can change its results."""
+Row = tuple[str, frozenset[str]]
+"""A cell, and the words of a method's name in it, such as ``fedavg personalization=finetune``."""
+_OWN = ("experiment", "algorithm")
 
 
 def trial(overrides: Iterable[str]) -> Trial:
@@ -37,3 +41,59 @@ def earlier_scores(tuning: Tuning) -> dict[Trial, float]:
         reasons = "; ".join(problems) or "no finished trial is there"
         raise InputError(f"hydra.sweeper.tune.earlier: {reasons}")
     return found
+
+
+def with_chosen(jobs: Sequence[Job], tuning: Tuning) -> tuple[list[Job], list[str]]:
+    """Give each job the setting that the largest budget of the contest ``tuning.chosen`` chose.
+
+    Overrides that all jobs share, such as ``rounds=30``, need not be those of the contest.
+
+    Returns:
+        The jobs, and the name of each method that has no row there and is left out.
+
+    Raises:
+        InputError: ``tuning.chosen`` cannot be read, has none of the methods, or a job fixes a key
+            that is tuned.
+    """
+    tuning.check_free(jobs)
+    names, settings = _cells_and_methods(jobs), _chosen_settings(Path(tuning.chosen))
+    named = list(zip(jobs, names, strict=True))
+    found = [[*job, *settings[name]] for job, name in named if name in settings]
+    absent = dict.fromkeys(" ".join(sorted(name[1])) for name in names if name not in settings)
+    if not found:
+        raise InputError(
+            f"hydra.sweeper.tune.chosen={tuning.chosen}: has no row of {', '.join(absent)} in the "
+            "cells of this sweep"
+        )
+    return found, list(absent)
+
+
+def _chosen_settings(contest: Path) -> dict[Row, list[str]]:
+    from fedexp.reporting.leaderboard.files import read_contest  # slow to import
+    from fedexp.reporting.leaderboard.page import budgets_of
+    from fedexp.reporting.leaderboard.results import chosen
+
+    results, _ = read_contest([contest])
+    best = chosen(results, budgets_of(results)[-1])
+    return {
+        (cell, frozenset(method.split())): setting.split()
+        for cell, method, setting in best[["cell", "method", "setting"]].to_numpy()
+    }
+
+
+def _cells_and_methods(jobs: Sequence[Job]) -> list[Row]:
+    """The cell and the method of each job.
+
+    If there are several methods, their names lack the overrides that all jobs share.
+    """
+    typed = [{override_key(each): each for each in job} for job in jobs]
+    options = [
+        frozenset(word for key, word in own.items() if key not in _OWN and changes_results(key))
+        for own in typed
+    ]
+    methods = [frozenset([algorithm_of(job)]) for job in jobs]
+    if len({*zip(methods, options, strict=True)}) > 1:
+        shared = frozenset.intersection(*options)
+        options = [each - shared for each in options]
+    cells = [own.get("experiment", "").rpartition("=")[2].rpartition("/")[2] for own in typed]
+    return [(cell, one | rest) for cell, one, rest in zip(cells, methods, options, strict=True)]

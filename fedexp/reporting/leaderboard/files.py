@@ -1,16 +1,18 @@
-"""Writes the results, the page and the pictures of a contest."""
+"""Writes the results, the page and the pictures of a contest, and reads the results."""
 
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from fedexp.errors import InputError
 from fedexp.reporting.csv import csv
 from fedexp.reporting.files import write_contents
 from fedexp.reporting.leaderboard.figures import gains_map, ranks_by_budget
 from fedexp.reporting.leaderboard.page import METRICS, budgets_of, cells_of, page
-from fedexp.reporting.leaderboard.results import chosen
+from fedexp.reporting.leaderboard.results import KEYS, chosen, in_order, read_results
 from fedexp.reporting.leaderboard.standings import standings
 from fedexp.reporting.markdown import markdown
 from fedexp.reporting.table import Table
@@ -18,16 +20,15 @@ from fedexp.reporting.table import Table
 RESULTS, PAGE = "leaderboard.csv", "leaderboard.md"
 
 
-def write(results: pd.DataFrame, folder: Path, entries: Table | None = None) -> list[Path]:
+def write(results: pd.DataFrame, folder: Path, first: Sequence[Table] = ()) -> list[Path]:
     """Write ``leaderboard.csv``, ``leaderboard.md`` and the pictures; return their paths.
 
-    ``entries`` is a table of the entries from outside, if there are any. Raises InputError if the
-    folder cannot be written.
+    ``first`` are tables to show above the results, such as the entries from outside. Raises
+    InputError if the folder cannot be written.
     """
     drawn = pictures(results)
     names = [f"![{title}]({name}.png)" for name, title, _ in drawn]
-    told = [] if entries is None else [markdown(entries)]
-    text = "\n\n".join(["# Leaderboard", *told, page(results), *names])
+    text = "\n\n".join(["# Leaderboard", *map(markdown, first), page(results), *names])
     contents = {RESULTS: csv(results), PAGE: f"{text}\n".encode()}
     contents |= {f"{name}.png": _png(figure) for name, _, figure in drawn}
     write_contents(contents, folder)
@@ -50,13 +51,33 @@ def pictures(results: pd.DataFrame) -> list[tuple[str, str, Figure]]:
     return found
 
 
+def read_contest(sources: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
+    """Read the results of one contest from folders of sweeps and from ``leaderboard.csv`` files.
+
+    Of runs with equal cell, method, setting and seed, the first counts, the folders before the
+    files. Returns and raises as ``read_results``.
+    """
+    folders = [each for each in sources if not each.is_file()]
+    frames = [read_csv(each) for each in sources if each.is_file()]
+    problems: list[str] = []
+    if folders:
+        found, problems = read_results(folders)
+        frames.insert(0, found)
+    return in_order(pd.concat(frames)), problems
+
+
 def read_csv(path: Path) -> pd.DataFrame:
     """Read the results from a ``leaderboard.csv`` that ``write`` wrote.
 
-    Columns that earlier versions did not write are empty.
+    Columns that earlier versions did not write are empty. Raises InputError for another file.
     """
     words = ["setting", "objective", "control", "budgets"]
-    table = pd.read_csv(path, dtype=dict.fromkeys(words, str))
+    try:
+        table = pd.read_csv(path, dtype=dict.fromkeys(words, str))
+        if absent := {*KEYS, "seed", "trial", "score"} - {*table}:
+            raise ValueError(f"it has no column {min(absent)}")
+    except ValueError as error:  # also of a parser
+        raise InputError(f"{path}: is no table of a leaderboard: {error}") from error
     missing = [name for name in words if name not in table]
     return table.assign(**dict.fromkeys(missing, "")).fillna(dict.fromkeys(words, ""))
 

@@ -62,8 +62,13 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
                 problems.append(f"{run.place}: is no run of this contest ({error})")
     if not rows:
         raise InputError("\n".join(problems) or "no folder given")
-    frame = _named(pd.DataFrame(rows)).drop_duplicates([*KEYS, "seed"])
-    return frame.sort_values(["cell", "method", "trial", "setting", "seed"]), problems
+    return in_order(_named(pd.DataFrame(rows))), problems
+
+
+def in_order(results: pd.DataFrame) -> pd.DataFrame:
+    """The results in the order of the table; of runs that agree in ``KEYS`` and seed, the first."""
+    first = results.drop_duplicates([*KEYS, "seed"])
+    return first.sort_values(["cell", "method", "trial", "setting", "seed"])
 
 
 def chosen(results: pd.DataFrame, budget: int) -> pd.DataFrame:
@@ -137,7 +142,7 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
         "seed": run.seed,
         "trial": tuning.settings(algorithm).index(setting) + 1 if is_trial else 0,
         "score": score_of(run, tuning.statistic) if is_trial else math.nan,
-        "objective": run.config["objective"] if tuning.budgets else "",
+        "objective": run.config["objective"] if tuning.budgets or tuning.chosen else "",
         GLOBAL: mean_of_last(run.history, "global/accuracy"),
         **{name: last.get(metric, math.nan) for name, metric in MEASURED.items()},
         "megabytes": _total(run.history, BYTES) / 1e6,

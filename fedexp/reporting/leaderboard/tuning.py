@@ -39,6 +39,8 @@ class Tuning:
             that all methods have equally many trials.
         statistic: the statistic of the objective that is compared: ``final`` or ``mean_last5``.
         earlier: folders of earlier sweeps of the contest, whose trials are not repeated.
+        chosen: the ``leaderboard.csv`` or a sweep of an earlier contest. There are no trials: each
+            method runs with the setting that was chosen there. Empty: as the budgets say.
         controls: the overrides of each method's control; see ``controls``.
     """
 
@@ -49,11 +51,12 @@ class Tuning:
     alone: Mapping[str, Sequence[str]] = field(default_factory=dict)
     statistic: str = STATISTICS[0]
     earlier: Sequence[str] = ()
+    chosen: str = ""
     controls: Controls = field(default_factory=dict)
 
     @classmethod
     def read(cls, node: Mapping[str, Any]) -> Tuning:
-        """Read ``hydra.sweeper.tune``; without budgets there are no trials.
+        """Read ``hydra.sweeper.tune``; without budgets or with ``chosen`` there are no trials.
 
         Raises InputError for a missing entry.
         """
@@ -62,6 +65,9 @@ class Tuning:
         except KeyError as error:
             raise InputError(f"hydra.sweeper.tune.{error.args[0]}: is missing") from None
         found = {name: _axes(axes) for name, axes in own.items()}
+        chosen = str(node.get("chosen") or "")
+        if chosen:
+            budgets = seed = None
         if budgets and seed is None:
             raise InputError("hydra.sweeper.tune.seed: is missing")
         seeds = [] if seed is None else list(map(int, values_of(seed)))
@@ -73,9 +79,9 @@ class Tuning:
             )
         earlier = list(map(str, node.get("earlier", ())))
         alone = _axes(node.get("alone", {}))
-        rules = _axes(common), found, alone, statistic, earlier
+        rules = _axes(common), found, alone, statistic, earlier, chosen
         controls = read_controls(node.get("controls", {}))
-        return cls(seeds, sorted(map(int, budgets)), *rules, controls)
+        return cls(seeds, sorted(map(int, budgets or ())), *rules, controls)
 
     def keys(self, algorithm: str) -> frozenset[str]:
         """Every key that the method tunes."""
@@ -121,13 +127,18 @@ class Tuning:
                 raise InputError(
                     f"hydra.sweeper.tune.seed={seed}: is a seed of the table, too; choose another"
                 )
+        self.check_free(jobs)
         found = []
         for job in _rows(jobs):
             axes = {**self.common, **self._further(algorithm_of(job))}
-            if fixed := {*map(override_key, job)} & axes.keys():
-                raise InputError(f"{min(fixed)}: is tuned by this contest; leave it out")
             found.append([*job, *(f"{key}={values[-1]}" for key, values in axes.items())])
         return found
+
+    def check_free(self, jobs: Iterable[Job]) -> None:
+        """Raise InputError if a job fixes a key that its method tunes."""
+        for job in jobs:
+            if fixed := {*map(override_key, job)} & self.keys(algorithm_of(job)):
+                raise InputError(f"{min(fixed)}: is tuned by this contest; leave it out")
 
     def finals(self, jobs: Sequence[Job], scores: Sequence[float]) -> list[Job]:
         """Every job of the table with each setting that a search budget chooses.

@@ -7,7 +7,8 @@ import pytest
 from support.command_line import fedexp
 
 from fedexp.cli.leaderboard import main
-from fedexp.reporting.leaderboard.files import read_csv, write
+from fedexp.errors import InputError
+from fedexp.reporting.leaderboard.files import read_contest, read_csv, write
 from fedexp.reporting.leaderboard.page import page
 
 TINY = [
@@ -51,6 +52,23 @@ def test_the_page_is_made_of_the_runs(contest: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_sweep_is_joined_with_an_earlier_table(contest: Path, tmp_path: Path) -> None:
+    main([str(contest), "--to", str(tmp_path)])
+    table = tmp_path / "leaderboard.csv"
+    before = table.read_bytes()
+    rows = read_csv(table)
+    new = rows[rows["method"] == "fedavg"].assign(cell="digits_elsewhere")
+    write(new, tmp_path / "elsewhere")
+    elsewhere = str(tmp_path / "elsewhere" / "leaderboard.csv")
+    main([str(table), str(contest), elsewhere, "--to", str(tmp_path)])
+    joined = read_csv(table)
+    assert set(joined["cell"]) == {"digits_dir03", "digits_elsewhere"}
+    assert len(joined) == len(rows) + len(new)  # the table's own rows are those of the sweep
+    main([str(tmp_path / "leaderboard.csv"), "--to", str(tmp_path / "again")])
+    assert (tmp_path / "again" / "leaderboard.csv").read_bytes() == table.read_bytes() != before
+
+
+@pytest.mark.slow
 def test_a_contest_goes_on_where_it_stopped(contest: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in contest.glob("*/summary.json")}
     done = fedexp(*TINY[:-1], "resume=contest", folder=contest.parent)
@@ -61,6 +79,24 @@ def test_a_contest_goes_on_where_it_stopped(contest: Path) -> None:
 def test_a_folder_without_a_contest_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"^fedexp-leaderboard: .*is not the sweep of a contest"):
         main([str(tmp_path), "--to", str(tmp_path / "out")])
+
+
+@pytest.mark.parametrize("text", ["cell,method\na,b\n", "", '"a\n', "\x00"])
+def test_another_file_is_one_line(text: str, tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text(text)
+    with pytest.raises(SystemExit, match=r"^fedexp-leaderboard: .*other\.csv: is no table of a"):
+        main([str(other), "--to", str(tmp_path / "out")])
+
+
+def test_entries_need_a_sweep_to_be_compared_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "leaderboard.csv"
+    table.touch()
+    with pytest.raises(SystemExit):
+        main([str(table), "--entries", str(tmp_path), "--to", str(tmp_path / "out")])
+    assert "--entries needs the folder of a sweep" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -79,6 +115,25 @@ def test_a_method_without_final_runs_is_absent_from_the_page() -> None:
     text = page(frame.assign(megabytes=1.0, seconds=1.0, budgets="1 4", objective="", control=""))
     assert "| fedavg |" in text
     assert "| half |" not in text
+
+
+def test_of_equal_runs_the_first_table_counts(tmp_path: Path) -> None:
+    rows = [["a", "fedavg", "", seed, 0, None] for seed in (1, 0)]
+    columns = ["cell", "method", "setting", "seed", "trial", "score"]
+    one = pd.DataFrame(rows, columns=columns).assign(seconds=1.0)
+    paths = [tmp_path / "one.csv", tmp_path / "other.csv"]
+    one.to_csv(paths[0], index=False)
+    one.assign(seconds=2.0, cell=["a", "b"]).to_csv(paths[1], index=False)
+    found, problems = read_contest(paths)
+    assert problems == []
+    assert found[["cell", "seed", "seconds"]].to_numpy().tolist() == [
+        ["a", 0, 1.0],
+        ["a", 1, 1.0],
+        ["b", 0, 2.0],
+    ]
+    one.drop(columns="trial").to_csv(paths[0], index=False)
+    with pytest.raises(InputError, match="it has no column trial"):
+        read_contest(paths)
 
 
 def test_a_contest_of_one_seed_without_trials_claims_nothing(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from support.run_files import write_run
 
 from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
-from fedexp.reporting.leaderboard.earlier import earlier_scores, trial
+from fedexp.reporting.leaderboard.earlier import earlier_scores, trial, with_chosen
 from fedexp.reporting.leaderboard.tuning import Tuning, choice
 
 NODE = {
@@ -150,3 +151,61 @@ def test_what_is_missing_is_one_line() -> None:
         Tuning.read({"seed": 1, "common": {}})
     with pytest.raises(InputError, match="needs an algorithm"):
         Tuning.read(NODE).trials([["experiment=a", "seed=0"]])
+
+
+def with_table(folder: Path) -> Tuning:
+    """The contest with the choices of a table: two cells, fedavg with and without fine-tuning."""
+    tuned = "fedavg personalization=finetune"
+    rows = [
+        *[("a", "fedavg", "", 100, 1, 0.5), ("a", "fedavg", "optimizer.lr=0.1", 100, 2, 0.7)],
+        *[("a", "fedavg", "", 0, 0, None), ("a", "fedavg", "optimizer.lr=0.1", 0, 0, None)],
+        *[
+            ("a", tuned, "optimizer.lr=0.2", 100, 3, 0.5),
+            ("a", tuned, "optimizer.lr=0.2", 0, 0, None),
+        ],
+        *[("b", "fedavg", "", 100, 1, 0.9), ("b", "fedavg", "", 0, 0, None)],
+        *[("b", "fedavg", "optimizer.lr=0.1", 100, 2, 0.7)],
+    ]
+    columns = ["cell", "method", "setting", "seed", "trial", "score"]
+    path = folder / "leaderboard.csv"
+    pd.DataFrame(rows, columns=columns).assign(budgets="1 4").to_csv(path, index=False)
+    return Tuning.read({**NODE, "chosen": str(path)})
+
+
+def test_the_choices_of_a_table_need_no_trials(tmp_path: Path) -> None:
+    tuning = with_table(tmp_path)
+    assert (tuning.seeds, tuning.budgets) == ([], [])
+    cells = [f"experiment=leaderboard/{each}" for each in ("a", "b")]
+    options = ["engine=serial", "objective=loss", "rounds=30"]  # all jobs share the rounds
+    fine = "personalization=finetune"
+    jobs = [[cells[0], "algorithm=fedavg", *options, f"seed={seed}"] for seed in (100, 5)]
+    jobs += [[cells[0], "algorithm=fedavg", fine, "rounds=30", "seed=5"]]
+    jobs += [[cells[1], "algorithm=fedavg", "rounds=30", "seed=5"]]
+    jobs += [[cells[1], "algorithm=fedavg", fine, "rounds=30", "seed=5"]]
+    jobs += [[cells[1], "algorithm=fedprox", "rounds=30", "seed=5"]]
+    found, absent = with_chosen(jobs, tuning)
+    assert found == [
+        [*jobs[0], "optimizer.lr=0.1"],
+        [*jobs[1], "optimizer.lr=0.1"],
+        [*jobs[2], "optimizer.lr=0.2"],
+        jobs[3],
+    ]
+    assert absent == ["fedavg personalization=finetune", "fedprox"]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("optimizer.lr=1", r"^optimizer\.lr: is tuned by this contest"),
+        ("local.epochs=1", r"tune\.chosen=.*leaderboard\.csv: has no row of fedavg local.epochs=1"),
+    ],
+)
+def test_jobs_that_a_table_cannot_choose_for(word: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        with_chosen([["experiment=a", "algorithm=fedavg", word]], with_table(tmp_path))
+
+
+def test_the_table_of_choices_must_be_readable(tmp_path: Path) -> None:
+    tuning = Tuning.read({**NODE, "chosen": str(tmp_path / "absent.csv")})
+    with pytest.raises(InputError, match=r"absent\.csv: is not the sweep of a contest"):
+        with_chosen(TABLE, tuning)

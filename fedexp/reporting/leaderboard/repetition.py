@@ -1,0 +1,86 @@
+"""How far ranks and gains move if the chosen settings run again, for example with other seeds."""
+
+import math
+from typing import Any
+
+import pandas as pd
+from scipy.special import stdtr
+from scipy.stats import kendalltau
+
+from fedexp.reporting.interval import Interval, critical_value
+from fedexp.reporting.leaderboard.page import METRICS, budgets_of
+from fedexp.reporting.leaderboard.results import chosen
+from fedexp.reporting.leaderboard.standings import standings, verdict
+from fedexp.reporting.table import Table
+
+_ROW = ["cell", "method", "setting"]
+_COLUMNS = [
+    *("accuracy", "cell", "methods", "Kendall's tau", "largest change of rank"),
+    *("gains inside", "expected inside", "signs kept", "signs reversed"),
+]
+_NOTES = [
+    "The settings are the same, the runs are others. Ranks are among the methods that both have in "
+    "the cell.",
+    "Kendall's tau of the two orders: 1 if they are equal, 0 if they have nothing in common.",
+    "Inside: the new gain over fedavg is in the earlier 95 % interval. Expected inside: the number "
+    "if nothing but chance differs. It is less than 95 %, since the new mean varies, too.",
+    "Signs: methods that were ahead of or behind fedavg and are so again, or are the opposite; "
+    "the others are level now.",
+]
+
+
+def repetition(now: pd.DataFrame, before: pd.DataFrame) -> Table:
+    """The table that compares two results of one contest, a row for each accuracy and cell.
+
+    Args:
+        now, before: results, see ``results.read_results``. Of each the largest search budget
+            counts, and methods with another setting are left out.
+    """
+    rows = []
+    for metric in METRICS:
+        new, old = (_best(each, metric).set_index(_ROW) for each in (now, before))
+        both = new.add_suffix(" now").join(old.add_suffix(" before"), how="inner").reset_index()
+        rows += [[metric, str(cell), *_compared(own)] for cell, own in both.groupby("cell")]
+    return Table("Compared with the earlier runs", _COLUMNS, rows, notes=_NOTES, keys=2)
+
+
+def _best(results: pd.DataFrame, metric: str) -> pd.DataFrame:
+    return standings(chosen(results, budgets_of(results)[-1]), metric)
+
+
+def _compared(both: pd.DataFrame) -> list[str]:
+    """The row of a cell, behind its name."""
+    before, now = (both[f"mean {when}"].rank(ascending=False) for when in ("before", "now"))
+    tau = kendalltau(before, now).statistic if len(both) > 1 else math.nan
+    pairs = _pairs(both)
+    inside = sum(old.contains(new.mean) for old, new in pairs)
+    expected = sum(expected_inside(old.n, new.n) for old, new in pairs)
+    signs = [(verdict(old), verdict(new)) for old, new in pairs if old.excludes_zero]
+    kept = sum(old == new for old, new in signs)
+    reversed_ = sum({"ahead", "behind"} == {*pair} for pair in signs)
+    ranks = [str(len(both)), f"{tau:.2f}", _largest_change(both["method"], before, now)]
+    gains = [f"{inside} of {len(pairs)}", f"{expected:.1f}", f"{kept} of {len(signs)}"]
+    return [*ranks, *gains, str(reversed_)]
+
+
+def _largest_change(methods: pd.Series, before: pd.Series, now: pd.Series) -> str:
+    place = int((now - before).abs().to_numpy().argmax())
+    old, new = before.iloc[place], now.iloc[place]
+    return "none" if old == new else f"{methods.iloc[place]}: {old:g} to {new:g}"
+
+
+def _pairs(both: pd.DataFrame) -> list[tuple[Interval, Interval]]:
+    """(The gain before, the gain now) of each method with an interval before."""
+    gains: list[tuple[Any, Any]] = list(zip(both["gain before"], both["gain now"], strict=True))
+    return [(old, new) for old, new in gains if old and new and old.n > 1]
+
+
+def expected_inside(old: int, new: int) -> float:
+    """The chance that the mean of ``new`` further pairs is in the 95 % interval of ``old`` pairs.
+
+    With normal differences, (new mean - old mean) / (s sqrt(1/old + 1/new)) has Student's
+    t-distribution with old - 1 degrees of freedom, where s is the deviation of the old pairs. The
+    interval has the half width t s / sqrt(old), where t is the distribution's critical value.
+    """
+    bound = critical_value(old) / math.sqrt(1 + old / new)
+    return float(1 - 2 * stdtr(old - 1, -bound))

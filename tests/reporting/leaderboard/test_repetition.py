@@ -1,0 +1,66 @@
+"""Repeated runs against the earlier ones, by hand: one cell, four methods."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from fedexp.reporting.leaderboard.repetition import expected_inside, repetition
+
+COLUMNS = ["cell", "method", "setting", "seed", "trial", "score", "global accuracy"]
+
+
+def results(first_seed: int, **accuracies: tuple[float, ...]) -> pd.DataFrame:
+    """Final runs of preset settings in the cell ``a``."""
+    rows = [
+        ["a", name, "", first_seed + seed, 0, math.nan, value]
+        for name, values in accuracies.items()
+        for seed, value in enumerate(values)
+    ]
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    return frame.assign(objective="", control="", budgets="", **{"personal accuracy": math.nan})
+
+
+BEFORE = results(
+    0,
+    fedavg=(0.5, 0.5, 0.5),
+    ahead=(0.6, 0.61, 0.62),  # gain 0.11 with the interval ± 4.30 * 0.01 / sqrt(3) = 0.025
+    odd=(0.3, 0.5, 0.6),  # level
+    behind=(0.40, 0.41, 0.42),
+    gone=(0.9, 0.9, 0.9),
+)
+
+
+def test_a_row_by_hand() -> None:
+    now = results(
+        7,
+        fedavg=(0.5, 0.5),
+        ahead=(0.62, 0.63),  # 0.125: inside, still ahead? 0.125 ± 12.7 * 0.005
+        odd=(0.4, 0.4),  # -0.1 is inside its wide interval
+        behind=(0.55, 0.55),  # 0.05: outside, the opposite sign
+    )
+    table = repetition(now, BEFORE)
+    (row,) = table.rows
+    # Orders, best first: ahead fedavg odd behind; ahead behind fedavg odd: 4 of 6 pairs agree.
+    assert row[:5] == ["global accuracy", "a", "4", "0.33", "behind: 4 to 2"]
+    expected = 3 * expected_inside(3, 2)
+    assert row[5:] == ["2 of 3", f"{expected:.1f}", "1 of 2", "1"]
+    assert len(table.columns) == len(row)
+
+
+def test_methods_with_another_setting_are_left_out() -> None:
+    now = BEFORE.assign(setting=["optimizer.lr=1" if m == "odd" else "" for m in BEFORE["method"]])
+    (row,) = repetition(now, BEFORE).rows
+    assert row[2:] == ["4", "1.00", "none", "3 of 3", row[6], "3 of 3", "0"]
+
+
+def test_the_expected_share_is_that_of_the_t_distribution() -> None:
+    def within(t: float) -> float:
+        """The probability of (-t, t) with 4 degrees of freedom."""
+        x = 1 + t * t / 4
+        return 2 * 3 / 8 * t / math.sqrt(x) * (1 - t * t / x / 12)
+
+    assert within(2.7764451) == pytest.approx(0.95)
+    assert expected_inside(5, 5) == pytest.approx(within(2.7764451 / math.sqrt(2)))
+    assert expected_inside(5, 10) == pytest.approx(within(2.7764451 / math.sqrt(1.5)))
+    assert expected_inside(5, 10**9) == pytest.approx(0.95)
