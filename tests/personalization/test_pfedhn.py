@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.federations import assert_engine_agrees, begin_client, federate
+from support.second_model import gradients_of_steps
 from support.small_federations import BATCHNORM, SMALL, copy, equal, personal, personalized, train
 from torch import nn
 
@@ -89,6 +90,35 @@ def test_two_rounds_by_plain_pytorch(cohort: tuple[int, ...]) -> None:
             weights = message.to_client(client).weights
             for name, value in plain(client).items():
                 torch.testing.assert_close(weights[name], value.detach(), atol=1e-6, rtol=1e-5)
+
+
+def test_a_round_by_plain_pytorch() -> None:
+    """The client's steps of SGD from the model that is made, and the server's step after them."""
+    federation = personalized("pfedhn", "local.epochs=2")
+    plain = PlainHypernetwork(maker_of(federation))
+    parameters = list(plain.parameters())
+    optimizer = torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=1e-3)
+    made = plain(1)
+    w = {name: value.detach().clone() for name, value in made.items()}
+    speed = {name: torch.zeros_like(value) for name, value in w.items()}
+    for gradient in gradients_of_steps(federation, 1, 16, 2, client=1):
+        slopes = gradient(w)
+        speed = {n: 0.9 * speed[n] + slopes[n] + 1e-5 * w[n] for n in w}
+        w = {n: w[n] - 0.02 * speed[n] for n in w}
+    changes = [value.detach() - w[name] for name, value in made.items()]
+    found = torch.autograd.grad(list(made.values()), parameters, grad_outputs=changes)
+    for parameter, slope in zip(parameters, found, strict=True):
+        parameter.grad = slope
+    nn.utils.clip_grad_norm_(parameters, 50)
+    optimizer.step()
+    train(federation, 1, (1,))
+    trained, message = federation.store.model(1), federation.server.broadcast(2)
+    for name, value in w.items():
+        torch.testing.assert_close(trained[name], value, atol=1e-5, rtol=1e-4)
+    for client in (0, 1):
+        weights = message.to_client(client).weights
+        for name, value in plain(client).items():
+            torch.testing.assert_close(weights[name], value.detach(), atol=1e-6, rtol=1e-5)
 
 
 def test_a_client_trains_the_model_that_the_server_makes() -> None:
