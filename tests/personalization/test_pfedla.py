@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate
+from support.second_model import gradients_of_steps
 from support.small_federations import BATCHNORM, SMALL, copy, equal, personalized, train
 from torch import Tensor
 
@@ -98,6 +99,33 @@ def test_two_rounds_by_plain_pytorch() -> None:
     expected = mixed(shares / shares.sum(1, keepdim=True), models)
     for name, value in sent(federation.server.broadcast(3), 1).items():
         torch.testing.assert_close(value, expected[name].detach())
+
+
+def test_a_round_by_plain_pytorch() -> None:
+    """A client's steps of SGD from its mixture, the server's step, and the next mixture."""
+    federation = personalized("pfedla", "personalization.lr=0.5", "local.epochs=2")
+    train(federation, 1, (0, 1, 2, 3))
+    models = {client: copy(federation.store.model(client)) for client in range(4)}
+    network = part_of(federation)._network(1)
+    raw = values(network)
+    mixture = mixed(raw / raw.sum(dim=1, keepdim=True), models)
+    w = copy(mixture)
+    speed = {name: torch.zeros_like(value) for name, value in w.items()}
+    for gradient in gradients_of_steps(federation, 2, 16, 2, client=1):
+        slopes = gradient(w)
+        speed = {n: 0.9 * speed[n] + slopes[n] + 1e-5 * w[n] for n in w}
+        w = {n: w[n] - 0.02 * speed[n] for n in w}
+    changes = [value.detach() - w[name] for name, value in mixture.items()]
+    torch.autograd.backward(list(mixture.values()), changes)
+    torch.optim.SGD(network.parameters(), lr=0.5).step()
+    train(federation, 2, (1,))
+    trained = federation.store.model(1)
+    for name, value in w.items():
+        torch.testing.assert_close(trained[name], value, atol=1e-5, rtol=1e-4)
+    raw = values(network)
+    following = mixed(raw / raw.sum(dim=1, keepdim=True), models | {1: w})
+    for name, value in sent(federation.server.broadcast(3), 1).items():
+        torch.testing.assert_close(value, following[name].detach(), atol=1e-5, rtol=1e-4)
 
 
 def test_a_client_that_never_trained_gets_the_others_models() -> None:
