@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.federations import federate, take_step
+from support.second_model import gradients_of_steps
 from support.small_federations import SMALL, copy, train
 from torch import Tensor
 
@@ -144,6 +145,42 @@ def test_a_round_by_plain_pytorch() -> None:
     expected = w[:, 1] - 0.02 * (flat(slopes) + 0.05 * w @ omega[:, 1])
     take_step(federation.server, federation.engine.train([1], message))
     torch.testing.assert_close(flat(federation.store.model(1)), expected, atol=1e-5, rtol=1e-4)
+
+
+def relation(models: dict[int, Tensors]) -> Tensor:
+    """Omega, the inverse of the root of W^T W with trace 1."""
+    w = torch.stack([flat(model) for model in models.values()], dim=1)
+    values, vectors = torch.linalg.eigh(w.T @ w)
+    root = vectors @ torch.diag(values.sqrt()) @ vectors.T
+    return torch.linalg.inv(root / torch.trace(root))
+
+
+def test_a_turn_of_several_steps_by_plain_pytorch() -> None:
+    """Each step follows the gradient of the loss and of lam / 2 tr(W Omega W^T) at its weights.
+
+    Omega and the other models stay; the next Omega is that of the trained model.
+    """
+    federation = federation_of("regularizer.lam=0.05", "local.epochs=2")
+    train(federation, 1, (0, 1, 2, 3))
+    models = {client: copy(federation.store.model(client)) for client in range(4)}
+    row = relation(models)[1].tolist()
+    w = dict(models[1])
+    speed = {name: torch.zeros_like(value) for name, value in w.items()}
+    for gradient in gradients_of_steps(federation, 2, 16, 2, client=1):
+        slopes = gradient(w)
+        for name, value in w.items():
+            column = [value if j == 1 else models[j][name] for j in range(4)]
+            pull = sum(element * each for element, each in zip(row, column, strict=True))
+            speed[name] = 0.9 * speed[name] + slopes[name] + 0.05 * pull + 1e-5 * value
+        w = {name: value - 0.02 * speed[name] for name, value in w.items()}
+    train(federation, 2, (1,))
+    trained = federation.store.model(1)
+    for name, value in w.items():
+        torch.testing.assert_close(trained[name], value, atol=1e-5, rtol=1e-4)
+    following = relation(models | {1: w})
+    for client in (0, 1):
+        strength = extras(federation.server.broadcast(3), client)["strength"].item()
+        assert strength == pytest.approx(following[client, client].item(), rel=1e-4)
 
 
 def test_the_bytes() -> None:
