@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate
 from support.small_federations import BATCHNORM, SMALL, copy, equal, personalized, train
 from torch import Tensor, nn
@@ -129,6 +130,54 @@ def test_a_round_of_own_models_by_plain_pytorch() -> None:
     for name, value in message.to_client(1).weights.items():
         others = sum(near[n] * models[n][name] for n in near) / sum(near.values())
         torch.testing.assert_close(value, 0.5 * models[1][name] + 0.5 * others)
+
+
+def test_a_turn_by_plain_pytorch() -> None:
+    """A client's steps of SGD from its mean and its own BatchNorm layer, and the next mean.
+
+    The shares stay those of the statistics after the clients' first turns.
+    """
+    federation = personalized("fedap", NO_WARMUP, "local.epochs=2", *BATCHNORM)
+    train(federation, 1, (0, 1, 3))
+    models = {client: copy(federation.store.model(client)) for client in (0, 1, 3)}
+
+    def mean(client: int, now: dict[int, Tensors], names: list[str]) -> Tensors:
+        """Half the client's own weights; the rest by the distances after the first round."""
+        near = {n: 1 / gap(models[client], models[n]) for n in models if n != client}
+        total = sum(near.values())
+        others = {name: sum(near[n] / total * now[n][name] for n in near) for name in names}
+        return {name: 0.5 * now[client][name] + 0.5 * others[name] for name in names}
+
+    shared = ["backbone.1.weight", "backbone.1.bias", "head.linear.weight", "head.linear.bias"]
+    scale, shift, average, variance = (
+        f"backbone.2.{name}" for name in ("weight", "bias", "running_mean", "running_var")
+    )
+    running = {name: models[1][name].clone() for name in (average, variance)}
+    start = mean(1, models, shared) | {name: models[1][name] for name in (scale, shift)}
+    w = {name: value.clone().requires_grad_() for name, value in start.items()}
+    optimizer = torch.optim.SGD(w.values(), lr=0.02, momentum=0.9, weight_decay=1e-5)
+    batches = federation.data.clients[1].local_batches(2, 16)
+    for inputs, targets in (batch for _ in range(2) for batch in batches):
+        a = F.linear(inputs.flatten(1), w["backbone.1.weight"], w["backbone.1.bias"])
+        middle, spread = a.mean(dim=0), a.var(dim=0, unbiased=False)
+        for name, value in ((average, middle), (variance, a.var(dim=0, unbiased=True))):
+            running[name] = 0.9 * running[name] + 0.1 * value.detach()
+        z = ((a - middle) / (spread + 1e-5).sqrt() * w[scale] + w[shift]).relu()
+        loss = F.cross_entropy(F.linear(z, w[shared[2]], w[shared[3]]), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    expected = {name: value.detach() for name, value in w.items()} | running
+    train(federation, 2, (1,))
+    trained = federation.store.model(1)
+    for name, value in expected.items():
+        torch.testing.assert_close(trained[name], value, atol=1e-5, rtol=1e-4)
+    for client in (0, 1):
+        following = mean(client, models | {1: expected}, shared)
+        sent = federation.server.broadcast(3).to_client(client).weights
+        assert sent.keys() == set(shared)
+        for name, value in following.items():
+            torch.testing.assert_close(sent[name], value, atol=1e-5, rtol=1e-4)
 
 
 def test_what_is_sent() -> None:
