@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import federate
+from support.federations import federate, take_step
 from support.small_federations import ONE_STEP, copy, personal, train
 from torch import Tensor
 
@@ -71,9 +71,9 @@ def test_subregions_by_an_independent_search() -> None:
     assert min(np.abs(found - each).max() for each in candidates) < 1e-6
 
 
-def alpha(federation: Any, round: int, client: int, center: Tensor | None) -> Tensor:
-    """The point of a client's first step."""
-    draws = uniform(torch.tensor(key(federation.data.seed, "simplex", round, client)), 0, 7)
+def alpha(federation: Any, round: int, client: int, center: Tensor | None, step: int = 0) -> Tensor:
+    """The point of a step, by default of the client's first one."""
+    draws = uniform(torch.tensor(key(federation.data.seed, "simplex", round, client)), step, 7)
     if center is None:
         return torch.distributions.Exponential(1.0).icdf(draws[:3]) / -(1 - draws[:3]).log().sum()
     u = 2 * draws[3:6] - 1
@@ -108,6 +108,59 @@ def test_rounds_before_and_after_the_subregions_by_plain_pytorch(engine: str) ->
         train(federation, round, cohort)
     assert set(head.centers) == {0, 1, 2}
     assert head.changes == {}
+
+
+def centers_by_numpy(changes: Any) -> Any:
+    """The regions' centers: components by the Gram matrix, the projection by bisection."""
+    centered = changes - changes.mean(axis=0)
+    values, vectors = np.linalg.eigh(centered @ centered.T)
+    first = np.argsort(-values)[:3]
+    components = centered.T @ vectors[:, first]
+    largest = components[np.abs(components).argmax(axis=0), range(3)]
+    kappa = vectors[:, first] * np.sqrt(values[first]) * np.sign(largest)
+    scaled = kappa / np.linspace(1e-4, 1, 1000)[:, None, None]
+    low, high = scaled.min(axis=2, keepdims=True) - 1, scaled.max(axis=2, keepdims=True)
+    for _ in range(60):
+        t = (low + high) / 2
+        above = np.maximum(scaled - t, 0).sum(axis=2, keepdims=True) > 1
+        low, high = np.where(above, t, low), np.where(above, high, t)
+    points = np.maximum(scaled - low, 0)
+    gaps = ((points[:, :, None] - points[:, None]) ** 2).sum(axis=3)
+    i, j = np.triu_indices(len(changes), 1)
+    return points[(1 / np.maximum(gaps[:, i, j], 1e-8)).sum(axis=1).argmin()]
+
+
+def test_a_round_by_plain_pytorch() -> None:
+    """The centers follow from all clients' changes; then a client's steps, each at a new point."""
+    federation = federate(*FLOCO, "local.epochs=2", "clients.per_round=4")
+    changes = []
+    for round in (1, 2):
+        message = federation.server.broadcast(round)
+        start = copy(message.weights)["head.weight"]
+        updates = sorted(federation.engine.train(range(4), message), key=lambda each: each.client)
+        changes = [(each.weights["head.weight"] - start).flatten() for each in updates]
+        take_step(federation.server, updates)
+    centers = centers_by_numpy(torch.stack(changes).double().numpy())
+    message = federation.server.broadcast(3)
+    sent = [message.to_client(client).extras["head"]["center"] for client in range(4)]
+    torch.testing.assert_close(torch.stack(sent), torch.from_numpy(centers).float())
+
+    w = {name: value.clone().requires_grad_() for name, value in message.weights.items()}
+    optimizer = torch.optim.SGD(w.values(), lr=0.02, momentum=0.9, weight_decay=1e-5)
+    batches = federation.data.clients[1].local_batches(3, 16)
+    for step, (inputs, targets) in enumerate(batch for _ in range(2) for batch in batches):
+        z = inputs.flatten(1)
+        for layer in ("backbone.1.0", "backbone.1.2"):
+            z = F.linear(z, w[f"{layer}.weight"], w[f"{layer}.bias"]).relu()
+        point = alpha(federation, 3, 1, sent[1], step)
+        matrix = sum(a * each for a, each in zip(point, w["head.weight"], strict=True))
+        loss = F.cross_entropy(z @ matrix.T + w["head.bias"], targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    (update,) = federation.engine.train([1], message)
+    for name, value in w.items():
+        torch.testing.assert_close(update.weights[name], value.detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_changes_from_a_checkpoint_are_on_the_cpu() -> None:
