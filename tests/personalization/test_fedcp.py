@@ -7,13 +7,16 @@ import torch
 import torch.nn.functional as F
 from support.federations import begin_client, federate
 from support.small_federations import ONE_STEP, SMALL, copy, moved, personal, personalized, train
+from torch import Tensor
 
+from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.personalization.fedcp import PolicyNetwork
 from fedexp.testing import check_part
 
 ETA = 0.1
 STEP = [*ONE_STEP, f"optimizer.lr={ETA}"]
+PARTS = ("weight", "bias")
 
 
 def test_the_shares_by_hand() -> None:
@@ -70,6 +73,59 @@ def test_a_step_by_a_plain_loop(engine: str) -> None:
         assert torch.equal(trained[f"{head}.{part}"], kept)
         sent = (kept + expected[f"{private}.{part}"]) / 2
         torch.testing.assert_close(update.weights[f"{head}.{part}"], sent, rtol=1e-3, atol=1e-5)
+
+
+def mean_kernel(a: Tensor, b: Tensor) -> Tensor:
+    """The mean of the kernel of four variances over all pairs of rows."""
+    squares = ((a[:, None] - b[None]) ** 2).sum(dim=2)
+    return torch.stack([torch.exp(-squares / (2 * h)) for h in (10, 15, 20, 50)]).sum(0).mean()
+
+
+def test_a_round_by_plain_pytorch() -> None:
+    """Two clients' steps on the whole loss in their second turn, and the average of the round."""
+    words = [*SMALL, "algorithm=fedcp", "local.epochs=2", f"optimizer.lr={ETA}"]
+    federation = federate(*words, "optimizer.momentum=0", "optimizer.weight_decay=0")
+    train(federation, 1)
+    received = copy(federation.server.weights)
+    head, private, policy = "head.linear", "personalization.head", "personalization.policy.layers"
+
+    def features(w: Tensors, z: Tensor) -> Tensor:
+        for layer in ("backbone.1.0", "backbone.1.2"):
+            z = F.linear(z, w[f"{layer}.weight"], w[f"{layer}.bias"]).relu()
+        return z
+
+    def loss(w: Tensors, v: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        x = inputs.flatten(1)
+        z, fixed = features(w, x), features(received, x)
+        hidden = F.linear(z * v / v.norm(), w[f"{policy}.0.weight"], w[f"{policy}.0.bias"])
+        hidden = F.layer_norm(hidden, (128,), w[f"{policy}.1.weight"], w[f"{policy}.1.bias"]).relu()
+        r, s = hidden.view(len(z), 2, 64).softmax(dim=1).unbind(dim=1)
+        logits = F.linear(r * z, received[f"{head}.weight"], received[f"{head}.bias"])
+        logits = logits + F.linear(s * z, w[f"{private}.weight"], w[f"{private}.bias"])
+        apart = mean_kernel(z, z) + mean_kernel(fixed, fixed) - 2 * mean_kernel(z, fixed)
+        return F.cross_entropy(logits, targets) + 5 * apart
+
+    trained, sent, sizes = {}, {}, {}
+    for client in (0, 1):
+        own = {n: x for n, x in copy(federation.store.model(client)).items() if private in n}
+        w = {n: x for n, x in received.items() if not n.startswith(head)} | own
+        v = own[f"{private}.weight"].sum(dim=0)
+        batches = federation.data.clients[client].local_batches(2, 16)
+        for inputs, targets in (batch for _ in range(2) for batch in batches):
+            w = {n: x.detach().requires_grad_() for n, x in w.items()}
+            slopes = torch.autograd.grad(loss(w, v, inputs, targets), list(w.values()))
+            w = {n: x.detach() - ETA * g for (n, x), g in zip(w.items(), slopes, strict=True)}
+        trained[client], sizes[client] = w, federation.data.clients[client].num_samples
+        mixed = {f"{head}.{p}": received[f"{head}.{p}"] + w[f"{private}.{p}"] for p in PARTS}
+        sent[client] = w | {name: value / 2 for name, value in mixed.items()}
+    train(federation, 2)
+    for client, w in trained.items():
+        kept = federation.store.model(client)
+        for name, value in w.items():
+            torch.testing.assert_close(kept[name], value, rtol=1e-3, atol=1e-5)
+    for name, value in federation.server.weights.items():
+        mean = sum(sizes[n] * sent[n][name] for n in sent) / sum(sizes.values())
+        torch.testing.assert_close(value, mean, rtol=1e-3, atol=1e-5)
 
 
 def test_the_private_head_stays_at_the_client() -> None:
