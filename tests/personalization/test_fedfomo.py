@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import begin_client, federate
+from support.plain_loop import BATCH, EPOCHS, LR, SETTING, PlainLoop, assert_same
 from support.small_federations import BATCHNORM, copy, personalized, train
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
@@ -163,6 +164,50 @@ def test_a_client_s_own_trained_model_is_mixed_in_like_the_others(three: Federat
     found = torch.cat([start[n].flatten() for n in names])
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert len(three.store.memory(0, "personalization")["weights"]) == len(others)
+
+
+def test_three_rounds_by_plain_pytorch() -> None:
+    """The mixture, the steps on the samples that are not held out, and the sums of the weights."""
+    words = ["algorithm=fedfomo", "personalization.epsilon=0", "clients.per_round=4"]
+    federation, loop = federate(*SETTING, *words), PlainLoop(*words)
+    sent: dict[int, Tensors] = {}  # the models of the last round
+    start = copy(loop.federation.engine.resources.initial)
+    own, began = (dict.fromkeys(range(5), start) for _ in range(2))
+    sums: dict[int, dict[int, float]] = {}
+    for round, cohort in loop.cohorts(3):
+        trained = {}
+        for k in cohort:
+            data = begin_client(loop.federation.engine, k, loop.federation.server.broadcast(1)).data
+            models = {k: own[k], **{n: model for n, model in sent.items() if n != k}}
+            first, *losses = losses_by_hand(loop.federation, k, [began[k], *models.values()])
+            gains = {}
+            for (n, model), loss in zip(models.items(), losses, strict=True):
+                square = sum((model[name] - began[k][name]).square().sum() for name in model)
+                gains[n] = (first - loss) / float(square) ** 0.5 if square else 0.0
+            total = sum(max(gain, 0) for gain in gains.values())
+            y = dict(began[k])
+            for n, gain in gains.items():
+                share = max(gain, 0) / total if total else 0.0
+                y = {name: y[name] + share * (models[n][name] - began[k][name]) for name in y}
+                if n != k:
+                    row = sums.setdefault(k, {})
+                    row[n] = row.get(n, 0.0) + gain
+            began[k] = y
+            epoch = data.local_batches(round, BATCH)  # shuffled anew whenever it is iterated over
+            for batch in [batch for _ in range(EPOCHS) for batch in epoch]:
+                y = {n: y[n] - LR * g for n, g in loop.gradient(y, batch).items()}
+            trained[k] = y
+        own, sent = own | trained, trained
+        federation.run_round(round)
+    for k in federation.store.clients_with_state:
+        assert_same(copy(federation.store.model(k)), own[k])
+    server = federation.server.parts["personalization"].server_state()
+    assert server["affinity"].keys() == sums.keys()
+    for k, row in sums.items():
+        assert server["affinity"][k] == pytest.approx(row, rel=1e-3, abs=1e-5)
+        message = federation.server.broadcast(4).to_client(k).extras["personalization"]
+        best = sorted(sent.keys() - {k}, key=lambda n, row=row: -row.get(n, 0.0))
+        assert message["clients"].tolist() == best
 
 
 def test_without_received_models_a_client_starts_from_its_own() -> None:
