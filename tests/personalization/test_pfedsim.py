@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 import torch
 from support.federations import federate
+from support.plain_loop import LR, SETTING, PlainLoop, assert_same
 from support.small_federations import BATCHNORM, copy, equal, personalized, train
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
@@ -133,6 +134,47 @@ def test_a_round_of_own_models_by_plain_pytorch() -> None:
         if name.startswith("backbone."):
             expected = sum(a * models[n][name] for n, a in shares.items()) / sum(shares.values())
         torch.testing.assert_close(value, expected)
+
+
+def test_a_warm_up_and_three_rounds_by_plain_pytorch() -> None:
+    """The bodies are mixed before a client's turn, by similarities of all earlier cohorts."""
+    words = ["algorithm=pfedsim", "rounds=5"]
+    federation, loop = federate(*SETTING, *words), PlainLoop(*words)
+    x, similar = dict(loop.start), 0.9999 * torch.eye(5)
+    own = dict.fromkeys(range(5), x)
+
+    def mixture(k: int) -> Tensors:
+        shares = -(1 - similar[k]).log()
+        shares = shares / shares.sum()
+        means = {n: sum(shares[j] * own[j][n] for j in own) for n in x if "head" not in n}
+        return own[k] | cast(Tensors, means)
+
+    for round, cohort in loop.cohorts(5):
+        trained = {}
+        for k in cohort:
+            y = dict(x) if round <= 2 else mixture(k)
+            for batch in loop.batches(round, k):
+                y = {n: y[n] - LR * g for n, g in loop.gradient(y, batch).items()}
+            trained[k] = y
+        federation.run_round(round)
+        if round <= 2:
+            total = sum(loop.samples[k] for k in cohort)
+            x = {n: sum(loop.samples[k] / total * trained[k][n] for k in cohort) for n in x}
+            own = dict.fromkeys(range(5), x)
+            continue
+        own |= trained
+        for i in cohort:
+            assert_same(copy(federation.store.model(i)), trained[i])
+            for j in set(cohort) - {i}:
+                rows = (own[k]["head.linear.weight"] for k in (i, j))
+                cosines = torch.cosine_similarity(*rows, dim=1)
+                similar[i, j] = cosines.mean().clamp(min=0)
+    assert_same(federation.server.weights, x)
+    message = federation.server.broadcast(6)
+    for k in own:
+        assert_same(message.to_client(k).weights, mixture(k))
+    assert (similar > 0).sum() > 11
+    assert (similar == 0).any()
 
 
 @pytest.mark.slow
