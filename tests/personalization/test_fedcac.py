@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.federations import federate
+from support.plain_loop import LR, SETTING, PlainLoop, assert_same
 from support.small_federations import BATCHNORM, copy, equal, personalized, train
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
@@ -121,6 +122,48 @@ def test_two_rounds_by_plain_pytorch() -> None:
             expected = torch.where(marks[client][name], custom, federation.server.weights[name])
             torch.testing.assert_close(value, expected)
     assert equal(message.to_client(2).weights, federation.server.weights)
+
+
+def test_three_rounds_with_training_by_plain_pytorch() -> None:
+    """Each turn starts from the client's mean where its marks are, and elsewhere from the average.
+
+    Marks are computed from the models that fedexp trained: a rounding may decide about a mark.
+    """
+    words = ["algorithm=fedcac", "personalization.beta=4"]
+    federation, loop = federate(*SETTING, *words), PlainLoop(*words)
+    x, means, marks, shared = dict(loop.start), {}, {}, 0
+    for round, cohort in loop.cohorts(3):
+        message, starts, models = federation.server.broadcast(round), {}, {}
+        for k in cohort:
+            start = {n: torch.where(marks[k][n], means[k][n], x[n]) for n in x} if k in means else x
+            starts[k] = copy(message.to_client(k).weights)
+            assert_same(starts[k], start)
+        train(federation, round, cohort)
+        for k in cohort:
+            y = starts[k]
+            for batch in loop.batches(round, k):
+                y = {n: y[n] - LR * g for n, g in loop.gradient(y, batch).items()}
+            models[k] = copy(federation.store.model(k))
+            assert_same(models[k], y)
+            marks[k] = {}
+            for n, w in models[k].items():
+                c = ((w - starts[k][n]) * w).abs()
+                marks[k][n] = c >= c.flatten().topk(c.numel() // 2).values[-1]
+        total = sum(loop.samples[k] for k in cohort)
+        x = {n: sum(loop.samples[k] / total * models[k][n] for k in cohort) for n in x}
+        flat = {k: torch.cat([m.flatten() for m in marks[k].values()]).int() for k in cohort}
+        overlap = {
+            (i, j): 1 - (flat[i] - flat[j]).abs().sum().item() / (2 * flat[i].sum().item())
+            for i in cohort
+            for j in set(cohort) - {i}
+        }
+        mean = sum(overlap.values()) / len(overlap)
+        limit = mean + round / 4 * (max(overlap.values()) - mean)
+        for i in cohort:
+            group = [i, *(j for j in set(cohort) - {i} if overlap[i, j] >= limit - 1e-9)]
+            means[i] = {n: sum(models[j][n] for j in group) / len(group) for n in x}
+            shared += len(group) - 1
+    assert 0 < shared < 18
 
 
 def test_a_mark_is_a_byte() -> None:
