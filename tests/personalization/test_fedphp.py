@@ -1,8 +1,12 @@
 """FedPHP's private model against hand values, and in federations."""
 
+from typing import Any
+
 import pytest
 import torch
+import torch.nn.functional as F
 from support.federations import federate
+from support.plain_loop import LR, SETTING, PlainLoop, assert_same
 from support.small_federations import BATCHNORM, copy, equal, personalized, train
 
 from fedexp.core.messages import Tensors
@@ -70,6 +74,58 @@ def test_a_client_keeps_its_private_model_until_its_next_turn() -> None:
     assert equal(private, copy(federation.store.private(0) or {}))
     train(federation, 3)
     assert not equal(private, copy(federation.store.private(0) or {}))
+
+
+@pytest.mark.parametrize("transfer", ["mmd", "kd"])
+def test_three_rounds_by_plain_pytorch(transfer: str) -> None:
+    """The model learns from labels and from the private model, which is moved after the turn."""
+    words = [*FEDPHP, "loss.lam=0.4", f"loss.transfer={transfer}", "rounds=5"]
+    federation, loop = federate(*SETTING, *words), PlainLoop(*words)
+    model: Any = loop.federation.global_model(0)
+    x, private = dict(loop.start), {}
+    turns = dict.fromkeys(range(5), 0)
+
+    def outputs(weights: Tensors, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        body = {n.removeprefix("backbone."): w for n, w in weights.items() if "backbone" in n}
+        z = torch.func.functional_call(model.backbone, body, (inputs,))
+        return z, F.linear(z, weights["head.linear.weight"], weights["head.linear.bias"])
+
+    for round, cohort in loop.cohorts(3):
+        trained = {}
+        for k in cohort:
+            y, p = x, private.get(k, x)
+            for inputs, targets in loop.batches(round, k):
+                y = {n: w.detach().requires_grad_() for n, w in y.items()}
+                (z, logits), (own_z, own_logits) = (outputs(each, inputs) for each in (y, p))
+                if transfer == "mmd":
+                    learned = discrepancy(z, own_z)
+                else:
+                    soft = (own_logits / 4).softmax(dim=1)
+                    learned = -(soft * logits.log_softmax(dim=1)).sum(dim=1).mean()
+                loss = 0.6 * F.cross_entropy(logits, targets) + 0.4 * learned
+                steps = torch.autograd.grad(loss, list(y.values()))
+                y = {n: (y[n] - LR * g).detach() for n, g in zip(y, steps, strict=True)}
+            mu = min(0.9 * turns[k] / 3, 0.9)  # 3 of 5 clients in each of 5 rounds
+            private[k] = {n: mu * p[n] + (1 - mu) * y[n] for n in y}
+            trained[k], turns[k] = y, turns[k] + 1
+        total = sum(loop.samples[k] for k in cohort)
+        x = {n: sum(loop.samples[k] / total * y[n] for k, y in trained.items()) for n in x}
+        federation.run_round(round)
+    assert_same(federation.server.weights, x)
+    for k, p in private.items():
+        found = copy(federation.store.model(k))
+        assert_same({n: found[n] for n in p}, p)
+    assert max(turns.values()) == 3
+
+
+def discrepancy(z: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The mean over all pairs of five Gaussian kernels, by the squares of each two rows."""
+    rows, count = torch.cat((z, other)), len(z)
+    squares = (rows[:, None] - rows[None, :]).square().sum(dim=2)
+    width = squares.detach().sum() / (4 * count**2 - 2 * count) + 1e-8
+    kernels = sum(torch.exp(-squares / (width * 2.0**i)) for i in range(-2, 3))
+    own, others = kernels[:count, :count], kernels[count:, count:]
+    return (own + others - kernels[:count, count:] - kernels[count:, :count]).mean()
 
 
 @pytest.mark.slow
