@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import federate
+from support.plain_loop import LR, SETTING, PlainLoop, assert_same
 from support.small_federations import ONE_STEP, SMALL, copy, equal, personal, personalized, train
 
 from fedexp.core.messages import Tensors
@@ -76,6 +77,38 @@ def test_a_step_by_hand(engine: str) -> None:
         expected = start - ETA * gradients[name]
         torch.testing.assert_close(found[name], expected.detach(), rtol=1e-4, atol=1e-6)
     assert found[BIAS].abs().max() > 1e-4
+
+
+def test_three_rounds_by_plain_pytorch() -> None:
+    """A plain round, which measures the mean feature, and two rounds with vectors and the pull."""
+    words = ["algorithm=feddbe", "personalization.kappa=3"]
+    federation, loop = federate(*SETTING, *words), PlainLoop(*words)
+    x, g, vectors, models = dict(loop.start), torch.zeros(8), dict[int, torch.Tensor](), {}
+    for round, cohort in loop.cohorts(3):
+        total, trained, mean = sum(loop.samples[k] for k in cohort), {}, torch.zeros(8)
+        for k in cohort:
+            b, y = vectors.get(k, torch.zeros(8)), x
+            for inputs, targets in loop.batches(round, k):
+                y, b = {n: w.detach().requires_grad_() for n, w in y.items()}, b.detach()
+                b.requires_grad_()
+                z = features(loop.federation, y, inputs)
+                shift, pull = (b, ((z.mean(0) - g) ** 2).mean()) if round > 1 else (0 * b, 0)
+                logits = F.linear(z + shift, y["head.linear.weight"], y["head.linear.bias"])
+                loss = F.cross_entropy(logits, targets) + 3 * pull
+                *slopes, slope = torch.autograd.grad(loss, [*y.values(), b])
+                y = {n: w.detach() - LR * s for (n, w), s in zip(y.items(), slopes, strict=True)}
+                b = b.detach() - LR * slope
+            vectors[k], trained[k] = b, y
+            ((inputs, _),) = loop.federation.data.clients[k].batches(1000)
+            mean += loop.samples[k] / total * features(loop.federation, y, inputs).mean(dim=0)
+        g = mean if round == 1 else g
+        x = {n: sum(loop.samples[k] / total * y[n] for k, y in trained.items()) for n in x}
+        models |= trained
+        federation.run_round(round)
+    assert_same(federation.server.weights, x)
+    for k, y in models.items():
+        assert_same(copy(federation.store.model(k)), y | {BIAS: vectors[k]})
+    assert max(b.abs().max() for b in vectors.values()) > 1e-3
 
 
 def test_a_personal_model_predicts_with_its_vector() -> None:
