@@ -7,8 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import begin_client, federate
+from support.plain_loop import LR, SETTING, PlainLoop, assert_same
 from support.small_federations import ONE_STEP, SMALL, copy, personal, personalized, train
 
+from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.personalization.gpfl import ConditionalValve, guidance
 from fedexp.testing import check_part
@@ -101,6 +103,50 @@ def test_a_step_by_a_plain_loop(engine: str) -> None:
     for (name, value), slope in zip(w.items(), found, strict=True):
         expected = (value - ETA * slope).detach()
         torch.testing.assert_close(trained[name], expected, rtol=1e-3, atol=1e-5)
+
+
+def test_two_rounds_by_plain_pytorch() -> None:
+    """All shared weights are averaged; a client keeps its head, and the condition of its turn."""
+    words = ["algorithm=gpfl", "personalization.lam=0.2", "personalization.mu=0.3"]
+    federation, loop = federate(*SETTING, *words), PlainLoop(*words)
+    module: Any = loop.federation.engine.resources.load_global(loop.federation.server.broadcast(1))
+    start = copy(dict(module.named_parameters()))
+    x, models = {n: w for n, w in start.items() if not n.startswith("head.")}, {}
+
+    def valve(w: Tensors, z: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        both = []
+        for name in ("gamma", "beta"):
+            one, two = (f"{WEIGHT}valve.{name}.{layer}" for layer in (0, 2))
+            v = F.linear(u, w[f"{one}.weight"], w[f"{one}.bias"]).relu()
+            both.append(F.layer_norm(v, (8,), w[f"{two}.weight"], w[f"{two}.bias"]))
+        return ((both[0] + 1) * z + both[1]).relu()
+
+    for round, cohort in loop.cohorts(2):
+        total, trained = sum(loop.samples[k] for k in cohort), {}
+        embeddings = x[f"{WEIGHT}embeddings"]
+        for k in cohort:
+            p = embeddings[loop.federation.data.clients[k].labels].mean(dim=0)
+            w = start | {n: v for n, v in models.get(k, {}).items() if "head" in n} | x
+            for inputs, y in loop.batches(round, k):
+                w = {n: v.detach().requires_grad_() for n, v in w.items()}
+                z = inputs.flatten(1)
+                for layer in ("backbone.1.0", "backbone.1.2"):
+                    z = F.linear(z, w[f"{layer}.weight"], w[f"{layer}.bias"]).relu()
+                logits = F.linear(valve(w, z, p), w["head.linear.weight"], w["head.linear.bias"])
+                common = valve(w, z, embeddings.mean(dim=0))
+                cosines = F.cosine_similarity(common[:, None], w[f"{WEIGHT}embeddings"], dim=2)
+                loss = F.cross_entropy(logits, y) + F.cross_entropy(cosines, y)
+                loss = loss + 0.2 * ((common - embeddings[y]) ** 2).sum(dim=1).sqrt().mean()
+                slopes = dict(zip(w, torch.autograd.grad(loss, list(w.values())), strict=True))
+                decay = {n: 0.3 if n.startswith(WEIGHT) else 0.0 for n in w}
+                w = {n: (v - LR * (slopes[n] + decay[n] * v)).detach() for n, v in w.items()}
+            trained[k] = w | {f"{WEIGHT}condition": p}
+        x = {n: sum(loop.samples[k] / total * w[n] for k, w in trained.items()) for n in x}
+        models |= trained
+        federation.run_round(round)
+    assert_same(federation.server.weights, x)
+    for k, w in models.items():
+        assert_same(copy(federation.store.model(k)), w)
 
 
 def test_the_head_and_the_condition_stay_at_the_client() -> None:
