@@ -1,17 +1,23 @@
 """FedKD: its loss and gradients by hand, its private matrix, and its compression."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate
-from support.small_federations import SMALL
+from support.plain_loop import LR, SETTING, PlainLoop, assert_same
+from support.second_model import of_model
+from support.small_federations import SMALL, copy
 
 from fedexp.contract import Network
 from fedexp.core.forward import Forward, Outputs
+from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.heads.linear import Linear
 from fedexp.losses.adaptive_mutual import AdaptiveMutual
+from fedexp.personalization.own_model import own_model
 from fedexp.testing import check_part
 
 
@@ -64,6 +70,73 @@ def test_each_model_is_trained_by_its_own_loss() -> None:
     expected += torch.autograd.grad(of_w, [w])
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_three_rounds_by_plain_pytorch() -> None:
+    """Both models and the matrix are trained, and each direction sends steps by singular values."""
+    words = ["algorithm=fedkd", "rounds=3", "compression.first=0.5", "download.first=0.5"]
+    federation, loop = federate(*SETTING, *words), PlainLoop(*words)
+    module: Any = loop.federation.engine.resources.load_global(loop.federation.server.broadcast(1))
+    start, matrix = copy(module.weights), "loss.transform.weight"
+    held = x = of_model(start)
+    private = {k: {**own_model(start), "W": start[matrix]} for k in range(5)}
+    trained: set[int] = set()
+
+    def outputs(weights: Tensors, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        body = {n.removeprefix("backbone."): w for n, w in weights.items() if "backbone" in n}
+        z = torch.func.functional_call(module.backbone, body, (inputs,))
+        return z, F.linear(z, weights["head.linear.weight"], weights["head.linear.bias"])
+
+    for round, cohort in loop.cohorts(3):
+        share = 0.5 + (0.98 - 0.5) * round / 3
+        held = {n: held[n] + truncated(x[n] - held[n], share) for n in x}
+        total = sum(loop.samples[k] for k in cohort)
+        x = {n: torch.zeros_like(w) for n, w in x.items()}
+        for k in cohort:
+            w, v = held, {n: value for n, value in private[k].items() if n != "W"}
+            transform = private[k]["W"]
+            for inputs, y in loop.batches(round, k):
+                w, v = ({n: t.detach().requires_grad_() for n, t in m.items()} for m in (w, v))
+                transform = transform.detach().requires_grad_()
+                (z_w, of_w), (z_v, of_v) = (outputs(each, inputs) for each in (w, v))
+                ce_w, ce_v = F.cross_entropy(of_w, y), F.cross_entropy(of_v, y)
+                gap = F.mse_loss(z_v, z_w @ transform.T)
+                logs = of_w.log_softmax(dim=1), of_v.log_softmax(dim=1)
+                loss_w = ce_w + (divergence(*logs) + gap) / (ce_w + ce_v)
+                loss_v = ce_v + (divergence(*logs[::-1]) + gap) / (ce_w + ce_v)
+                of_shared = [*w.values(), transform]
+                *found, slope = torch.autograd.grad(loss_w, of_shared, retain_graph=True)
+                other = torch.autograd.grad(loss_v, list(v.values()))
+                w = {n: (t - LR * g).detach() for (n, t), g in zip(w.items(), found, strict=True)}
+                v = {n: (t - LR * g).detach() for (n, t), g in zip(v.items(), other, strict=True)}
+                transform = (transform - LR * slope).detach()
+            private[k], trained = {**v, "W": transform}, trained | {k}
+            for n in x:
+                sent = held[n] + truncated(w[n] - held[n], share)
+                x[n] = x[n] + loop.samples[k] / total * sent
+        federation.run_round(round)
+    assert_same(federation.server.weights, x)
+    for k in trained:
+        found = copy(federation.store.model(k))
+        assert_same({n: found[n] for n in x} | {"W": found[matrix]}, private[k])
+
+
+def divergence(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """KL(teacher || student) of two logarithms of probabilities [B, C], the mean over the batch."""
+    return (teacher.exp() * (teacher - student)).sum(dim=1).mean()
+
+
+def truncated(step: torch.Tensor, share: float) -> torch.Tensor:
+    """The step by its largest singular values, if its two matrices are smaller than the step."""
+    if step.ndim < 2:
+        return step
+    u, s, v = torch.linalg.svd(step, full_matrices=False)
+    energy, k = s.square().sum(), 0
+    while s[:k].square().sum() <= share * energy and k < len(s):
+        k += 1
+    if k * sum(step.shape) >= step.numel():
+        return step
+    return u[:, :k] @ torch.diag(s[:k]) @ v[:k]
 
 
 def test_the_matrix_and_the_own_model_stay_at_the_client() -> None:
