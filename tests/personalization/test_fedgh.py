@@ -4,9 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import begin_client, federate, take_step
-from support.small_federations import SMALL, equal, personalized, train
+from support.plain_loop import SETTING, PlainLoop, assert_same
+from support.plain_mlp import HEAD, descend, features, logits
+from support.small_federations import SMALL, copy, equal, personalized, train
 
 from fedexp.core.prototypes import class_prototypes
+from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
 from fedexp.testing import check_part
 
@@ -47,6 +50,39 @@ def test_a_client_starts_from_its_body_and_the_servers_head() -> None:
     head = message.extras["personalization"]
     assert equal({n: module.weights[n] for n in head}, head)
     assert equal({n: module.weights[n] for n in body}, body)
+
+
+def test_two_rounds_by_plain_pytorch() -> None:
+    """Clients train own bodies with the server's head, whose steps are on their class means."""
+    words = ["algorithm=fedgh", "personalization.batch_size=4", "personalization.lr=0.3"]
+    loop, federation = PlainLoop(*words), federate(*SETTING, *words)
+    initial = copy(loop.federation.engine.resources.initial)
+    models = dict.fromkeys(range(5), initial)
+    head = {name: initial[name] for name in HEAD}
+    for round, cohort in loop.cohorts(2):
+        federation.run_round(round)
+        means: list[torch.Tensor] = []
+        labels: list[int] = []
+        for client in sorted(cohort):
+            models[client] = descend(
+                models[client] | head,
+                loop.batches(round, client),
+                lambda w, batch, _: F.cross_entropy(logits(w, features(w, batch[0])), batch[1]),
+            )
+            assert_same(federation.store.model(client), models[client])
+            ((inputs, y),) = loop.federation.data.clients[client].batches(1000)
+            z = features(models[client], inputs)
+            means += [z[y == c].mean(dim=0) for c in y.unique()]
+            labels += y.unique().tolist()
+        order = torch.randperm(len(labels), generator=torch_generator(0, "global_head", round))
+        assert len(labels) > 4
+        for chosen in torch.split(order, 4):
+            w = {name: value.requires_grad_() for name, value in head.items()}
+            found = logits(w, torch.stack([means[i] for i in chosen]))
+            loss = F.cross_entropy(found, torch.tensor([labels[i] for i in chosen]))
+            slopes = torch.autograd.grad(loss, list(w.values()))
+            head = {n: (v - 0.3 * g).detach() for (n, v), g in zip(w.items(), slopes, strict=True)}
+        assert_same(federation.server.broadcast(round + 1).extras["personalization"], head)
 
 
 def test_the_bytes() -> None:
