@@ -6,10 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from support.federations import assert_engine_agrees, begin_client, federate, take_step
-from support.small_federations import SMALL
+from support.plain_loop import SETTING, PlainLoop, assert_same
+from support.plain_mlp import descend, features, logits
+from support.small_federations import SMALL, copy
+from torch import Tensor
 
+from fedexp.core.client_protocol import Batch
 from fedexp.core.forward import Forward
+from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.losses.mean_outputs import MeanOutputs, others_mean, soft_cross_entropy
 from fedexp.testing import check_part
@@ -58,6 +64,44 @@ def test_the_second_round_has_the_others_as_teachers() -> None:
             assert loss.known[c] == bool(held)
             expected = np.mean(held, axis=0) if held else np.zeros(10)
             assert np.allclose(loss.teacher[c].numpy(), expected, atol=1e-6)
+
+
+def test_two_rounds_by_plain_pytorch() -> None:
+    """Own models with two cross-entropies, and the means of their predictions in all steps."""
+    words = ["algorithm=feddistill", "loss.gamma=2"]
+    loop, federation = PlainLoop(*words), federate(*SETTING, *words)
+    models = dict.fromkeys(range(5), copy(loop.federation.engine.resources.initial))
+    means: dict[int, dict[int, Tensor]] = {}  # client -> class -> mean predictions
+    taught = 0
+    for round, cohort in loop.cohorts(2):
+        federation.run_round(round)
+        sent = {}
+        for client in cohort:
+            others = [own for other, own in means.items() if other != client]
+            teachers = {
+                c: torch.stack(held).mean(dim=0)
+                for c in range(10)
+                if (held := [own[c] for own in others if c in own])
+            }
+            seen: dict[int, list[Tensor]] = {}
+
+            def loss(
+                w: Tensors, batch: Batch, _: int, teachers: Any = teachers, seen: Any = seen
+            ) -> Tensor:
+                found = logits(w, features(w, batch[0]))
+                total = F.cross_entropy(found, batch[1], reduction="sum")
+                for row, c in zip(found, batch[1].tolist(), strict=True):
+                    seen.setdefault(c, []).append(row.detach().softmax(dim=0))
+                    if c in teachers:
+                        total = total - 2 * (teachers[c] * row.log_softmax(dim=0)).sum()
+                return total / len(found)
+
+            models[client] = descend(models[client], loop.batches(round, client), loss)
+            assert_same(federation.store.model(client), models[client])
+            sent[client] = {c: torch.stack(rows).mean(dim=0) for c, rows in seen.items()}
+            taught += len(teachers.keys() & seen.keys())
+        means = sent
+    assert taught
 
 
 def test_a_refused_report_is_not_taken_out_of_the_sum() -> None:
