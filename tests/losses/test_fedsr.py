@@ -5,13 +5,18 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate
+from support.plain_loop import SETTING, PlainLoop, assert_same
+from support.plain_mlp import average, descend, features, logits
 from torch import Tensor
 from torch.distributions import Independent, Normal, kl_divergence
 
 from fedexp.contract import Network
+from fedexp.core.client_protocol import Batch
 from fedexp.core.forward import Forward
-from fedexp.core.randomness import normal
+from fedexp.core.messages import Tensors
+from fedexp.core.randomness import key, normal
 from fedexp.errors import InputError
 from fedexp.heads.linear import Linear
 from fedexp.losses.fedsr import Norm, SimpleRepresentation, normal_divergence
@@ -75,6 +80,33 @@ def test_the_loss_by_numpy(norm: Norm) -> None:
         cross = math.log(np.exp(logits[row]).sum()) - logits[row, c]
         expected.append(cross + 0.3 * length + 0.2 * kl)
     assert found.item() == pytest.approx(np.mean(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["squared", "plain"])
+def test_two_rounds_by_plain_pytorch(norm: Norm) -> None:
+    """The steps of all clients, with the divergence of torch's distributions."""
+    words = ["algorithm=fedsr", "loss.l2r=0.1", "loss.cmi=0.05", f"loss.norm={norm}"]
+    loop, federation = PlainLoop(*words), federate(*SETTING, *words)
+    weights = loop.start
+    for round, cohort in loop.cohorts(2):
+        federation.run_round(round)
+        models = {}
+        for client in cohort:
+            draws = torch.tensor(key(0, "random_features", round, client))
+
+            def loss(w: Tensors, batch: Batch, step: int, draws: Tensor = draws) -> Tensor:
+                z, y = features(w, batch[0]), batch[1]
+                raw = F.linear(z, w["loss.deviation.weight"], w["loss.deviation.bias"])
+                own = Normal(z, F.softplus(raw))
+                of_class = Normal(w["loss.class_mean"][y], F.softplus(w["loss.class_deviation"][y]))
+                s = z + own.stddev * normal(draws, step, *z.shape)
+                length = s.norm(dim=1).pow(2 if norm == "squared" else 1).mean()
+                information = kl_divergence(own, of_class).sum(dim=1).mean()
+                return F.cross_entropy(logits(w, s), y) + 0.1 * length + 0.05 * information
+
+            models[client] = descend(weights, loop.batches(round, client), loss)
+        weights = average(models, loop.samples)
+        assert_same(federation.server.weights, weights)
 
 
 def test_padding_does_not_count() -> None:
