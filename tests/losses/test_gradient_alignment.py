@@ -4,9 +4,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate, take_step
+from support.plain_loop import SETTING, PlainLoop, assert_same
+from support.plain_mlp import HEAD, average, descend, features, logits
 from support.small_federations import SMALL
+from torch import Tensor
 
+from fedexp.core.client_protocol import Batch
 from fedexp.core.forward import Forward
+from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.losses.gradient_alignment import GradientAlignment, classifier_gradient
 from fedexp.testing import check_part
@@ -60,6 +65,35 @@ def test_the_mean_of_two_rounds_by_hand() -> None:
         take_step(federation.server, list(federation.engine.train([0, 1], message)))
     found = federation.server.broadcast(3).extras["loss"]["mean"]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_three_rounds_by_plain_pytorch() -> None:
+    """The steps of all clients, with the gradient of a gradient as in the authors' code."""
+    words = ["algorithm=fediir", "loss.penalty=2", "loss.ema=0.6"]
+    loop, federation = PlainLoop(*words), federate(*SETTING, *words)
+    weights = loop.start
+    mean = [torch.zeros_like(weights[name]) for name in HEAD]
+
+    def cross_entropy(w: Tensors, batch: Batch) -> Tensor:
+        return F.cross_entropy(logits(w, features(w, batch[0])), batch[1])
+
+    def loss(w: Tensors, batch: Batch, _: int) -> Tensor:
+        total = cross_entropy(w, batch)
+        own = torch.autograd.grad(total, [w[name] for name in HEAD], create_graph=True)
+        for slope, aim in zip(own, mean, strict=True):
+            total = total + 2 * (slope - aim).square().sum()
+        return total
+
+    for round, cohort in loop.cohorts(3):
+        federation.run_round(round)
+        models = {k: descend(weights, loop.batches(round, k), loss) for k in cohort}
+        pairs = [batch for k in cohort for batch in loop.federation.data.clients[k].batches(1000)]
+        of_cohort = tuple(torch.cat(each) for each in zip(*pairs, strict=True))
+        w = {name: value.clone().requires_grad_() for name, value in weights.items()}
+        slopes = torch.autograd.grad(cross_entropy(w, of_cohort), [w[name] for name in HEAD])
+        mean = [0.6 * old + 0.4 * new for old, new in zip(mean, slopes, strict=True)]
+        weights = average(models, loop.samples)
+        assert_same(federation.server.weights, weights)
 
 
 def test_without_penalty_it_is_fedavg() -> None:
