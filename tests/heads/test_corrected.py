@@ -4,9 +4,15 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate, take_step
+from support.plain_loop import SETTING, PlainLoop, assert_same
+from support.plain_mlp import average, descend, features
 from support.small_federations import SMALL
+from torch import Tensor
 
+from fedexp.core.client_protocol import Batch
+from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.heads.corrected import correction, rows_of_holders
 from fedexp.testing import check_part
@@ -70,6 +76,41 @@ def test_a_round_by_hand() -> None:
     expected = expected - 0.1 * correction(expected, holds)
     torch.testing.assert_close(federation.server.weights[WEIGHT], expected)
     assert correction(expected, holds).any()
+
+
+def test_two_rounds_by_plain_pytorch() -> None:
+    """Clients learn their own classes; the server descends on the regularizer by autograd."""
+    words = ["algorithm=fedgc", "head.rate=0.2"]
+    loop, federation = PlainLoop(*words), federate(*SETTING, *words)
+    weights, of = loop.start, [set(c.labels.tolist()) for c in loop.federation.data.clients]
+    compared = 0
+    for round, cohort in loop.cohorts(2):
+        federation.run_round(round)
+        models = {}
+        for client in cohort:
+            lacks = [c not in of[client] for c in range(10)]
+
+            def loss(w: Tensors, batch: Batch, _: int, lacks: list[bool] = lacks) -> Tensor:
+                logits = features(w, batch[0]) @ w[WEIGHT].T
+                return F.cross_entropy(logits.masked_fill(torch.tensor(lacks), -1e9), batch[1])
+
+            models[client] = descend(weights, loop.batches(round, client), loss)
+        rows = weights[WEIGHT].clone()
+        held = set().union(*(of[client] for client in cohort))
+        for c in held:
+            holders = {k: {"row": models[k][WEIGHT][c]} for k in cohort if c in of[k]}
+            rows[c] = average(holders, loop.samples)["row"]
+        w = rows.clone().requires_grad_()
+        total = torch.zeros(())
+        for c in held:
+            others = [j for j in held if not any({c, j} <= of[client] for client in cohort)]
+            compared += len(others)
+            own, apart = (rows[c] @ w[c]).exp(), (w[others] @ rows[c]).exp().sum()
+            total = total - (own / (own + apart)).log()
+        (slope,) = torch.autograd.grad(total, w)
+        weights = average(models, loop.samples) | {WEIGHT: rows - 0.2 * slope}
+        assert_same(federation.server.weights, weights)
+    assert compared
 
 
 def test_its_loss_leaves_the_rows_of_other_classes() -> None:
