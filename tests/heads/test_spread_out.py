@@ -4,8 +4,14 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from support.federations import federate
+from support.plain_loop import SETTING, PlainLoop, assert_same
+from support.plain_mlp import average, descend, features
+from torch import Tensor
 
+from fedexp.core.client_protocol import Batch
+from fedexp.core.messages import Tensors
 from fedexp.heads.spread_out import crowding, spread
 from fedexp.testing import check_part
 
@@ -66,6 +72,31 @@ def test_the_server_spreads_the_average() -> None:
             spread(value.double(), 1.0, 0.1, None).float() if name == "head.weight" else value
         )
         torch.testing.assert_close(one.server.weights[name], expected)
+
+
+def test_two_rounds_by_plain_pytorch() -> None:
+    """Clients pull features to their class; the server spreads the average of class vectors."""
+    loop, federation = PlainLoop("algorithm=fedaws"), federate(*SETTING, "algorithm=fedaws")
+    weights = loop.start
+
+    def loss(w: Tensors, batch: Batch, _: int) -> Tensor:
+        own = F.cosine_similarity(features(w, batch[0]), w["head.weight"][batch[1]])
+        return F.relu(0.9 - own).square().mean()
+
+    for round, cohort in loop.cohorts(2):
+        federation.run_round(round)
+        models = {k: descend(weights, loop.batches(round, k), loss) for k in cohort}
+        weights = average(models, loop.samples)
+        rows = weights["head.weight"].requires_grad_()
+        total = torch.zeros(())
+        for b in range(10):
+            for c in set(range(10)) - {b}:
+                distance = 1 - F.cosine_similarity(rows[b], rows[c], dim=0)
+                total = total + F.relu(1 - distance).square()
+        (slope,) = torch.autograd.grad(total, rows)
+        moved = (rows - 0.1 * slope).detach()
+        weights["head.weight"] = moved / moved.norm(dim=1, keepdim=True)
+        assert_same(federation.server.weights, weights)
 
 
 def test_classes_of_different_clients_stay_apart() -> None:
