@@ -4,12 +4,16 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from support.federations import begin_client, federate
+from support.plain_loop import SETTING, PlainLoop, assert_same
+from support.plain_mlp import average, descend, features, logits
 from support.small_federations import BATCHNORM
 
 from fedexp.aggregators.elastic import Elastic, coefficients
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Clients, Model, Setting
+from fedexp.core.randomness import torch_generator
 from fedexp.testing import check_part
 
 SMALL = ["clients.count=4", "clients.per_round=3", "local.epochs=1", "data.subset=200"]
@@ -111,6 +115,36 @@ def test_the_moving_average_by_plain_pytorch() -> None:
     expected = whole.store.memory(1, "aggregator")
     for name, value in one.store.memory(1, "aggregator").items():
         torch.testing.assert_close(value, (1 - 0.9**n) * expected[name], rtol=1e-4, atol=1e-6)
+
+
+def test_two_rounds_by_plain_pytorch() -> None:
+    """All batches' sensitivities at the received weights, plain local steps, the scaled step."""
+    words = ["algorithm=elastic", "aggregator.tau=0.3", "aggregator.mu=0.6"]
+    loop, federation = PlainLoop(*words), federate(*SETTING, *words)
+    weights = loop.start
+    for round, cohort in loop.cohorts(2):
+        federation.run_round(round)
+        models, omegas = {}, {}
+        for client in cohort:
+            ((inputs, y),) = loop.federation.data.clients[client].batches(1000)
+            draws = torch_generator(0, "sensitivity", round, client)
+            omega = {name: torch.zeros_like(value) for name, value in weights.items()}
+            for chosen in torch.split(torch.randperm(len(y), generator=draws), 16):
+                w = {name: value.clone().requires_grad_() for name, value in weights.items()}
+                square = logits(w, features(w, inputs[chosen])).square().sum(dim=1).mean()
+                slopes = torch.autograd.grad(square, list(w.values()))
+                for name, slope in zip(w, slopes, strict=True):
+                    omega[name] = 0.6 * omega[name] + 0.4 * slope.abs()
+            omegas[client] = omega
+            models[client] = descend(
+                weights,
+                loop.batches(round, client),
+                lambda w, batch, _: F.cross_entropy(logits(w, features(w, batch[0])), batch[1]),
+            )
+        mean, omega = average(models, loop.samples), average(omegas, loop.samples)
+        zeta = {name: 1.3 - value / value.max() for name, value in omega.items()}
+        weights = {n: w + zeta[n] * (mean[n] - w) for n, w in weights.items()}
+        assert_same(federation.server.weights, weights)
 
 
 def test_labels_are_not_used() -> None:
