@@ -5,10 +5,16 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate, take_step
+from support.plain_loop import SETTING, PlainLoop, assert_same
+from support.plain_mlp import average, descend, features, logits
 from support.small_federations import SMALL
+from torch import Tensor
 
+from fedexp.core.client_protocol import Batch
 from fedexp.core.forward import Forward
+from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.losses.hyper_knowledge import HyperKnowledge
 from fedexp.testing import check_part
@@ -76,6 +82,42 @@ def test_the_server_averages_what_clients_send() -> None:
     means = sums / np.maximum(counts, 1)[:, None]
     assert np.allclose(sent["features"].numpy(), means[:, :64], atol=1e-5)
     assert np.allclose(sent["predictions"].numpy(), means[:, 64:], atol=1e-5)
+
+
+def test_three_rounds_by_plain_pytorch() -> None:
+    """The steps of all clients, with what the latest clients of each class sent of it."""
+    words = ["algorithm=fedhkd", "loss.threshold=0.1", "loss.lam=2", "loss.gamma=0.5"]
+    loop, federation = PlainLoop(*words), federate(*SETTING, *words)
+    weights = loop.start
+    known: dict[int, Tensor] = {}  # class -> its mean feature, then its mean prediction
+
+    def loss(w: Tensors, batch: Batch, _: int) -> Tensor:
+        z = features(w, batch[0])
+        total = F.cross_entropy(logits(w, z), batch[1])
+        for c, mean in known.items():
+            predicted = torch.softmax(logits(w, mean[:8]) / 0.5, dim=0)
+            total = total + 2 / 10 * (predicted - mean[8:]).norm()
+            total = total + 0.5 * (z[batch[1] == c] - mean[:8]).norm(dim=1).sum() / len(z)
+        return total
+
+    kept = 0
+    for round, cohort in loop.cohorts(3):
+        federation.run_round(round)
+        models = {k: descend(weights, loop.batches(round, k), loss) for k in cohort}
+        weights = average(models, loop.samples)
+        assert_same(federation.server.weights, weights)
+        rows: dict[int, list[Tensor]] = {}
+        for client, model in models.items():
+            ((inputs, y),) = loop.federation.data.clients[client].batches(1000)
+            z = features(model, inputs)
+            both = torch.cat([z, torch.softmax(logits(model, z) / 0.5, dim=1)], dim=1)
+            for c in y.unique().tolist():
+                if (y == c).sum() > 0.1 * len(y):
+                    rows.setdefault(c, []).extend(both[y == c])
+        kept += len(known.keys() - rows.keys())
+        known |= {c: torch.stack(each).mean(dim=0) for c, each in rows.items()}
+        assert 0 < len(rows) < 10
+    assert kept
 
 
 def test_the_first_round_is_fedavgs() -> None:
