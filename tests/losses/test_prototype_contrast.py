@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate
 from support.small_federations import ONE_STEP, SMALL, copy, personal, train
+from torch import Tensor
 
 from fedexp.core.forward import Forward
-from fedexp.core.messages import PartMessage, PartUpdate
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.losses.prototype_contrast import PrototypeContrast, contrasts
 from fedexp.testing import check_part
@@ -118,6 +119,58 @@ def test_a_step_of_the_second_round_by_a_plain_loop() -> None:
     for (name, value), slope in zip(w.items(), slopes, strict=True):
         expected = (value - 0.1 * slope).detach()
         torch.testing.assert_close(trained[name], expected, rtol=1e-3, atol=1e-4)
+
+
+def unit_features(w: Tensors, inputs: Tensor) -> Tensor:
+    z = inputs.flatten(1)
+    for n in (0, 2):
+        z = F.linear(z, w[f"backbone.1.{n}.weight"], w[f"backbone.1.{n}.bias"]).relu()
+    return z / z.norm(dim=1, keepdim=True)
+
+
+def test_three_rounds_by_plain_pytorch() -> None:
+    """Turns of several steps on batches, and the prototypes that the server sends after each."""
+    words = ["optimizer.momentum=0", "optimizer.weight_decay=0"]
+    federation = federate(*SMALL, "algorithm=fedpcl", *words, "optimizer.lr=0.05")
+    initial = copy(federation.engine.resources.initial)
+    body = {name: value for name, value in initial.items() if name.startswith("backbone.")}
+    models = {0: body, 1: body}
+    means: dict[int, Tensor] = {}
+    own: list[dict[int, Tensor]] = []
+    for round in (1, 2, 3):
+        reports = []
+        for client, w in models.items():
+            data = federation.data.clients[client]
+            for inputs, y in data.local_batches(round, 16) if means else ():
+                w = {name: value.clone().requires_grad_() for name, value in w.items()}
+                loss = torch.zeros(())
+                for weight, held in ((1.0, means), (0.5, own[0]), (0.5, own[1])):
+                    rows = torch.stack([held.get(c, means[c]) for c in means])
+                    scores = unit_features(w, inputs) @ rows.T / 0.07
+                    is_own = y.unsqueeze(1) == torch.tensor(list(means))
+                    others = scores.masked_fill(is_own, -torch.inf).logsumexp(dim=1)
+                    loss = loss + weight * (others - scores[is_own]).mean()
+                slopes = torch.autograd.grad(loss, list(w.values()))
+                steps = zip(w.items(), slopes, strict=True)
+                w = {name: (value - 0.05 * g).detach() for (name, value), g in steps}
+            models[client] = w
+            ((inputs, y),) = data.batches(1000)
+            z = unit_features(w, inputs)
+            reports.append({c: z[y == c].mean(dim=0) for c in y.unique().tolist()})
+        own = reports
+        held = sorted({c for each in own for c in each})
+        means = {c: torch.stack([p[c] for p in own if c in p]).mean(dim=0) for c in held}
+        train(federation, round)
+        sent = federation.server.broadcast(round + 1).extras["loss"]
+        for client, w in models.items():
+            trained = federation.store.model(client)
+            for name, value in w.items():
+                torch.testing.assert_close(trained[name], value, rtol=1e-4, atol=1e-5)
+            for c, prototype in own[client].items():
+                torch.testing.assert_close(sent["local"][client, c], prototype, atol=1e-5, rtol=0)
+        for c, prototype in means.items():
+            torch.testing.assert_close(sent["prototypes"][c], prototype, atol=1e-5, rtol=0)
+    assert any(not torch.allclose(models[0][name], body[name], atol=0.01) for name in body)
 
 
 def test_a_client_predicts_by_its_own_prototypes() -> None:
