@@ -1,15 +1,18 @@
 """ADCOL: the divergence by hand, one step of a client and of the discriminator by plain PyTorch."""
 
 import math
+from copy import deepcopy
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate, take_step
-from support.small_federations import ONE_STEP, SMALL, copy
+from support.small_federations import ONE_STEP, SMALL, copy, train
 from torch import nn
 
 from fedexp.core.messages import Tensors
+from fedexp.core.randomness import torch_generator
 from fedexp.losses.adversarial import away_from_uniform, discriminate, first_discriminator
 from fedexp.testing import check_part
 
@@ -72,6 +75,54 @@ def test_a_step_of_a_client_and_of_the_server_by_plain_loops() -> None:
     found = discriminator(federation.server.broadcast(2).extras["loss"]).parameters()
     for value, before, slope in zip(found, network.parameters(), slopes, strict=True):
         torch.testing.assert_close(value, before - 0.2 * slope, rtol=1e-3, atol=1e-5)
+
+
+def test_two_rounds_by_plain_pytorch() -> None:
+    """Turns of several steps on batches, and passes of the server over batches of features."""
+    words = ["loss.batch_size=16", "loss.epochs=2", "loss.lr=0.2", "loss.hidden=16", "loss.mu=0.7"]
+    federation = federate(*SMALL, "algorithm=adcol", *words)
+    lr, momentum, decay = 0.02, 0.9, 1e-5  # the default optimizer
+    network = discriminator(copy(federation.server.broadcast(1).extras["loss"]))
+    module: Any = federation.engine.resources.load_global(federation.server.broadcast(1))
+    bodies = {client: deepcopy(module.backbone).requires_grad_() for client in (0, 1)}
+    heads = {client: deepcopy(module.head).requires_grad_() for client in (0, 1)}
+    for round in (1, 2):
+        features, clients = [], []
+        for client, body in bodies.items():
+            data, head = federation.data.clients[client], heads[client]
+            weights = [*body.parameters(), *head.parameters()]
+            optimizer = torch.optim.SGD(weights, lr, momentum, weight_decay=decay)
+            for inputs, y in data.local_batches(round, 16):
+                z = body(inputs)
+                p = network(z).softmax(dim=1)
+                divergence = (torch.tensor(1 / 4).log() - p.log()).mean(dim=1)  # of N = 4 clients
+                loss = F.cross_entropy(head(z), y) + 0.7 * divergence.mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            ((inputs, y),) = data.batches(1000)
+            features.append(body(inputs).detach())
+            clients += [client] * len(y)
+        z, labels = torch.cat(features), torch.tensor(clients)
+        generator = torch_generator(0, "discriminator_batches", round)
+        optimizer = torch.optim.SGD(network.parameters(), 0.2)
+        for _ in range(2):
+            for batch in torch.randperm(len(z), generator=generator).split(16):
+                optimizer.zero_grad()
+                F.cross_entropy(network(z[batch]), labels[batch]).backward()
+                optimizer.step()
+        train(federation, round)
+        for client, body in bodies.items():
+            trained = federation.store.model(client)
+            expected = body.state_dict(prefix="backbone.") | heads[client].state_dict(
+                prefix="head."
+            )
+            assert trained.keys() == expected.keys()
+            for name, value in expected.items():
+                torch.testing.assert_close(trained[name], value, rtol=1e-4, atol=1e-5)
+        found = discriminator(federation.server.broadcast(round + 1).extras["loss"]).parameters()
+        for value, expected_value in zip(found, network.parameters(), strict=True):
+            torch.testing.assert_close(value, expected_value, rtol=1e-4, atol=1e-5)
 
 
 def test_clients_send_features_and_no_weights() -> None:
