@@ -96,6 +96,46 @@ def test_three_cycles_by_plain_loops() -> None:
     assert any(0 < w < 3 for w in used[8:])
 
 
+def test_turns_of_several_steps_by_plain_pytorch() -> None:
+    """A turn goes on from the client's own model, with the teacher fixed while its batches last.
+
+    In the last two rounds both clients have the same teacher, the model of round 4.
+    """
+    words = ["clients.count=2", "clients.per_round=1", "data.subset=120", "rounds=6"]
+    words += ["local.epochs=2", "loss.lam=3", "loss.threshold=0.05", "loss.least=0.05"]
+    words += ["optimizer.momentum=0", "optimizer.weight_decay=0", f"optimizer.lr={RATE}"]
+    words += ["loss.validation=0.3"]
+    federation = federate("algorithm=metafed", *words)
+    teacher = copy(federation.server.weights)
+    own: dict[int, Tensors] = {}
+    for round in range(1, 7):
+        client = (round - 1) % 2
+        data = federation.data.clients[client]
+        inputs, y = next(iter(data.batches(1000)))
+        order = torch.randperm(len(y), generator=torch_generator(0, "own validation", client))
+        held, rest = order.tensor_split([int(0.3 * len(y))])
+        w, strength = own.get(client, teacher), 3.0 if client in own else 0.0
+        if client in own:
+            a, b = (right(each, inputs[held], y[held]) for each in (w, teacher))
+            assert a > 0.05
+            if round > 4:
+                assert b >= 0.05
+                strength = 3.0 * 10 ** min(1, 5 * (b - a)) / 10
+        batches = data.subset(rest).local_batches(round, 16)
+        for batch in [*batches, *batches]:
+            w = stepped(w, teacher, strength, *batch)
+        own[client] = w
+        train(federation, round, [client])
+        teacher = w if round <= 4 else teacher
+        for found, expected in (
+            (federation.store.model(client), w),
+            (federation.server.weights, teacher),
+        ):
+            assert found.keys() == expected.keys()
+            for name, value in expected.items():
+                torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)
+
+
 def test_too_few_rounds_are_said(caplog: pytest.LogCaptureFixture) -> None:
     words = [*SMALL, "algorithm=metafed", "clients.per_round=1"]
     federate(*words, "rounds=8")
