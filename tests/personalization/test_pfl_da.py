@@ -43,6 +43,49 @@ def test_two_rounds_by_a_plain_loop(engine: str) -> None:
     assert not torch.allclose(w[f"{OWN}weight"], received["weight"])
 
 
+def test_two_rounds_of_several_steps_by_plain_pytorch() -> None:
+    """Turns on batches with the default optimizer, and the server's mean of the shared heads."""
+    federation = personalized("pfl_da", f"personalization.lam={LAM}")
+    initial = copy(federation.engine.resources.initial)
+    models = {client: copy(initial) for client in (0, 1)}
+    received = {name: initial[f"head.linear.{name}"] for name in ("weight", "bias")}
+    sizes = [federation.data.clients[client].num_samples for client in models]
+    for round in (1, 2):
+        for client, w in models.items():
+            w |= {f"head.linear.{name}": value.clone() for name, value in received.items()}
+            for value in w.values():
+                value.requires_grad_()
+            optimizer = torch.optim.SGD(w.values(), 0.02, 0.9, weight_decay=1e-5)
+            for x, y in federation.data.clients[client].local_batches(round, 16):
+                z = x.flatten(1)
+                for n in ("backbone.1.0", "backbone.1.2"):
+                    z = F.linear(z, w[f"{n}.weight"], w[f"{n}.bias"]).relu()
+                logits = F.linear(z, w["head.linear.weight"], w["head.linear.bias"])
+                private = F.linear(z.detach(), w[f"{OWN}weight"], w[f"{OWN}bias"])
+                away = sum(((w[f"{OWN}{n}"] - v) ** 2).sum() for n, v in received.items())
+                loss = F.cross_entropy(logits, y) + F.cross_entropy(private, y) + LAM / 2 * away
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            models[client] = {name: value.detach() for name, value in w.items()}
+        for name in received:
+            heads = [
+                each[f"head.linear.{name}"] * n
+                for each, n in zip(models.values(), sizes, strict=True)
+            ]
+            received[name] = sum(heads) / sum(sizes)
+        train(federation, round)
+        assert federation.server.weights.keys() == {f"head.linear.{name}" for name in received}
+        for name, value in received.items():
+            found = federation.server.weights[f"head.linear.{name}"]
+            torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-5)
+        for client, w in models.items():
+            trained = federation.store.model(client)
+            assert trained.keys() == w.keys()
+            for name, value in w.items():
+                torch.testing.assert_close(trained[name], value, rtol=1e-4, atol=1e-5)
+
+
 def test_only_the_shared_head_is_sent() -> None:
     federation = personalized("pfl_da")
     assert federation.server.weights.keys() == {"head.linear.weight", "head.linear.bias"}
