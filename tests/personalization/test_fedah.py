@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from support.federations import begin_client
 from support.small_federations import ONE_STEP, SMALL, copy, moved, personalized, train
 
+from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
 from fedexp.testing import check_part
 
@@ -54,6 +55,53 @@ def test_two_rounds_by_a_plain_loop(engine: str) -> None:
         for name, value in w.items():
             torch.testing.assert_close(found[name], value, rtol=1e-4, atol=2e-5)
         local = {name: found[name].clone() for name in HEAD}
+
+
+def test_three_rounds_of_several_steps_by_plain_pytorch() -> None:
+    """The mixture, the head and then the body take steps on batches; the server averages all."""
+    words = ["optimizer.momentum=0", "optimizer.weight_decay=0", f"optimizer.lr={ETA}"]
+    words += [f"personalization.rate={RATE}", "personalization.head_epochs=2"]
+    federation = personalized("fedah", *words)
+    server = copy(federation.server.weights)
+    local: dict[int, dict[str, torch.Tensor]] = {}
+    shares = {n: {name: torch.ones_like(server[name]) for name in HEAD} for n in (0, 1)}
+    for round in (1, 2, 3):
+        trained = {}
+        for client in (0, 1):
+            data, w = federation.data.clients[client], copy(server)
+            if client in local:
+                x, y = next(iter(data.batches(1000)))
+                draws = torch_generator(0, "aggregation weights", round, client)
+                order = torch.randperm(len(y), generator=draws)
+                head, share = local[client], shares[client]
+                for part in order.tensor_split(-(-len(y) // 16)):
+                    own = {name: value.requires_grad_() for name, value in share.items()}
+                    mixed = {n: head[n] + own[n] * (server[n] - head[n]) for n in HEAD}
+                    slopes = torch.autograd.grad(loss(w | mixed, x[part], y[part]), [*own.values()])
+                    share = {
+                        name: (own[name] - RATE * g).detach().clamp(0, 1)
+                        for name, g in zip(HEAD, slopes, strict=True)
+                    }
+                assert 0 < share[HEAD[0]].mean() < 1
+                shares[client] = share
+                w |= {n: head[n] + share[n] * (server[n] - head[n]) for n in HEAD}
+            batches = data.local_batches(round, 16)
+            for batch in [*batches, *batches]:
+                stepped(w, HEAD, *batch)
+            for batch in batches:
+                stepped(w, [name for name in w if name not in HEAD], *batch)
+            trained[client] = w
+        local = {client: {name: w[name] for name in HEAD} for client, w in trained.items()}
+        sizes = [federation.data.clients[client].num_samples for client in trained]
+        weighted = list(zip(trained.values(), sizes, strict=True))
+        server = {n: sum(w[n] * size for w, size in weighted) / sum(sizes) for n in server}
+        train(federation, round)
+        for client, w in trained.items():
+            found = federation.store.model(client)
+            for name, value in w.items():
+                torch.testing.assert_close(found[name], value, rtol=1e-4, atol=2e-5)
+        for name, value in server.items():
+            torch.testing.assert_close(federation.server.weights[name], value, rtol=1e-4, atol=2e-5)
 
 
 def test_the_body_starts_from_the_global_model() -> None:
