@@ -32,8 +32,8 @@ MISTAKES = {
     "loss.neighbors=1": "Could not override 'loss.neighbors'. "
     "It is a key of loss=rpcl_cpdr, not of the chosen option.",
     "personalization.head_epochs=1": "Could not override 'personalization.head_epochs'. "
-    "It is a key of personalization=fedpac, personalization=fedrep, personalization=flute, "
-    "not of the chosen option.",
+    "It is a key of personalization=fedah, personalization=fedpac, personalization=fedrep, "
+    "personalization=flute, not of the chosen option.",
     "fedavg": "fedavg: should be GROUP=OPTION or KEY=VALUE; a value with spaces is quoted for the "
     "shell",
     "algoritm=fedprox": "Could not override 'algoritm'. Did you mean algorithm?",

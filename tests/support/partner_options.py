@@ -35,6 +35,7 @@ PARTNERS: dict[str, list[str]] = {
     "head=identity": ["model.feature_dim=10"],
     "aggregator=private": ["algorithm=fedavg"],  # the default method sends prototypes too
     "personalization=fedcp": ["algorithm=fedavg"],  # the default method's head has no weights
+    "personalization=flute": ["algorithm=fedavg"],
     "personalization=pfedsim": ["algorithm=fedavg"],
     "regularizer=neural_collapse": ["algorithm=fedavg"],
     "sampler=oort": ["system=phones"],
