@@ -4,11 +4,13 @@ from functools import cache
 from typing import Any
 
 import pandas as pd
+import pytest
 import yaml
 from generate.results import RESULTS, ROOT
 
 from fedexp.reporting.leaderboard.controls import BASELINE
 from fedexp.reporting.leaderboard.files import read_csv
+from fedexp.reporting.leaderboard.repetition import repetition
 from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, chosen
 from fedexp.reporting.leaderboard.standings import (
     by_mean_rank,
@@ -115,3 +117,39 @@ def test_two_others_on_cifar10_have_the_best_validation_ranks() -> None:
     ranks = scores.unstack("cell").reindex(methods("digits")).dropna().rank(ascending=False)
     others = ranks.mean(axis=1).drop([*SYSTEMS, BASELINE], errors="ignore").nsmallest(2).index
     assert set(methods("cifar10").split(",")) == SYSTEMS | {BASELINE, *others}
+
+
+def test_what_the_table_of_further_methods_shows() -> None:
+    results = read_csv(RESULTS / "leaderboard_digits_more" / "leaderboard.csv")
+    frames = {name: standings(chosen(results, 16), name) for name in (GLOBAL, PERSONAL)}
+    plain, bh, holm = zip(*map(survivors, frames.values()), strict=True)
+    families = [int(frame["gain"].notna().sum()) for frame in frames.values()]
+    assert f"Of {families[0]} comparisons {plain[0]} have an interval that excludes 0" in text()
+    assert (bh[0], holm[0]) == (0, 0)
+    assert (
+        f"Of {families[1]} comparisons {plain[1]} have an interval that excludes 0; {bh[1]} remain "
+        f"after Benjamini and Hochberg's correction, {holm[1]} after Holm's"
+    ) in text()
+    counts = conclusions(frames[PERSONAL], sorted(frames[PERSONAL]["cell"].unique()))
+    assert counts["ahead"].nlargest(5).to_dict() == dict(
+        zip(["fedcp", "pfedfda", "fedmd", "fedaws", "flute"], [5, 5, 4, 3, 3], strict=True)
+    )
+    assert counts["behind, Holm"].sum() == holm[1]
+    five = {"adcol", "fedkd", "fedgh", "feddistill", "fml", "fedmtl", "pfedla", "pfl_da"}
+    assert set(counts.index[counts["behind"] == 5]) == five
+    tuned = frames[PERSONAL].set_index(["method", "cell"])["gain"]
+    gain = tuned["fedavg personalization=finetune", "digits_dir1"]
+    assert f"behind with Dirichlet(1) ({gain.mean:+.3f} ± {gain.half_width:.3f})" in text()
+
+
+def test_what_other_seeds_confirm() -> None:
+    names = [f"leaderboard_digits{each}" for each in ("_again", "")]
+    now, before = (read_csv(RESULTS / name / "leaderboard.csv") for name in names)
+    assert set(now["seed"]) == set(range(61, 71))
+    rows = repetition(now, before).rows
+    inside, pairs = (sum(int(row[5].split(" of ")[n]) for row in rows) for n in (0, 1))
+    expected = sum(float(row[6]) for row in rows)
+    assert f"Of the {pairs} new gains over FedAvg {inside} are inside" in text()
+    assert expected == pytest.approx(14.6, abs=0.21)  # each row is rounded to a tenth
+    assert [row[3] for row in rows[:2]] == ["0.80", "0.40"]
+    assert [row[7] for row in rows] == ["4 of 4", "3 of 3", "0 of 2", "3 of 3"]
