@@ -153,3 +153,10 @@ def test_what_other_seeds_confirm() -> None:
     assert expected == pytest.approx(14.6, abs=0.21)  # each row is rounded to a tenth
     assert [row[3] for row in rows[:2]] == ["0.80", "0.40"]
     assert [row[7] for row in rows] == ["4 of 4", "3 of 3", "0 of 2", "3 of 3"]
+
+
+def test_fedap_in_the_cell_with_batch_norm() -> None:
+    results = read_csv(RESULTS / "leaderboard_digits_fedap" / "leaderboard.csv")
+    gain = standings(chosen(results, 16), PERSONAL).set_index("method")["gain"]["fedap"]
+    assert f"is behind in personal accuracy ({gain.mean:+.3f} ± {gain.half_width:.3f})" in text()
+    assert gain.excludes_zero
