@@ -59,13 +59,18 @@ def with_chosen(jobs: Sequence[Job], tuning: Tuning) -> tuple[list[Job], list[st
     names, settings = _cells_and_methods(jobs), _chosen_settings(Path(tuning.chosen))
     named = list(zip(jobs, names, strict=True))
     found = [[*job, *settings[name]] for job, name in named if name in settings]
-    absent = dict.fromkeys(" ".join(sorted(name[1])) for name in names if name not in settings)
+    absent = dict.fromkeys(_text(name) for name in names if name not in settings)
     if not found:
         raise InputError(
             f"hydra.sweeper.tune.chosen={tuning.chosen}: has no row of {', '.join(absent)} in the "
             "cells of this sweep"
         )
     return found, list(absent)
+
+
+def _text(row: Row) -> str:
+    """The method's name, the algorithm first."""
+    return " ".join(sorted(row[1], key=lambda word: ("=" in word, word)))
 
 
 def _chosen_settings(contest: Path) -> dict[Row, list[str]]:
