@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from fedexp.reporting.leaderboard.files import RESULTS, read_csv
-from fedexp.reporting.leaderboard.page import budgets_of, cells_of
-from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, chosen
+from fedexp.reporting.leaderboard.page import cells_of
+from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, best
 from fedexp.reporting.leaderboard.standings import BASELINE, standings
 from generate.results import RESULTS as STORED
 from generate.results import ROOT
@@ -28,7 +28,7 @@ _QUESTIONS = {GLOBAL: "One model for all", PERSONAL: "A model for each client"}
 def which_method(name: str) -> str:
     """For each skew of the leaderboard ``name``, the methods that are shown to be ahead."""
     results = read_csv(STORED / f"leaderboard_{name}" / RESULTS)
-    finals = chosen(results, budgets_of(results)[-1])
+    finals = best(results)
     ahead = {metric: _ahead(finals, metric) for metric in _QUESTIONS}
     costs = _costs(finals)
     sections = (_section(cell, ahead, costs) for cell in cells_of(results))

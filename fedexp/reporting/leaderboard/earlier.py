@@ -75,14 +75,12 @@ def _text(row: Row) -> str:
 
 def _chosen_settings(contest: Path) -> dict[Row, list[str]]:
     from fedexp.reporting.leaderboard.files import read_contest  # slow to import
-    from fedexp.reporting.leaderboard.page import budgets_of
-    from fedexp.reporting.leaderboard.results import chosen
+    from fedexp.reporting.leaderboard.results import best
 
     results, _ = read_contest([contest])
-    best = chosen(results, budgets_of(results)[-1])
     return {
         (cell, frozenset(method.split())): setting.split()
-        for cell, method, setting in best[["cell", "method", "setting"]].to_numpy()
+        for cell, method, setting in best(results)[["cell", "method", "setting"]].to_numpy()
     }
 
 

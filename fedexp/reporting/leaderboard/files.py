@@ -11,8 +11,8 @@ from fedexp.errors import InputError
 from fedexp.reporting.csv import csv
 from fedexp.reporting.files import write_contents
 from fedexp.reporting.leaderboard.figures import gains_map, ranks_by_budget
-from fedexp.reporting.leaderboard.page import METRICS, budgets_of, cells_of, page
-from fedexp.reporting.leaderboard.results import KEYS, chosen, in_order, read_results
+from fedexp.reporting.leaderboard.page import METRICS, cells_of, page
+from fedexp.reporting.leaderboard.results import KEYS, budgets_of, chosen, in_order, read_results
 from fedexp.reporting.leaderboard.standings import standings
 from fedexp.reporting.markdown import markdown
 from fedexp.reporting.table import Table

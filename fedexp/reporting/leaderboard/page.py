@@ -8,7 +8,7 @@ import pandas as pd
 
 from fedexp.reporting.interval import Interval, smallest_gain
 from fedexp.reporting.leaderboard.controls import BASELINE
-from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, chosen
+from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, budgets_of, chosen
 from fedexp.reporting.leaderboard.standings import (
     by_mean_rank,
     conclusions,
@@ -34,12 +34,6 @@ _CONTROLS = (
 def cells_of(results: pd.DataFrame) -> list[str]:
     """The cells (experiments) with final runs."""
     return sorted(results.loc[results["trial"] == 0, "cell"].unique())
-
-
-def budgets_of(results: pd.DataFrame) -> list[int]:
-    """The search budgets of the contest, ascending; [1] if it has no trials."""
-    budgets = {int(each) for row in results["budgets"].unique() for each in str(row).split()}
-    return sorted(budgets) or [1]
 
 
 def tables(results: pd.DataFrame) -> Iterator[Table]:

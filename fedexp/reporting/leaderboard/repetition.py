@@ -8,8 +8,8 @@ from scipy.special import stdtr
 from scipy.stats import kendalltau
 
 from fedexp.reporting.interval import Interval, critical_value
-from fedexp.reporting.leaderboard.page import METRICS, budgets_of
-from fedexp.reporting.leaderboard.results import chosen
+from fedexp.reporting.leaderboard.page import METRICS
+from fedexp.reporting.leaderboard.results import best
 from fedexp.reporting.leaderboard.standings import standings, verdict
 from fedexp.reporting.table import Table
 
@@ -38,14 +38,10 @@ def repetition(now: pd.DataFrame, before: pd.DataFrame) -> Table:
     """
     rows = []
     for metric in METRICS:
-        new, old = (_best(each, metric).set_index(_ROW) for each in (now, before))
+        new, old = (standings(best(each), metric).set_index(_ROW) for each in (now, before))
         both = new.add_suffix(" now").join(old.add_suffix(" before"), how="inner").reset_index()
         rows += [[metric, str(cell), *_compared(own)] for cell, own in both.groupby("cell")]
     return Table("Compared with the earlier runs", _COLUMNS, rows, notes=_NOTES, keys=2)
-
-
-def _best(results: pd.DataFrame, metric: str) -> pd.DataFrame:
-    return standings(chosen(results, budgets_of(results)[-1]), metric)
 
 
 def _compared(both: pd.DataFrame) -> list[str]:

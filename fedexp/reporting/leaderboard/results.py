@@ -71,6 +71,17 @@ def in_order(results: pd.DataFrame) -> pd.DataFrame:
     return first.sort_values(["cell", "method", "trial", "setting", "seed"])
 
 
+def budgets_of(results: pd.DataFrame) -> list[int]:
+    """The search budgets of the contest, ascending; [1] if it has no trials."""
+    budgets = {int(each) for row in results["budgets"].unique() for each in str(row).split()}
+    return sorted(budgets) or [1]
+
+
+def best(results: pd.DataFrame) -> pd.DataFrame:
+    """The final runs with the setting that the contest's largest budget chooses."""
+    return chosen(results, budgets_of(results)[-1])
+
+
 def chosen(results: pd.DataFrame, budget: int) -> pd.DataFrame:
     """The final runs with the setting that a search with this budget chooses.
 
