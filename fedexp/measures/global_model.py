@@ -21,6 +21,7 @@ class GlobalModel(Measure):
 
     Args:
         every: rounds between measurements; the last round is always measured.
+        first: earliest round that is measured, but for the last round.
         targets: accuracies; for each of them, the summary has the first round that reached it.
     """
 
@@ -28,8 +29,8 @@ class GlobalModel(Measure):
         {"global/accuracy": "higher", "global/loss": "lower"}
     )
 
-    def __init__(self, every: PositiveInt, targets: list[Accuracy]) -> None:
-        self.every, self.targets = every, targets
+    def __init__(self, every: PositiveInt, first: PositiveInt, targets: list[Accuracy]) -> None:
+        self.every, self.first, self.targets = every, first, targets
 
     def check(self, outline: Outline) -> None:
         """Remove the headlines if there is no global model, or no test split that it can classify.

@@ -74,6 +74,7 @@ class Measure:
         unread_if: argument -> when nothing reads it; see ``fedexp.config.compatibility.unread``.
         reads: keys of other components that the measure uses; see ``fedexp.config.compatibility``.
         every: rounds between measurements, if ``due`` is not overridden.
+        first: earliest round that is measured, but for the last round; as ``every``.
         remembers: the clients whose personal models the measure needs; None: no clients.
         idle: why the run has nothing for this measure, such as "without data.validation"; set by
             ``check``, empty if it measures. Keys of an idle measure have no effect.
@@ -88,6 +89,7 @@ class Measure:
     unread_if: Mapping[str, UnreadWith] = MappingProxyType({})
     reads: frozenset[str] = frozenset()
     every: int = 1
+    first: int = 1
     remembers: Literal["all", "cohort"] | None = None
     idle: str = ""
     chosen: Message | None = None
@@ -105,9 +107,10 @@ class Measure:
     def due(self, round: int, rounds: int) -> bool:
         """Whether to measure after this round; round 0 is before training.
 
-        By default, it is due every ``every`` rounds and after the last round, number ``rounds``.
+        By default, it is due every ``every`` rounds from round ``first`` on and after the last
+        round, number ``rounds``.
         """
-        return every_nth(round, rounds, self.every)
+        return every_nth(round, rounds, self.every) and (round >= self.first or round == rounds)
 
     def begin_round(self, message: Message) -> None:
         """Called before local training; the clients start from ``message``."""

@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from pydantic import PositiveInt
+
 from fedexp.config.compatibility.traits import Need
-from fedexp.measures.measure import AfterRound, Better, EveryNth, Measured, Outline
+from fedexp.measures.measure import AfterRound, Better, Measure, Measured, Outline
 from fedexp.measures.scoring.accuracies import per_class
 
 BALANCED = "validation/balanced_accuracy"
 
 
-class Validation(EveryNth):
+class Validation(Measure):
     """Accuracy (plain and balanced) and loss of the global model on held-out samples.
 
     They are measured on the samples that all clients together hold out (``data.validation``).
@@ -21,11 +23,15 @@ class Validation(EveryNth):
 
     Args:
         every: rounds between measurements; the last round is always measured.
+        first: earliest round that is measured, but for the last round.
     """
 
     headlines: Mapping[str, Better] = MappingProxyType(
         {"validation/accuracy": "higher", BALANCED: "higher", "validation/loss": "lower"}
     )
+
+    def __init__(self, every: PositiveInt, first: PositiveInt) -> None:
+        self.every, self.first = every, first
 
     def check(self, outline: Outline) -> None:
         """Remove the headlines if the run has no global model or no held-out samples."""

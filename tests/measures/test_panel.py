@@ -70,9 +70,9 @@ def measures(
     """The measures of models in a run of ten rounds, and their scoring."""
     scoring: Any = Scoring(validation, unseen)
     found: dict[str, Measure] = {
-        "global": GlobalModel(every, []),
+        "global": GlobalModel(every, 1, []),
         "angles": Angles(every),
-        "validation": Validation(every),
+        "validation": Validation(every, 1),
     }
     if personal:
         kinds: Any = ["uniform", "local", "test_split", "whole", "angles"]
@@ -168,7 +168,7 @@ def test_predictions_are_computed_once_whoever_asks() -> None:
 
 
 def test_headlines_are_those_of_all_measures() -> None:
-    named = {"global": GlobalModel(1, []), "later": Later()}
+    named = {"global": GlobalModel(1, 1, []), "later": Later()}
     assert headlines(named) == {
         "global/accuracy": "higher",
         "global/loss": "lower",
