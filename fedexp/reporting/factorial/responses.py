@@ -16,11 +16,15 @@ from fedexp.errors import InputError
 from fedexp.reporting.factorial.design import HIGH, Design
 from fedexp.reporting.families import Floats
 from fedexp.reporting.labels import changes_results
+from fedexp.reporting.leaderboard.earlier import TRIALS, reports_and_sweeps, text_of
 from fedexp.reporting.leaderboard.results import tuning_of
 from fedexp.reporting.leaderboard.tuning import Tuning, changed_keys, choice, mean_score
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.unfinished import how_to_finish
 from fedexp.tracking.statistics import headline_statistics
+
+RUNS = "runs.csv"
+"""The final runs in the folder of a report."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,8 @@ class Responses:
         finals: a row for each final run: ``cell``, ``combination`` (its number in the design), the
             factors' levels (``low`` or ``high``), ``setting`` (the tuned overrides), ``seed`` and
             ``value``.
-        trials: the same for the trials, with ``score``, by which a setting is chosen.
+        trials: the same for the trials, with ``score``, by which a setting is chosen, and
+            ``overrides``, as ``fedexp.reporting.leaderboard.earlier.text_of`` writes them.
     """
 
     design: Design
@@ -85,14 +90,18 @@ def read_responses(
 ) -> tuple[Responses, list[str]]:
     """Read the runs of a factorial experiment; its sweeps may be in several folders.
 
+    A folder with the tables of an earlier report stands for the sweeps that it reported. A run that
+    is in a sweep and in a table is taken from the sweep.
+
     Returns:
         The runs, and a line for each run that is left out.
 
     Raises:
-        InputError: no run belongs to a factorial experiment, runs belong to different designs, or
-            no run has the metric.
+        InputError: no sweep is a factorial experiment, runs belong to different designs, or no run
+            has the metric.
     """
-    runs, problems = read_runs(paths)
+    reports, sweeps = reports_and_sweeps(paths)
+    runs, problems = read_runs(sweeps)
     found: dict[Path, Design] = {}
     for folder in dict.fromkeys(run.folder.parent for run in runs):
         if (design := Design.of_sweep(folder)) is not None:
@@ -109,11 +118,12 @@ def read_responses(
     rows = list(_rows(finished, design, tuning, metric, statistic))
     if not rows or all(math.isnan(row["value"]) for row in rows):
         raise InputError(f"--factorial: no finished run has {metric} with statistic={statistic}")
-    frame = pd.DataFrame(rows).sort_values(["combination", "seed"], kind="stable")
+    frame = pd.concat([pd.DataFrame(rows), *(_of_report(path, design) for path in reports)])
+    frame = frame.sort_values(["combination", "seed"], kind="stable")
     repeated = frame.duplicated(["cell", "combination", "setting", "seed"])
     frame = frame[~repeated]
     is_trial = frame["trial"] > 0
-    finals = frame[~is_trial].drop(columns=["trial", "score"])
+    finals = frame[~is_trial].drop(columns=["trial", "score", "overrides"])
     return Responses(design, tuning, finals, frame[is_trial]), problems
 
 
@@ -135,8 +145,28 @@ def _rows(
             "seed": run.seed,
             "trial": tuning.settings(algorithm).index(setting) + 1 if is_trial else 0,
             "score": _statistic(run, run.config.get("objective", ""), tuning.statistic),
+            "overrides": text_of(run.overrides),
             "value": _statistic(run, metric, statistic),
         }
+
+
+def _of_report(folder: Path, design: Design) -> pd.DataFrame:
+    """The finals and trials in the tables of an earlier report. Raises InputError."""
+    found = []
+    for path in filter(Path.is_file, (folder / RUNS, folder / TRIALS)):
+        table = pd.read_csv(path, dtype={"setting": str}).fillna({"setting": ""})
+        if lacking := [name for name in ("cell", "value", *design.factors) if name not in table]:
+            raise InputError(f"--factorial: {path}: has no column {lacking[0]}")
+        found.append({"trial": 0, "score": math.nan, "overrides": ""} | table.to_dict("series"))
+    numbers = {
+        tuple("high" if signs[name] == HIGH else "low" for name in design.factors): number
+        for number, signs in enumerate(design.combinations, 1)
+    }
+    frame = pd.concat(map(pd.DataFrame, found))
+    levels = list(frame[list(design.factors)].itertuples(index=False, name=None))
+    if unknown := {*levels} - {*numbers}:
+        raise InputError(f"--factorial: {folder}: {min(unknown)} is no combination of this design")
+    return frame.assign(combination=[numbers[each] for each in levels])
 
 
 def _algorithm(run: Run) -> str:

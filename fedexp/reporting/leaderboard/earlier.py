@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,6 +16,8 @@ Trial = frozenset[str]
 """The overrides of a trial that can change its results."""
 Row = tuple[str, frozenset[str]]
 """A cell, and the words of a method's name in it, such as ``fedavg personalization=finetune``."""
+TRIALS = "trials.csv"
+"""The trials in a report's folder: ``overrides``, as ``text_of`` writes them, and ``score``."""
 _OWN = ("experiment", "algorithm")
 
 
@@ -24,6 +27,12 @@ def trial(overrides: Iterable[str]) -> Trial:
     return frozenset(each for each, key in keys.items() if key == "seed" or changes_results(key))
 
 
+def text_of(overrides: Iterable[str]) -> str:
+    """The overrides of a trial as a text without the first letters of a formula: the seed first."""
+    words = sorted(trial(overrides), key=lambda each: (override_key(each) != "seed", each))
+    return shlex.join(words)
+
+
 def earlier_scores(tuning: Tuning) -> dict[Trial, float]:
     """The scores of all finished trials in the folders ``tuning.earlier``. Raises InputError."""
     if not tuning.earlier:
@@ -31,16 +40,45 @@ def earlier_scores(tuning: Tuning) -> dict[Trial, float]:
     from fedexp.reporting.leaderboard.results import score_of  # slow to import
     from fedexp.reporting.runs import read_runs
 
-    runs, problems = read_runs(map(Path, tuning.earlier))
-    found = {
-        trial(run.overrides): score_of(run, tuning.statistic)
-        for run in runs
-        if run.finished and run.seed in tuning.seeds
-    }
+    reports, sweeps = reports_and_sweeps(map(Path, tuning.earlier))
+    found: dict[Trial, float] = {}
+    for folder in reports:
+        found |= _scores_of_report(folder)
+    runs, problems = read_runs(sweeps) if sweeps else ([], [])
+    for run in runs:
+        if run.finished and run.seed in tuning.seeds:
+            found[trial(run.overrides)] = score_of(run, tuning.statistic)
     if not found:
         reasons = "; ".join(problems) or "no finished trial is there"
         raise InputError(f"hydra.sweeper.tune.earlier: {reasons}")
     return found
+
+
+def reports_and_sweeps(folders: Iterable[Path]) -> tuple[list[Path], list[Path]]:
+    """The folders with the trials of a report, and the others, which are sweeps or hold them."""
+    found: tuple[list[Path], list[Path]] = ([], [])
+    for folder in folders:
+        is_sweep = (folder / "multirun.yaml").is_file() or not (folder / TRIALS).is_file()
+        found[is_sweep].append(folder)
+    return found
+
+
+def _scores_of_report(folder: Path) -> dict[Trial, float]:
+    """The scores of the trials in the folder of a report. Raises InputError."""
+    import pandas as pd  # slow to import
+
+    path = folder / TRIALS
+    try:
+        table = pd.read_csv(path)
+        return {
+            frozenset(shlex.split(text)): float(score)
+            for text, score in zip(table["overrides"], table["score"], strict=True)
+        }
+    except KeyError as error:
+        reason = f"{path}: has no column {error.args[0]}; an earlier version wrote it"
+    except (ValueError, AttributeError, TypeError) as error:  # also of a parser
+        reason = f"{path}: is no table of trials: {error}"
+    raise InputError(f"hydra.sweeper.tune.earlier: {reason}")
 
 
 def with_chosen(jobs: Sequence[Job], tuning: Tuning) -> tuple[list[Job], list[str]]:

@@ -12,6 +12,8 @@ from fedexp.cli.report import main
 from fedexp.errors import InputError
 from fedexp.reporting.factorial.design import Design
 from fedexp.reporting.factorial.report import FactorialReport
+from fedexp.reporting.leaderboard.earlier import earlier_scores
+from fedexp.reporting.leaderboard.tuning import Tuning
 
 NODE: dict[str, Any] = {
     "factors": {
@@ -65,6 +67,7 @@ def write(
 ) -> None:
     row = {"global/accuracy": value, "validation/accuracy": score}
     overrides = [f"experiment=factorial/{cell}", "algorithm=fedavg", *words, *setting]
+    overrides.append(f"seed={seed}")
     choices = {"experiment": f"factorial/{cell}"}
     history = [{**row, "validation/accuracy": 0.9}] + [row] * 5
     objective = "validation/accuracy"
@@ -157,3 +160,55 @@ def test_other_runs_are_no_factorial_experiment(sweeps: Path, tmp_path: Path) ->
     write_sweep(tmp_path / "third", "steep", (0,), {"factors": third, "generators": {}})
     with pytest.raises(InputError, match=r"third have different factors$"):
         FactorialReport.read([sweeps, tmp_path])
+
+
+def test_a_report_stands_for_its_sweeps(sweeps: Path, tmp_path: Path) -> None:
+    """The tables of one cell and the sweep of the other give what both sweeps give."""
+    half = FactorialReport.read([sweeps / "b", sweeps / "c"])
+    half.write(tmp_path / "half")
+    joined = FactorialReport.read([sweeps / "a", tmp_path / "half"])
+    whole = FactorialReport.read([sweeps])
+    assert {*joined.fits} == {"steep", "flat"}
+    for name, frame in whole.frames.items():
+        keys = [each for each in ("cell", "combination", "effect", "factor") if each in frame]
+        keys += [each for each in ("seed", "trial") if each in frame]
+        expected = frame.sort_values(keys).reset_index(drop=True)
+        found = joined.frames[name].sort_values(keys).reset_index(drop=True)
+        pd.testing.assert_frame_equal(found[[*expected]], expected, check_dtype=False)
+
+
+def test_a_run_of_a_sweep_counts_before_its_row_in_a_table(sweeps: Path, tmp_path: Path) -> None:
+    FactorialReport.read([sweeps / "a"]).write(tmp_path)
+    runs = pd.read_csv(tmp_path / "runs.csv")
+    runs.assign(value=0.0).to_csv(tmp_path / "runs.csv", index=False)
+    joined = FactorialReport.read([tmp_path, sweeps / "a"])
+    pd.testing.assert_frame_equal(
+        joined.frames["effects"], FactorialReport.read([sweeps / "a"]).frames["effects"]
+    )
+
+
+def test_the_trials_of_a_report_are_not_repeated(sweeps: Path, tmp_path: Path) -> None:
+    FactorialReport.read([sweeps / "a"]).write(tmp_path)
+    by_report = earlier_scores(Tuning.read({**TUNE, "earlier": [tmp_path]}))
+    by_sweep = earlier_scores(Tuning.read({**TUNE, "earlier": [sweeps / "a"]}))
+    assert by_report == pytest.approx(by_sweep)
+    assert len(by_report) == 16
+
+
+def test_a_report_of_another_design_is_refused(sweeps: Path, tmp_path: Path) -> None:
+    FactorialReport.read([sweeps / "a"]).write(tmp_path)
+    runs = pd.read_csv(tmp_path / "runs.csv")
+    runs.replace({"head": {"high": "other"}}).to_csv(tmp_path / "runs.csv", index=False)
+    with pytest.raises(InputError, match=r"\('other', 'high'\) is no combination of this design"):
+        FactorialReport.read([sweeps / "a", tmp_path])
+    runs.drop(columns="head").to_csv(tmp_path / "runs.csv", index=False)
+    with pytest.raises(InputError, match=r"runs.csv: has no column head"):
+        FactorialReport.read([sweeps / "a", tmp_path])
+
+
+def test_a_report_without_overrides_cannot_give_scores(sweeps: Path, tmp_path: Path) -> None:
+    FactorialReport.read([sweeps / "a"]).write(tmp_path)
+    trials = pd.read_csv(tmp_path / "trials.csv")
+    trials.drop(columns="overrides").to_csv(tmp_path / "trials.csv", index=False)
+    with pytest.raises(InputError, match=r"trials.csv: has no column overrides"):
+        earlier_scores(Tuning.read({**TUNE, "earlier": [tmp_path]}))
