@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from scipy.optimize import minimize
 from sklearn.model_selection import StratifiedKFold
 from support.federations import assert_engine_agrees, begin_client, federate
+from support.plain_mlp import features
 from support.small_federations import ONE_STEP, SMALL, copy, personal, train
 from torch import Tensor
 
-from fedexp.core.messages import Tensors
 from fedexp.core.randomness import key
 from fedexp.errors import InputError
 from fedexp.heads.discriminant import best_betas, discriminant, stratified
@@ -36,23 +36,16 @@ def test_a_round_in_plain_pytorch(engine: str) -> None:
         ((x, y),) = federation.data.clients[client].batches(1000)
         layers = [f"backbone.1.{n}" for n in (0, 2)]
         w = {f"{n}.{k}": start[f"{n}.{k}"].clone() for n in layers for k in ("weight", "bias")}
-
-        def features(w: dict[str, torch.Tensor], x: torch.Tensor = x) -> torch.Tensor:
-            z = x.flatten(1)
-            for n in ("backbone.1.0", "backbone.1.2"):
-                z = F.linear(z, w[f"{n}.weight"], w[f"{n}.bias"]).relu()
-            return z
-
         priors = y.bincount(minlength=10) / len(y) + 1e-4
         priors = (priors / priors.sum()).double()
         inverse = covariance.inverse()  # the identity, which the shrinkage does not change
         bias = priors.log() - 0.5 * torch.einsum("cd,de,ce->c", means, inverse, means)
         for value in w.values():
             value.requires_grad_()
-        logits = F.linear(features(w), (means @ inverse).float(), bias.float())
+        logits = F.linear(features(w, x), (means @ inverse).float(), bias.float())
         slopes = torch.autograd.grad(F.cross_entropy(logits, y), list(w.values()))
         w = {n: (v - ETA * g).detach() for (n, v), g in zip(w.items(), slopes, strict=True)}
-        z = features(w).double()
+        z = features(w, x).double()
         splits = stratified((z, y), 2, key(0, "feature_folds", 1, client))
         betas = best_betas(splits, means, covariance, priors, RIDGE, True)
         assert min(betas) > 0
@@ -70,13 +63,6 @@ def test_a_round_in_plain_pytorch(engine: str) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(found[name].double(), value.double(), rtol=1e-4, atol=1e-4)
-
-
-def features_by(w: Tensors, x: Tensor) -> Tensor:
-    z = x.flatten(1)
-    for n in ("backbone.1.0", "backbone.1.2"):
-        z = F.linear(z, w[f"{n}.weight"], w[f"{n}.bias"]).relu()
-    return z
 
 
 def classifier(means: Tensor, covariance: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,9 +125,9 @@ def test_rounds_of_several_steps_by_plain_pytorch() -> None:
             optimizer = torch.optim.SGD(w.values(), 0.02, 0.9, weight_decay=1e-5)
             for inputs, targets in data.local_batches(round, 16):
                 optimizer.zero_grad()
-                F.cross_entropy(features_by(w, inputs) @ weight.T + bias, targets).backward()
+                F.cross_entropy(features(w, inputs) @ weight.T + bias, targets).backward()
                 optimizer.step()
-            z = features_by(w, x).detach().double()
+            z = features(w, x).detach().double()
             betas = interpolation(z, y, received, key(0, "feature_folds", round, client))
             inside |= bool(((betas > 0) & (betas < 1)).all())
             own = mixed(betas, own_gaussian(z, y, received[0]), received)
@@ -174,11 +160,11 @@ def test_personal_models_by_plain_pytorch() -> None:
     inputs, labels = (torch.cat(part) for part in parts)
     for client, found in personal(federation, 1).items():
         ((x, y),) = federation.data.clients[client].batches(1000)
-        z = features_by(w, x).double()
+        z = features(w, x).double()
         betas = interpolation(z, y, received, key(0, "feature_folds", 2, client))
         inside |= bool(((betas > 0) & (betas < 1)).any())
         weight, bias = classifier(*mixed(betas, own_gaussian(z, y, received[0]), received), y)
-        logits = features_by(w, inputs).double() @ weight.T + bias
+        logits = features(w, inputs).double() @ weight.T + bias
         assert torch.equal(found.correct, logits.argmax(dim=1) == labels)
         loss = F.cross_entropy(logits, labels).item()
         assert found.loss == pytest.approx(loss, rel=1e-4)

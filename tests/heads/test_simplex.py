@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import federate, take_step
+from support.plain_mlp import features
 from support.small_federations import ONE_STEP, copy, personal, train
 from torch import Tensor
 
@@ -91,9 +92,7 @@ def test_rounds_before_and_after_the_subregions_by_plain_pytorch(engine: str) ->
         for client in cohort:
             w = {name: value.clone().requires_grad_() for name, value in start.items()}
             ((inputs, targets),) = federation.data.clients[client].batches(1000)
-            z = inputs.flatten(1)
-            for layer in ("backbone.1.0", "backbone.1.2"):
-                z = F.linear(z, w[f"{layer}.weight"], w[f"{layer}.bias"]).relu()
+            z = features(w, inputs)
             point = alpha(federation, round, client, head.centers.get(client))
             matrix = sum(a * each for a, each in zip(point, w["head.weight"], strict=True))
             loss = F.cross_entropy(z @ matrix.T + w["head.bias"], targets)
@@ -149,9 +148,7 @@ def test_a_round_by_plain_pytorch() -> None:
     optimizer = torch.optim.SGD(w.values(), lr=0.02, momentum=0.9, weight_decay=1e-5)
     batches = federation.data.clients[1].local_batches(3, 16)
     for step, (inputs, targets) in enumerate(batch for _ in range(2) for batch in batches):
-        z = inputs.flatten(1)
-        for layer in ("backbone.1.0", "backbone.1.2"):
-            z = F.linear(z, w[f"{layer}.weight"], w[f"{layer}.bias"]).relu()
+        z = features(w, inputs)
         point = alpha(federation, 3, 1, sent[1], step)
         matrix = sum(a * each for a, each in zip(point, w["head.weight"], strict=True))
         loss = F.cross_entropy(z @ matrix.T + w["head.bias"], targets)

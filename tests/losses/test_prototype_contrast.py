@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate
+from support.plain_mlp import features
 from support.small_federations import ONE_STEP, SMALL, copy, personal, train
 from torch import Tensor
 
@@ -92,23 +93,17 @@ def test_a_step_of_the_second_round_by_a_plain_loop() -> None:
     assert all(torch.equal(initial[name], model[name]) for name in body)  # no prototypes yet
     w = {name: model[name].clone().requires_grad_() for name in body}
 
-    def features(inputs: torch.Tensor) -> torch.Tensor:
-        z = inputs.flatten(1)
-        for n in (0, 2):
-            z = F.linear(z, w[f"backbone.1.{n}.weight"], w[f"backbone.1.{n}.bias"]).relu()
-        return z / z.norm(dim=1, keepdim=True)
-
     batches = [next(iter(federation.data.clients[n].batches(1000))) for n in (0, 1)]
     own = []
     for inputs, y in batches:
-        z = features(inputs).detach()
+        z = unit_features(w, inputs).detach()
         own.append({c: z[y == c].mean(dim=0) for c in y.unique().tolist()})
     classes = sorted({c for each in own for c in each})
     means = {c: torch.stack([p[c] for p in own if c in p]).mean(dim=0) for c in classes}
     (inputs, y), total = batches[0], torch.zeros(())
     for weight, each in ((1.0, means), (0.5, own[0]), (0.5, own[1])):
         rows = torch.stack([each.get(c, means[c]) for c in classes])
-        for z, label in zip(features(inputs), y.tolist(), strict=True):
+        for z, label in zip(unit_features(w, inputs), y.tolist(), strict=True):
             scores = (rows @ z / 0.07).exp()
             place = classes.index(label)
             others = scores.sum() - scores[place]
@@ -122,9 +117,7 @@ def test_a_step_of_the_second_round_by_a_plain_loop() -> None:
 
 
 def unit_features(w: Tensors, inputs: Tensor) -> Tensor:
-    z = inputs.flatten(1)
-    for n in (0, 2):
-        z = F.linear(z, w[f"backbone.1.{n}.weight"], w[f"backbone.1.{n}.bias"]).relu()
+    z = features(w, inputs)
     return z / z.norm(dim=1, keepdim=True)
 
 

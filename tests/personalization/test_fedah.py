@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import begin_client
+from support.plain_mlp import HEAD, features, logits
 from support.small_federations import ONE_STEP, SMALL, copy, moved, personalized, train
 
 from fedexp.core.randomness import torch_generator
@@ -12,14 +13,10 @@ from fedexp.testing import check_part
 
 ETA, RATE = 0.1, 5.0
 STEP = [*ONE_STEP, f"optimizer.lr={ETA}", f"personalization.rate={RATE}"]
-HEAD, BODY = ["head.linear.weight", "head.linear.bias"], ["backbone.1.0", "backbone.1.2"]
 
 
 def loss(w: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    z = x.flatten(1)
-    for layer in BODY:
-        z = F.linear(z, w[f"{layer}.weight"], w[f"{layer}.bias"]).relu()
-    return F.cross_entropy(F.linear(z, w[HEAD[0]], w[HEAD[1]]), y)
+    return F.cross_entropy(logits(w, features(w, x)), y)
 
 
 def stepped(w: dict[str, torch.Tensor], names: list[str], *batch: torch.Tensor) -> None:
@@ -48,7 +45,7 @@ def test_two_rounds_by_a_plain_loop(engine: str) -> None:
             }
             assert 0 < share[HEAD[0]].mean() < 1
             w |= {name: local[name] + share[name] * apart[name] for name in HEAD}
-        stepped(w, HEAD, *batch)
+        stepped(w, list(HEAD), *batch)
         stepped(w, [name for name in w if name not in HEAD], *batch)
         train(federation, round)
         found = federation.store.model(0)
@@ -87,7 +84,7 @@ def test_three_rounds_of_several_steps_by_plain_pytorch() -> None:
                 w |= {n: head[n] + share[n] * (server[n] - head[n]) for n in HEAD}
             batches = data.local_batches(round, 16)
             for batch in [*batches, *batches]:
-                stepped(w, HEAD, *batch)
+                stepped(w, list(HEAD), *batch)
             for batch in batches:
                 stepped(w, [name for name in w if name not in HEAD], *batch)
             trained[client] = w

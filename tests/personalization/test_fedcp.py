@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import begin_client, federate
+from support.plain_mlp import features
 from support.small_federations import ONE_STEP, SMALL, copy, moved, personal, personalized, train
 from torch import Tensor
 
@@ -48,9 +49,7 @@ def test_a_step_by_a_plain_loop(engine: str) -> None:
     module = federation.engine.resources.load_global(message)
     w = {n: p.detach().clone().requires_grad_() for n, p in module.named_parameters()}
     ((inputs, y),) = federation.data.clients[0].batches(1000)
-    z = inputs.flatten(1)
-    for layer in ("backbone.1.0", "backbone.1.2"):
-        z = F.linear(z, w[f"{layer}.weight"], w[f"{layer}.bias"]).relu()
+    z = features(w, inputs)
     head, private = ("head.linear", "personalization.head")
     # The private head starts as a copy of the shared head.
     torch.testing.assert_close(w[f"{head}.weight"], w[f"{private}.weight"])
@@ -89,14 +88,8 @@ def test_a_round_by_plain_pytorch() -> None:
     received = copy(federation.server.weights)
     head, private, policy = "head.linear", "personalization.head", "personalization.policy.layers"
 
-    def features(w: Tensors, z: Tensor) -> Tensor:
-        for layer in ("backbone.1.0", "backbone.1.2"):
-            z = F.linear(z, w[f"{layer}.weight"], w[f"{layer}.bias"]).relu()
-        return z
-
     def loss(w: Tensors, v: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        x = inputs.flatten(1)
-        z, fixed = features(w, x), features(received, x)
+        z, fixed = features(w, inputs), features(received, inputs)
         hidden = F.linear(z * v / v.norm(), w[f"{policy}.0.weight"], w[f"{policy}.0.bias"])
         hidden = F.layer_norm(hidden, (128,), w[f"{policy}.1.weight"], w[f"{policy}.1.bias"]).relu()
         r, s = hidden.view(len(z), 2, 64).softmax(dim=1).unbind(dim=1)

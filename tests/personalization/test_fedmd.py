@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import federate, take_step
+from support.plain_mlp import features, logits
 from support.small_federations import ONE_STEP, SMALL, copy, personalized, train
 from torch import Tensor
 
@@ -16,15 +17,10 @@ from fedexp.testing import check_part
 RATE = 0.1
 WHOLE = ["personalization.samples=40", "personalization.batch_size=100"]
 STEP = [*ONE_STEP, f"optimizer.lr={RATE}", "optimizer.round_decay=1", *WHOLE]
-LAYERS = ("backbone.1.0", "backbone.1.2", "head.linear")
 
 
 def scores(weights: Tensors, inputs: Tensor) -> Tensor:
-    z = inputs.flatten(1)
-    for layer in LAYERS:
-        z = F.linear(z, weights[f"{layer}.weight"], weights[f"{layer}.bias"])
-        z = z if layer.startswith("head") else z.relu()
-    return z
+    return logits(weights, features(weights, inputs))
 
 
 def stepped(weights: Tensors, loss: Any, inputs: Tensor, targets: Tensor) -> Tensors:

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import federate
+from support.plain_mlp import features
 from support.small_federations import ONE_STEP, SMALL, copy, train
 from torch import Tensor
 
@@ -52,9 +53,7 @@ def test_two_rounds_by_plain_pytorch(engine: str) -> None:
         return torch.sqrt(((gram / torch.sqrt((gram**2).sum()) - table) ** 2).sum())
 
     def loss(w: dict[str, Tensor]) -> Tensor:
-        z = inputs.flatten(1)
-        for layer in ("backbone.1.0", "backbone.1.2"):
-            z = F.linear(z, w[f"{layer}.weight"], w[f"{layer}.bias"]).relu()
+        z = features(w, inputs)
         weight = w[WEIGHT]
         fit = F.cross_entropy(F.linear(z, weight, w["head.linear.bias"]), targets)
         decay = 0.0025 * (weight**2).sum()

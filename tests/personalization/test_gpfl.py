@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from support.federations import begin_client, federate
 from support.plain_loop import LR, SETTING, PlainLoop, assert_same
+from support.plain_mlp import features
 from support.small_federations import ONE_STEP, SMALL, copy, personal, personalized, train
 
 from fedexp.core.messages import Tensors
@@ -85,9 +86,7 @@ def test_a_step_by_a_plain_loop(engine: str) -> None:
         return ((scale + 1) * z + shift).relu()
 
     start = w[f"{WEIGHT}embeddings"].detach().clone()
-    z = inputs.flatten(1)
-    for layer in ("backbone.1.0", "backbone.1.2"):
-        z = F.linear(z, w[f"{layer}.weight"], w[f"{layer}.bias"]).relu()
+    z = features(w, inputs)
     logits = F.linear(
         valve(z, start[y].mean(dim=0)), w["head.linear.weight"], w["head.linear.bias"]
     )
@@ -129,9 +128,7 @@ def test_two_rounds_by_plain_pytorch() -> None:
             w = start | {n: v for n, v in models.get(k, {}).items() if "head" in n} | x
             for inputs, y in loop.batches(round, k):
                 w = {n: v.detach().requires_grad_() for n, v in w.items()}
-                z = inputs.flatten(1)
-                for layer in ("backbone.1.0", "backbone.1.2"):
-                    z = F.linear(z, w[f"{layer}.weight"], w[f"{layer}.bias"]).relu()
+                z = features(w, inputs)
                 logits = F.linear(valve(w, z, p), w["head.linear.weight"], w["head.linear.bias"])
                 common = valve(w, z, embeddings.mean(dim=0))
                 cosines = F.cosine_similarity(common[:, None], w[f"{WEIGHT}embeddings"], dim=2)

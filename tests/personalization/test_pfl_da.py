@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import assert_engine_agrees, begin_client
+from support.plain_mlp import features
 from support.small_federations import ONE_STEP, SMALL, copy, equal, personalized, train
 
 from fedexp.errors import InputError
@@ -26,9 +27,7 @@ def test_two_rounds_by_a_plain_loop(engine: str) -> None:
         w |= copy(federation.server.weights)
         received = {n: w[f"head.linear.{n}"].clone() for n in ("weight", "bias")}
         own = {n: value.clone().requires_grad_() for n, value in w.items()}
-        z = x.flatten(1)
-        for n in ("backbone.1.0", "backbone.1.2"):
-            z = F.linear(z, own[f"{n}.weight"], own[f"{n}.bias"]).relu()
+        z = features(own, x)
         logits = F.linear(z, own["head.linear.weight"], own["head.linear.bias"])
         private = F.linear(z.detach(), own[f"{OWN}weight"], own[f"{OWN}bias"])
         away = sum(((own[f"{OWN}{n}"] - value) ** 2).sum() for n, value in received.items())
@@ -57,9 +56,7 @@ def test_two_rounds_of_several_steps_by_plain_pytorch() -> None:
                 value.requires_grad_()
             optimizer = torch.optim.SGD(w.values(), 0.02, 0.9, weight_decay=1e-5)
             for x, y in federation.data.clients[client].local_batches(round, 16):
-                z = x.flatten(1)
-                for n in ("backbone.1.0", "backbone.1.2"):
-                    z = F.linear(z, w[f"{n}.weight"], w[f"{n}.bias"]).relu()
+                z = features(w, x)
                 logits = F.linear(z, w["head.linear.weight"], w["head.linear.bias"])
                 private = F.linear(z.detach(), w[f"{OWN}weight"], w[f"{OWN}bias"])
                 away = sum(((w[f"{OWN}{n}"] - v) ** 2).sum() for n, v in received.items())
