@@ -10,7 +10,7 @@ from fedexp.config.keys import override_key
 from fedexp.errors import InputError
 from fedexp.reporting.labels import changes_results
 from fedexp.reporting.leaderboard.controls import Job, algorithm_of
-from fedexp.reporting.leaderboard.tuning import Tuning
+from fedexp.reporting.leaderboard.tuning import NAMED, Tuning
 
 Trial = frozenset[str]
 """The overrides of a trial that can change its results."""
@@ -18,7 +18,6 @@ Row = tuple[str, frozenset[str]]
 """A cell, and the words of a method's name in it, such as ``fedavg personalization=finetune``."""
 TRIALS = "trials.csv"
 """The trials in a report's folder: ``overrides``, as ``text_of`` writes them, and ``score``."""
-_OWN = ("experiment", "algorithm")
 
 
 def trial(overrides: Iterable[str]) -> Trial:
@@ -115,7 +114,10 @@ def _chosen_settings(contest: Path) -> dict[Row, list[str]]:
     from fedexp.reporting.leaderboard.files import read_contest  # slow to import
     from fedexp.reporting.leaderboard.results import best
 
-    results, _ = read_contest([contest])
+    try:
+        results, _ = read_contest([contest])
+    except InputError as error:
+        raise InputError(f"hydra.sweeper.tune.chosen: {error}") from error
     return {
         (cell, frozenset(method.split())): setting.split()
         for cell, method, setting in best(results)[["cell", "method", "setting"]].to_numpy()
@@ -129,7 +131,7 @@ def _cells_and_methods(jobs: Sequence[Job]) -> list[Row]:
     """
     typed = [{override_key(each): each for each in job} for job in jobs]
     options = [
-        frozenset(word for key, word in own.items() if key not in _OWN and changes_results(key))
+        frozenset(word for key, word in own.items() if key not in NAMED and changes_results(key))
         for own in typed
     ]
     methods = [frozenset([algorithm_of(job)]) for job in jobs]

@@ -13,7 +13,14 @@ from fedexp.config.keys import override_key
 from fedexp.errors import InputError
 from fedexp.reporting.labels import changes_results
 from fedexp.reporting.leaderboard.controls import control_of
-from fedexp.reporting.leaderboard.tuning import Setting, Tuning, changed_keys, choice, mean_score
+from fedexp.reporting.leaderboard.tuning import (
+    NAMED,
+    Setting,
+    Tuning,
+    changed_keys,
+    choice,
+    mean_score,
+)
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.statistics import BYTES, SECONDS, mean_of_last
 from fedexp.reporting.unfinished import how_to_finish
@@ -26,7 +33,6 @@ MEASURED = {
     "gini": "fairness/gini",
 }
 """Column of the results -> metric; the column has its value in the last round of each run."""
-_OWN_COLUMNS = ("experiment", "algorithm")
 KEYS = ["cell", "method", "setting"]
 
 
@@ -123,6 +129,8 @@ def _over_seeds(trials: pd.DataFrame) -> pd.DataFrame:
 
 def tuning_of(sweep: Path) -> Tuning:
     """How the methods of a contest were tuned. Raises InputError if ``sweep`` is no contest."""
+    if not sweep.exists():
+        raise InputError(f"{sweep}: does not exist")
     try:
         node: Any = OmegaConf.to_container(OmegaConf.load(sweep / "multirun.yaml").hydra.sweeper)
         return Tuning.read(node["tune"])
@@ -181,7 +189,7 @@ def _job(run: Run, setting: Setting) -> list[str]:
 def _other_options(run: Run, common: Set[str]) -> tuple[list[str], list[str]]:
     """The method's options besides ``algorithm``: groups (``sampler=hics``) and other values."""
     typed = {override_key(each): each for each in run.overrides if each not in common}
-    others = [key for key in typed if key not in _OWN_COLUMNS and changes_results(key)]
+    others = [key for key in typed if key not in NAMED and changes_results(key)]
     groups = [typed[key] for key in run.choices if key in others]
     return groups, [typed[key] for key in others if key not in run.choices]
 

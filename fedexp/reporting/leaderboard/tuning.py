@@ -21,6 +21,8 @@ from fedexp.reporting.papers.sweep import unseeded, values_of
 Setting = tuple[str, ...]
 """The tuned overrides of a run; empty for the preset without changes."""
 STATISTICS = ("final", "mean_last5")
+NAMED = ("experiment", "algorithm")
+"""Keys whose options name a run's cell and its method."""
 _DIGITS = 9
 """Scores that agree in so many decimals are equal; means over seeds differ by rounding."""
 _REQUIRED = ("seed", "budgets", "common", "own")

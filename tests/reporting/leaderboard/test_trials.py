@@ -207,5 +207,5 @@ def test_jobs_that_a_table_cannot_choose_for(word: str, message: str, tmp_path: 
 
 def test_the_table_of_choices_must_be_readable(tmp_path: Path) -> None:
     tuning = Tuning.read({**NODE, "chosen": str(tmp_path / "absent.csv")})
-    with pytest.raises(InputError, match=r"absent\.csv: is not the sweep of a contest"):
+    with pytest.raises(InputError, match=r"tune\.chosen: .*absent\.csv: does not exist$"):
         with_chosen(TABLE, tuning)
