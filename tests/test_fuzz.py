@@ -24,6 +24,7 @@ from support.torchvision_files import WRITE, accept_any_checksum
 
 import fedexp
 from fedexp.cli.command import config_folder
+from fedexp.cli.hydra_api import initialize
 from fedexp.config import build, schema
 from fedexp.errors import InputError
 
@@ -181,7 +182,7 @@ def leaves(node: DictConfig, prefix: str = "") -> Iterator[str]:
 
 
 def compose(overrides: list[str]) -> DictConfig:
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialize(str(CONF)):
         return hydra.compose("config", overrides)
 
 

@@ -22,6 +22,7 @@ from support.pages import blocks, paste
 
 import fedexp
 from fedexp.cli.command import config_folder
+from fedexp.cli.hydra_api import initialize
 from fedexp.config.schema import Config, validate
 from fedexp.core.forward import Forward
 from fedexp.errors import InputError
@@ -120,7 +121,7 @@ def test_a_command_of_the_site_is_composed(overrides: list[str]) -> None:
 
 
 def composed(overrides: list[str]) -> Config:
-    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+    with initialize(config_folder()):
         cfg = hydra.compose("config", overrides)
     return validate(OmegaConf.to_container(cfg, resolve=True))
 
@@ -204,7 +205,7 @@ def test_the_loss_refuses_a_negative_q(importable: Path) -> None:
 
 def test_the_preset_sets_its_values(importable: Path) -> None:
     own = f"hydra.searchpath=[file://{importable / 'conf'}]"
-    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+    with initialize(config_folder()):
         cfg = hydra.compose("config", [own, "experiment=skewed"])
     assert (cfg.rounds, cfg.regularizer.mu) == (50, 0.1)
     assert cfg.partition._target_.endswith("shards")

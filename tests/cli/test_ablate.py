@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
@@ -11,6 +10,7 @@ from omegaconf import DictConfig
 
 from fedexp.cli.ablate import _defaults, ablation_sweep, check_word
 from fedexp.cli.command import config_folder
+from fedexp.cli.hydra_api import initialize
 from fedexp.cli.sweeps import check_in_jobs
 from fedexp.cli.timed_rounds import announce_seconds
 from fedexp.errors import InputError
@@ -18,7 +18,7 @@ from fedexp.errors import InputError
 
 @pytest.fixture(autouse=True)
 def config_tree() -> Iterator[None]:
-    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+    with initialize(config_folder()):
         yield
 
 

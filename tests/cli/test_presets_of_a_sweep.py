@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from fedexp.cli.command import config_folder
+from fedexp.cli.hydra_api import initialize
 from fedexp.cli.presets import preset_settings
 
 
 def compose(overrides: Sequence[str]) -> DictConfig:
-    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+    with initialize(config_folder()):
         loader = GlobalHydra.instance().config_loader()
         return loader.load_configuration("config", list(overrides), RunMode.RUN)
 

@@ -21,6 +21,7 @@ from submitit.local.local import LocalJob
 
 from fedexp.cli.callbacks import AdaptPlugins
 from fedexp.cli.command import config_folder
+from fedexp.cli.hydra_api import initialize
 from fedexp.runtime import limits
 from hydra_plugins.fedexp_submitit import LocalLauncher, SlurmLauncher
 
@@ -30,7 +31,7 @@ TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", "data.subset=3
 
 def composed(folder: Path, launcher: str) -> DictConfig:
     overrides = [f"hydra/launcher={launcher}", f"hydra.sweep.dir={folder}"]
-    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+    with initialize(config_folder()):
         config = hydra.compose("config", overrides, return_hydra_config=True)
     AdaptPlugins().on_multirun_start(config)
     return config

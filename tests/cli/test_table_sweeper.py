@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 
-import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
 
 from fedexp.cli.command import config_folder
+from fedexp.cli.hydra_api import initialize
 from hydra_plugins.fedexp_tables import TableSweeper
 
 
 @pytest.fixture(autouse=True)
 def config_tree() -> Iterator[None]:
-    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+    with initialize(config_folder()):
         yield
 
 

@@ -9,8 +9,9 @@ from support.federations import of_options
 PLAIN = """
 import sys, hydra
 from omegaconf import OmegaConf
+from fedexp.cli.hydra_api import initialize
 from fedexp.cli.command import config_folder
-with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+with initialize(config_folder()):
     for line in sys.stdin:
         print(OmegaConf.to_yaml(hydra.compose("config", line.split())), end="\\0")
 """

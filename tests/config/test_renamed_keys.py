@@ -8,6 +8,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.command import config_folder
+from fedexp.cli.hydra_api import initialize
 from fedexp.cli.hydra_errors import one_line
 from fedexp.config.renamed_keys import renamed
 from fedexp.config.schema import validate
@@ -46,7 +47,7 @@ def refusal(*overrides: str) -> str:
     """The error of this command line."""
     folder = config_folder()
     with (
-        hydra.initialize_config_dir(folder, version_base="1.3"),
+        initialize(folder),
         pytest.raises(InputError) as caught,
         one_line(overrides),
     ):
@@ -80,14 +81,14 @@ def test_on_the_command_line(override: str, now: str) -> None:
 def test_what_is_gone_names_what_to_use(override: str, begins: str, ends: str) -> None:
     assert refusal(override) == begins + ends
     for instead in re.findall(r"engine[=.]\S+", ends):
-        with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+        with initialize(config_folder()):
             cfg = hydra.compose("config", [instead])
         validate(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
 def config() -> DictConfig:
-    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+    with initialize(config_folder()):
         return hydra.compose("config", ["algorithm=fedavg"])
 
 
@@ -110,7 +111,7 @@ def test_other_keys_have_no_other_name(key: str) -> None:
 
 def test_every_new_key_exists() -> None:
     names = [path.stem for path in Path(config_folder(), "measure").glob("*.yaml")]
-    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+    with initialize(config_folder()):
         cfg = hydra.compose("config", [f"+measure=[{','.join(names)}]"])
     for override in NOW:
         now = renamed(override.partition("=")[0])

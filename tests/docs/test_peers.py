@@ -11,6 +11,7 @@ from generate.peers import common_defaults, methods_table, own_defaults, project
 from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.command import config_folder
+from fedexp.cli.hydra_api import initialize
 
 PAGES = Path(__file__).parents[2] / "docs" / "coming_from"
 SIZES = {"fl_bench": 46, "pfllib": 40, "fluke": 39}
@@ -22,7 +23,7 @@ FEW = ["algorithm=fedgc", "algorithm=fedpcl", "algorithm=fedamp", "algorithm=fed
 
 
 def composed(line: str) -> DictConfig:
-    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+    with initialize(config_folder()):
         return hydra.compose("config", line.split())
 
 

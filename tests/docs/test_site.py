@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from support.pages import blocks
 
 from fedexp.cli.command import config_folder
+from fedexp.cli.hydra_api import initialize
 from fedexp.config.schema import validate
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +38,7 @@ def commands(page: Path) -> list[list[str]]:
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(DOCS)))
 def test_a_command_on_a_page_is_accepted(page: Path) -> None:
     for overrides in commands(page):
-        with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+        with initialize(config_folder()):
             validate(OmegaConf.to_container(hydra.compose("config", overrides), resolve=True))
 
 

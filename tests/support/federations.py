@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
 from fedexp.cli.command import config_folder
+from fedexp.cli.hydra_api import initialize
 from fedexp.config.composed import checked
 from fedexp.config.schema import Config
 from fedexp.config.wandb_variables import DISABLED, VARIABLES
@@ -81,7 +82,7 @@ def _sets_a_value(override: str) -> bool:
 @functools.cache
 def of_options(overrides: tuple[str, ...]) -> DictConfig:
     """Composed by Hydra, which takes a tenth of a second."""
-    with hydra.initialize_config_dir(config_folder(), version_base="1.3"):
+    with initialize(config_folder()):
         return hydra.compose("config", list(overrides))
 
 
