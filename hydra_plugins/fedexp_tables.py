@@ -140,6 +140,7 @@ class TableSweeper(Sweeper):
             begun += len(results[-1])
             for result in results[-1]:
                 _ = result.return_value  # raises the error of a job that failed
+                _forget_config(result)
         if reason := reason_to_stop_sweep():
             for job in [*_not_started(jobs, results), *jobs[begun:]]:
                 print(f"Not run: {' '.join(job)}")
@@ -259,6 +260,15 @@ class TableSweeper(Sweeper):
                 raise InputError(
                     f"experiment={','.join(experiments)}: {each} sweeps by itself; name it alone"
                 )
+
+
+def _forget_config(result: JobReturn) -> None:
+    """Keep the objective and the folder: the configs of thousands of jobs fill gigabytes."""
+    if result.cfg is not None:
+        result.cfg = OmegaConf.masked_copy(result.cfg, "objective")
+    if result.hydra_cfg is not None:
+        folder = result.hydra_cfg.hydra.runtime.output_dir
+        result.hydra_cfg = OmegaConf.create({"hydra": {"runtime": {"output_dir": folder}}})
 
 
 def _not_started(

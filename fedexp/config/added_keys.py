@@ -20,6 +20,8 @@ ADDED: Mapping[str, Any] = {
 
 ADDED_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "fedexp.data.readers.digits.Digits": {"split_seed": 0},
+    "fedexp.measures.global_model.GlobalModel": {"first": 1},
+    "fedexp.measures.validation.Validation": {"first": 1},
 }
 """Class -> the same for the arguments of a part, a dataset or a measure of this class."""
 

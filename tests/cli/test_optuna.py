@@ -65,7 +65,7 @@ def search(
         search_space=None,
         custom_search_space=None,
     )
-    validation = {"_target_": "fedexp.measures.validation.Validation", "every": 1}
+    validation = {"_target_": "fedexp.measures.validation.Validation", "every": 1, "first": 1}
     sweeper.config = OmegaConf.create(
         {
             "objective": metric,

@@ -1,11 +1,14 @@
 """The sweeper of tables: what it says of a typed value, and how it refuses a key."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
+from omegaconf import OmegaConf
 
 from fedexp.cli.command import config_folder
 from fedexp.cli.hydra_api import initialize
@@ -96,3 +99,27 @@ def test_the_controls_of_a_tables_methods_are_jobs(capsys: pytest.CaptureFixture
         [cell, "algorithm=fedavg", "local.grad_clip=20", "seed=0"],
     ]
     made._check(made._tuning.one_trial_each(jobs[2:6]))  # type: ignore[union-attr]
+
+
+def test_a_sweep_keeps_no_config_of_a_finished_job(tmp_path: Path) -> None:
+    """Thousands of configs would fill the memory of the process that runs the sweep."""
+
+    class Finishes:
+        def launch(self, jobs: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
+            done = JobReturn(status=JobStatus.COMPLETED)
+            done.cfg = OmegaConf.create(
+                {"objective": "validation/accuracy", "optimizer": {"lr": 1}}
+            )
+            runtime = {"output_dir": f"{tmp_path}/{first}", "version": "1.3"}
+            done.hydra_cfg = OmegaConf.create(
+                {"hydra": {"runtime": runtime, "job": {"num": first}}}
+            )
+            done.return_value = 0.5
+            return [done] * len(jobs)
+
+    made = sweeper([])
+    made.launcher = Finishes()  # type: ignore[assignment]
+    ((one,),) = made._launch([["seed=0"]], tmp_path)
+    assert one.cfg == {"objective": "validation/accuracy"}
+    assert one.hydra_cfg == {"hydra": {"runtime": {"output_dir": f"{tmp_path}/0"}}}
+    assert one.return_value == 0.5
