@@ -1,6 +1,7 @@
 """The tables of systems on CIFAR-10 in the results are the numbers of their CSV files."""
 
 import pandas as pd
+import pytest
 from generate.results import RESULTS, ROOT
 
 from fedexp.reporting.leaderboard.files import read_csv
@@ -65,3 +66,92 @@ def test_the_readme_has_the_gains_under_one_protocol() -> None:
     for name, method in (names | {"HiCS-FL": "hics"}).items():
         (row,) = (line for line in table.splitlines() if line.startswith(f"| {name} |"))
         assert row.endswith(f"| {accuracies[method] - accuracies['fedavg']:+.3f} |")
+
+
+def over_fedavg() -> pd.DataFrame:
+    """Method by round: its global accuracy less FedAvg's."""
+    accuracies = systems().pivot(index=KEYS, columns="round", values="global/accuracy")
+    accuracies.index = [NAMES[key] for key in accuracies.index]
+    return accuracies - accuracies.loc["FedAvg"]
+
+
+def one_line() -> str:
+    return " ".join(section().split())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("FedNH", "FedNH is ahead of FedAvg at all ten evaluations (by {} to {})"),
+        ("FedSC", "FedSC too (by {} to {})"),
+        ("FedDyn, Algorithm 1", "ahead of FedAvg at all ten evaluations (by {} to {}); FedACG"),
+    ],
+)
+def test_who_is_ahead_at_all_evaluations_and_by_how_much(name: str, said: str) -> None:
+    gains = over_fedavg().loc[name]
+    assert (gains > 0).all()
+    assert said.format(f"{gains.min():.3f}", f"{gains.max():.3f}") in one_line()
+
+
+@pytest.mark.parametrize("name", ["HiCS-FL", "FedACG"])
+def test_who_is_ahead_at_nine_evaluations(name: str) -> None:
+    assert (over_fedavg().loc[name] > 0).sum() == 9
+
+
+def test_two_combinations_are_ahead_of_fedavg_at_all_evaluations() -> None:
+    combined = [name for name in NAMES.values() if " with " in name]
+    assert len(combined) == 2
+    assert (over_fedavg().loc[combined] > 0).all(axis=None)
+    assert "**Two combinations** are ahead of FedAvg at all evaluations" in one_line()
+
+
+def test_the_curve_of_hics_swings_most() -> None:
+    curves = systems().pivot(index=KEYS, columns="round", values="global/accuracy")
+    last = curves.loc[("hics", "hics", "cross_entropy"), [90, 100]]
+    said = "its curve swings most, from {:.3f} in round 90 to {:.3f} in round 100."
+    assert said.format(*last) in one_line()
+    falls = curves.diff(axis=1).min(axis=1)
+    assert falls.idxmin() == ("hics", "hics", "cross_entropy")
+
+
+def test_how_near_fedptr_is_to_fedavg() -> None:
+    assert (over_fedavg().loc["FedPTR-S"].abs() < 0.02).all()
+    results = read_csv(RESULTS / "leaderboard_cifar10" / "leaderboard.csv").set_index("method")
+    personal = results["personal accuracy"].astype(float)
+    less = personal["fedavg"] - personal["fedptr_s"]
+    said = f"and its clients' latest models are {less:.3f} less accurate"
+    assert said in one_line()
+
+
+def test_fedgela_is_behind_from_round_30_on() -> None:
+    behind = over_fedavg().loc["FedGELA"] < 0
+    assert behind.loc[30:].all()
+    assert not behind[20]
+    assert "FedGELA is behind from round 30 on" in one_line()
+
+
+@pytest.mark.parametrize("energy", [10, 30])
+def test_a_larger_scale_is_ahead_at_all_five_evaluations(energy: int) -> None:
+    runs = pd.read_csv(RESULTS / "cifar10_fedgela_energy.csv")
+    own = runs[runs["head.energy"] == energy].set_index("round")["global/accuracy"]
+    fedavg = systems().query("algorithm == 'fedavg'").set_index("round")["global/accuracy"]
+    assert list(own.index) == [10, 20, 30, 40, 50]
+    assert (own > fedavg[own.index]).all()
+
+
+@pytest.mark.parametrize(
+    ("row", "method"), [("E_W = 1, then the preset", "fedgela"), ("FedAvg", "fedavg")]
+)
+def test_the_table_of_scales_repeats_two_curves(row: str, method: str) -> None:
+    curve = systems().query("algorithm == @method").set_index("round")["global/accuracy"]
+    table = section().partition("| global accuracy in round, FedGELA |")[2].partition("\n\n")[0]
+    cells = [f"{curve[each]:.3f}" for each in (10, 20, 30, 40, 50)]
+    assert f"| {row} | {' | '.join(cells)} |" in table.splitlines()
+
+
+def test_the_further_seeds_that_have_ended_are_named() -> None:
+    runs = pd.read_csv(RESULTS / "cifar10_systems_seeds.csv")
+    assert set(runs.groupby([*KEYS, "seed"]).size()) == {10}
+    names = [NAMES[key] for key, _ in runs.groupby(KEYS)]
+    assert set(runs["seed"]) == {1}
+    assert f"so far {', '.join(names[:-1])} and {names[-1]} with seed 1." in one_line()

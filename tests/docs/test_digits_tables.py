@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from generate.results import RESULTS
-from support.result_pages import gain, rows, section
+from support.result_pages import gain, one_line, rows, section
 
 PAGE = "digits.md"
 HEADER = (
@@ -68,10 +68,6 @@ def groups(file: str) -> pd.DataFrame:
     return pd.read_csv(RESULTS / file).set_index("configuration")
 
 
-def one_line(title: str) -> str:
-    return " ".join(section(PAGE, title).split())
-
-
 def cell(file: str, configuration: str, metric: str = "global/accuracy") -> str:
     own = groups(file).loc[configuration]
     assert own["seeds"] == 3
@@ -92,7 +88,7 @@ def test_the_gains_of_the_systems_are_paired_by_seed() -> None:
         own, baseline = systems()[method][metric], systems()["fedavg"][metric]
         return gain([a - b for a, b in zip(own, baseline, strict=True)])
 
-    text = one_line("FedNH, FedGELA, FedSC")
+    text = one_line(PAGE, "FedNH, FedGELA, FedSC")
     overall, personal, uniform = COLUMNS
     claims = [
         ("fedsc", personal, "FedSC is ahead personally ({} on the client's distribution)"),
@@ -115,7 +111,7 @@ def test_a_row_of_extreme_skew_is_that_of_the_file(name: str) -> None:
 
 def test_feddcs_three_seeds_have_the_mean_and_the_deviation_of_the_file() -> None:
     """The file has no value of a seed, so that the three are compared with their statistics."""
-    found = re.search(r"FedDC reached (.*) and (.*): it", one_line("Extreme skew"))
+    found = re.search(r"FedDC reached (.*) and (.*): it", one_line(PAGE, "Extreme skew"))
     assert found
     values = [float(each) for each in ", ".join(found.groups()).split(", ")]
     stored = groups("digits_skewed.csv").loc["algorithm=feddc"]
@@ -137,7 +133,9 @@ def test_a_row_of_personalisation_is_that_of_the_file(name: str) -> None:
 def test_ditto_is_best_on_a_clients_rare_classes() -> None:
     means = groups("digits_personalization.csv")["personal/accuracy_uniform/mean"]
     assert means.idxmax() == "algorithm=ditto"
-    assert "is best on a client's rare classes" in one_line("Personalisation and local objectives")
+    assert "is best on a client's rare classes" in one_line(
+        PAGE, "Personalisation and local objectives"
+    )
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -152,4 +150,4 @@ def test_a_row_of_byzantine_clients_is_that_of_the_file(name: str) -> None:
 
 def test_without_byzantine_clients_the_average_is_that_of_the_file() -> None:
     said = f"without Byzantine clients it is {cell('digits_byzantine.csv', 'faults=none')}."
-    assert said in one_line("Byzantine clients and robust aggregation")
+    assert said in one_line(PAGE, "Byzantine clients and robust aggregation")

@@ -31,3 +31,8 @@ def gain(differences: Sequence[float]) -> str:
 def by_seed(values: Sequence[float]) -> str:
     """One value a seed, as ``0.578, 0.637, 0.664``."""
     return ", ".join(f"{value:.3f}" for value in values)
+
+
+def one_line(page: str, title: str) -> str:
+    """A section with its lines joined, so that a sentence is found wherever it is broken."""
+    return " ".join(section(page, title).split())
