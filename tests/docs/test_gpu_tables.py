@@ -21,6 +21,7 @@ WAYS = {
 }
 REMARKS = {"serial_bf16": " (five rounds)", "serial_compiled": " (beside other work)"}
 """What the page adds to the seconds of ResNet-18."""
+SECOND_HEADER = "| | seconds | memory, MiB | seconds | memory, MiB |\n"
 CURVES = {"FedAvg": "fedavg", "FedNH": "fednh"}
 ROUNDS = [10, 20, 30, 40, 50, 60, 70]
 
@@ -98,9 +99,6 @@ def test_a_row_of_seconds_is_the_median_of_the_rounds_after_two(name: str) -> No
         f"{resnet['median']:.3f}{REMARKS.get(WAYS[name], '')}",
         f"{resnet['peak_mib']:,.0f}",
     ]
-
-
-SECOND_HEADER = "| | seconds | memory, MiB | seconds | memory, MiB |\n"
 
 
 def test_the_ratios_to_the_hand_written_loop_follow_from_the_medians() -> None:

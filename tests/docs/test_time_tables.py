@@ -21,6 +21,28 @@ TABLES = {
         "{:.2f}, {:.0f}, {:.0f}",
     ),
 }
+DIGITS, CIFAR = TABLES
+TIME, ROUNDS, BYTES = "clock/time_to/{}", "rounds_to/{}", "bytes_to/{}"
+OORT = {
+    "cheap phones": ("cheap phones", "invitations of cheap"),
+    "common phones": ("common phones", "invitations of common"),
+    "fast phones": ("fast phones", "invitations of fast"),
+    "invitations of old phones": ("old phones", "invitations of old"),
+}
+MEASURED = {
+    "to clients whose updates were never merged": ("to clients never merged", 0),
+    "most to one of these clients": ("most to one of them", 0),
+    "simulated seconds to accuracy 0.8": ("time_to/0.8", 1),
+    "simulated seconds to accuracy 0.9": ("time_to/0.9", 1),
+    "simulated seconds of 60 rounds": ("seconds", 1),
+    "accuracy, mean of the last five rounds": ("accuracy", 3),
+}
+CELLS = [
+    (oort, limit)
+    for limit in ("system.invite=13", "system.deadline=0.5")
+    for oort in ("before", "after")
+]
+LEFT_OUT = "Oort and clients that are left out"
 
 
 def coordination(row: pd.Series) -> str:
@@ -75,10 +97,6 @@ def over_none(title: str, metric: str, compression: str) -> pd.DataFrame:
     """A compression's means over those of ``none``."""
     found = means(title, metric)
     return found.xs(compression, level=1) / found.xs("none", level=1)
-
-
-DIGITS, CIFAR = TABLES
-TIME, ROUNDS, BYTES = "clock/time_to/{}", "rounds_to/{}", "bytes_to/{}"
 
 
 def test_the_buffer_is_fastest_on_digits_in_every_row() -> None:
@@ -147,7 +165,7 @@ def test_what_the_buffer_gains_on_cifar10() -> None:
     assert set(faster.index.get_level_values(0)) == {"fedavg", "hics"}
     assert (round(faster.min()), round(faster.max())) == (2, 5)
     assert not (seconds["buffered"] < seconds["over-selected"]).loc[["fedavg", "hics"]].all()
-    qsgd = over_none(CIFAR, TIME, "qsgd").stack()
+    qsgd = over_none(CIFAR, TIME, "qsgd").stack().dropna()
     assert "`qsgd` is faster than `none` in each row that reaches the target" in text
     assert (len(qsgd), (qsgd < 1).all()) == (8, True)
 
@@ -164,28 +182,6 @@ def test_how_accurate_the_buffer_ends_on_cifar10() -> None:
     )
     own = buffered["fednh"]
     assert f"it ends at {own.min():.3f} to {own.max():.3f}, and" in text
-
-
-OORT = {
-    "cheap phones": ("cheap phones", "invitations of cheap"),
-    "common phones": ("common phones", "invitations of common"),
-    "fast phones": ("fast phones", "invitations of fast"),
-    "invitations of old phones": ("old phones", "invitations of old"),
-}
-MEASURED = {
-    "to clients whose updates were never merged": ("to clients never merged", 0),
-    "most to one of these clients": ("most to one of them", 0),
-    "simulated seconds to accuracy 0.8": ("time_to/0.8", 1),
-    "simulated seconds to accuracy 0.9": ("time_to/0.9", 1),
-    "simulated seconds of 60 rounds": ("seconds", 1),
-    "accuracy, mean of the last five rounds": ("accuracy", 3),
-}
-CELLS = [
-    (oort, limit)
-    for limit in ("system.invite=13", "system.deadline=0.5")
-    for oort in ("before", "after")
-]
-LEFT_OUT = "Oort and clients that are left out"
 
 
 @cache
