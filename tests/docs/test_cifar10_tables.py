@@ -95,6 +95,8 @@ def test_who_is_ahead_at_all_evaluations_and_by_how_much(name: str, said: str) -
 
 @pytest.mark.parametrize("name", ["HiCS-FL", "FedACG"])
 def test_who_is_ahead_at_nine_evaluations(name: str) -> None:
+    assert "and HiCS-FL at nine: its curve" in one_line()
+    assert "FedACG is ahead at nine." in one_line()
     assert (over_fedavg().loc[name] > 0).sum() == 9
 
 
@@ -103,6 +105,32 @@ def test_two_combinations_are_ahead_of_fedavg_at_all_evaluations() -> None:
     assert len(combined) == 2
     assert (over_fedavg().loc[combined] > 0).all(axis=None)
     assert "**Two combinations** are ahead of FedAvg at all evaluations" in one_line()
+
+
+def test_two_combinations_are_ahead_of_their_parts_globally_but_not_personally() -> None:
+    results = read_csv(RESULTS / "leaderboard_cifar10" / "leaderboard.csv").set_index("method")
+    overall, personal = (
+        results[column].astype(float) for column in ("global accuracy", "personal accuracy")
+    )
+    hics, loss = "fednh sampler=hics", "fednh loss=rpcl_cpdr"
+    assert overall[hics] > overall[["fednh", "hics"]].max()
+    assert overall[loss] > overall[["fednh", "fedsc"]].max()
+    assert personal[hics] < personal[["fednh", "hics"]].max()
+    assert personal[loss] < personal[["fednh", "fedsc"]].max()
+    said = (
+        f"FedNH with HiCS-FL's sampler ({overall[hics]:.3f}; FedNH {overall['fednh']:.3f}, HiCS-FL "
+        f"{overall['hics']:.3f}) and FedNH with FedSC's loss ({overall[loss]:.3f}; FedSC "
+        f"{overall['fedsc']:.3f}). Personally they are not ({personal[hics]:.3f} and "
+        f"{personal[loss]:.3f}; FedNH {personal['fednh']:.3f}, FedSC {personal['fedsc']:.3f})."
+    )
+    assert said in one_line()
+
+
+def test_fedgela_is_lowest_personally_above_all_in_rare_classes() -> None:
+    uniform = systems().query("round == 100").set_index("algorithm")["personal/accuracy_uniform"]
+    assert uniform.idxmin() == "fedgela"
+    fedavg = uniform["fedavg"]
+    assert f"it has {uniform['fedgela']:.3f} and FedAvg {fedavg:.3f}." in one_line()
 
 
 def test_the_curve_of_hics_swings_most() -> None:
@@ -115,6 +143,7 @@ def test_the_curve_of_hics_swings_most() -> None:
 
 
 def test_how_near_fedptr_is_to_fedavg() -> None:
+    assert "FedPTR-S lies within 0.02 of FedAvg at all evaluations" in one_line()
     assert (over_fedavg().loc["FedPTR-S"].abs() < 0.02).all()
     results = read_csv(RESULTS / "leaderboard_cifar10" / "leaderboard.csv").set_index("method")
     personal = results["personal accuracy"].astype(float)
@@ -135,6 +164,7 @@ def test_a_larger_scale_is_ahead_at_all_five_evaluations(energy: int) -> None:
     runs = pd.read_csv(RESULTS / "cifar10_fedgela_energy.csv")
     own = runs[runs["head.energy"] == energy].set_index("round")["global/accuracy"]
     fedavg = systems().query("algorithm == 'fedavg'").set_index("round")["global/accuracy"]
+    assert "of 10 or 30 FedGELA is ahead of FedAvg at all five evaluations" in one_line()
     assert list(own.index) == [10, 20, 30, 40, 50]
     assert (own > fedavg[own.index]).all()
 

@@ -236,6 +236,8 @@ def test_where_fedgela_fedrcl_and_fedsc_are_ahead_and_what_they_lose() -> None:
         assert ahead(method) == {"one_class", "two_classes", "feature_shift"}
         assert behind(method) == {"long_tail"}
     assert f"and lose {tail[0]:.2f} and {tail[1]:.2f} with a long tail." in text()
+    assert "are ahead with one class, two classes and feature shift, and lose" in text()
+    assert "FedSC is ahead with Dirichlet(0.3), Dirichlet(1) and feature shift" in text()
     assert ahead("fedsc") == {"dir03", "dir1", "feature_shift"}
     assert behind("fedsc") == {"two_classes"}
     two_classes = -gains("fedsc")["digits_two_classes"].mean
@@ -265,6 +267,10 @@ def test_who_is_ahead_personally() -> None:
         each: (len(ahead(each, PERSONAL)), behind(each, PERSONAL))
         for each in ("knn_per", "fednh", "fedadmm")
     }
+    assert (
+        "is ahead in four cells and behind in none. FedNH is ahead in five and behind in none"
+    ) in text()
+    assert "FedADMM is ahead in four, too, and behind with one class." in text()
     assert counted == {"knn_per": (4, set()), "fednh": (5, set()), "fedadmm": (4, {"one_class"})}
     one_class = best(PERSONAL).query("cell == 'digits_one_class'")["mean"]
     assert f"{(one_class.round(3) == 1).sum()} methods have 1.000" in text()
@@ -289,6 +295,11 @@ def test_batch_norm_and_feature_shift() -> None:
 
 
 def test_the_further_methods_in_global_accuracy() -> None:
+    assert (
+        "FedSR is ahead of FedAvg in three cells (Dirichlet(0.05), Dirichlet(0.3), two classes), "
+        "FedAwS in two, elastic aggregation in one. With the long tail FedSR, FedAwS and FedIIR "
+        "are behind."
+    ) in text()
     counted = {each: ahead(each, GLOBAL, "_more") for each in ("fedsr", "fedaws", "elastic")}
     assert counted["fedsr"] == {"dir005", "dir03", "two_classes"}
     assert (len(counted["fedaws"]), len(counted["elastic"])) == (2, 1)
@@ -310,6 +321,7 @@ def test_who_is_ahead_with_two_classes_a_client() -> None:
 
 
 def test_fine_tuned_fedavg_is_level_in_five_cells() -> None:
+    assert "shows no difference in five cells and is behind with Dirichlet(1)" in text()
     own = gains("fedavg personalization=finetune", PERSONAL, "_more")
     assert [cell for cell, gain in own.items() if gain.excludes_zero] == ["digits_dir1"]
     assert len(own) == 6
@@ -332,6 +344,10 @@ def test_fedcac_lost_one_seed_in_two_cells() -> None:
 
 def test_apple_diverged_in_a_trial_and_three_final_runs() -> None:
     results = read_csv(RESULTS / "leaderboard_digits_more" / "leaderboard.csv")
+    assert (
+        "diverged in four runs with this rate, which are left out: a trial with two classes, a "
+        "final run with the long tail, two with Dirichlet(1)."
+    ) in text()
     own = results[results["method"] == "apple"]
     trials = own[own["trial"] > 0].groupby("cell").size()
     assert trials.loc[trials < 16].to_dict() == {"digits_two_classes": 15}

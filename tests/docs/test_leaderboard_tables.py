@@ -139,7 +139,8 @@ def test_global_diverges_with_eta_1_as_the_option_says() -> None:
     option = (ROOT / "conf" / "regularizer" / "augmented_lagrangian.yaml").read_text()
     assert "on digits local is much less accurate, and global diverges with eta=1" in option
     assert (starts().loc["global", "1"] < 0.2).all()
-    assert starts().loc["local"].max() < starts().loc["reset", "1", 0.01].min()
+    local, reset = (starts().loc[start, "1", 0.01].mean() for start in ("local", "reset"))
+    assert local < reset - 0.1
 
 
 def one_page() -> str:
