@@ -1,11 +1,8 @@
 """The archived tables are the numbers of their files."""
 
-import json
-from typing import Any
-
 import pytest
 from generate.results import RESULTS
-from support.result_pages import rows, section
+from support.result_pages import rows, section, stored
 
 METRICS = {
     "global accuracy": "global/accuracy",
@@ -26,10 +23,6 @@ METHODS = {
 """Row -> the run's method, and whether it sets the energy."""
 CIFAR = "CIFAR-10, 60 rounds, with FedGELA and FedSC in the same federation"
 THREADS = {"1": "1", "2": "2", "auto, by a trial (took 1 each time)": "auto"}
-
-
-def stored(name: str) -> Any:
-    return json.loads((RESULTS / f"{name}.json").read_text())
 
 
 @pytest.mark.parametrize("name", METHODS)

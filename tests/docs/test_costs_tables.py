@@ -1,12 +1,11 @@
 """The tables of costs in the results are the numbers of their files."""
 
-import json
 from statistics import median
 from typing import Any
 
 import pytest
 from generate.results import RESULTS, ROOT
-from support.result_pages import one_line, rows, section
+from support.result_pages import one_line, rows, section, stored
 
 PAGE = "costs.md"
 DIGITS, CIFAR = "digits, MLP, 100 clients", "CIFAR-10, conv2cifar, 10 clients"
@@ -46,10 +45,6 @@ POPULATION = (
     "| method | clients | set-up | round | its ratio to 1,000 clients | last round with figures "
     "| checkpoint | resume | peak memory |"
 )
-
-
-def stored(name: str) -> Any:
-    return json.loads((RESULTS / f"{name}.json").read_text())
 
 
 def jobs(kind: str = "jobs") -> dict[tuple[str, str], dict[str, Any]]:

@@ -1,6 +1,5 @@
 """The tables of the results on digits are the numbers of their files."""
 
-import json
 import re
 from functools import cache
 
@@ -8,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from generate.results import RESULTS
-from support.result_pages import gain, one_line, rows, section
+from support.result_pages import gain, one_line, rows, section, stored
 
 PAGE = "digits.md"
 HEADER = (
@@ -57,9 +56,9 @@ AVERAGE = "faults=byzantine"
 
 @cache
 def systems() -> dict[str, dict[str, list[float]]]:
-    stored = json.loads((RESULTS / "digits_methods.json").read_text())["final, by seed"]
-    assert set(stored) == set(SYSTEMS.values())
-    return dict(stored)
+    finals = stored("digits_methods")["final, by seed"]
+    assert set(finals) == set(SYSTEMS.values())
+    return dict(finals)
 
 
 @cache
@@ -114,9 +113,9 @@ def test_feddcs_three_seeds_have_the_mean_and_the_deviation_of_the_file() -> Non
     found = re.search(r"FedDC reached (.*) and (.*): it", one_line(PAGE, "Extreme skew"))
     assert found
     values = [float(each) for each in ", ".join(found.groups()).split(", ")]
-    stored = groups("digits_skewed.csv").loc["algorithm=feddc"]
-    assert np.mean(values) == pytest.approx(stored["global/accuracy/mean"], abs=0.005)
-    assert np.std(values, ddof=1) == pytest.approx(stored["global/accuracy/std"], abs=0.005)
+    own = groups("digits_skewed.csv").loc["algorithm=feddc"]
+    assert np.mean(values) == pytest.approx(own["global/accuracy/mean"], abs=0.005)
+    assert np.std(values, ddof=1) == pytest.approx(own["global/accuracy/std"], abs=0.005)
 
 
 @pytest.mark.parametrize("name", PERSONAL)

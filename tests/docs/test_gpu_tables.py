@@ -1,6 +1,5 @@
 """The page of a GPU in the results has the numbers of its files."""
 
-import json
 from functools import cache
 from statistics import median
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from generate.results import RESULTS, ROOT
-from support.result_pages import one_line, rows, section
+from support.result_pages import one_line, rows, section, stored
 
 PAGE = "gpu.md"
 LARGE = {"fedgela_released", "fedgela_paper"}
@@ -28,7 +27,7 @@ ROUNDS = [10, 20, 30, 40, 50, 60, 70]
 
 @cache
 def gpu() -> dict[str, Any]:
-    return dict(json.loads((RESULTS / "gpu.json").read_text()))
+    return dict(stored("gpu"))
 
 
 @cache
@@ -60,7 +59,7 @@ def test_how_many_presets_ran_and_which_are_missing() -> None:
 
 def test_the_presets_agree_with_the_cpus() -> None:
     """FedAvg's and other accuracies are equal, losses nearly; two presets have large losses."""
-    on_cpu = json.loads((RESULTS / "presets_cpu.json").read_text())
+    on_cpu = stored("presets_cpu")
     text = one_line(PAGE, "The same numbers as on a CPU")
     assert "the global accuracies are equal, and losses differ by at most 0.00001, apart" in text
     apart = set()

@@ -1,10 +1,17 @@
 """The results' pages: their sections, their tables, and numbers as the pages write them."""
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from generate.results import RESULTS
 from scipy import stats
+
+
+def stored(name: str) -> Any:
+    """What a JSON file of the results holds."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
 
 
 def section(page: str, title: str) -> str:
