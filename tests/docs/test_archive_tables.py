@@ -1,7 +1,6 @@
 """The archived tables are the numbers of their files."""
 
 import pytest
-from generate.results import RESULTS
 from support.result_pages import rows, section, stored
 
 METRICS = {
