@@ -13,10 +13,10 @@ from support.result_pages import (
     gain,
     line_with,
     lines_by_round,
+    one_line,
     published,
     runs,
     section,
-    sentences,
     table_line,
 )
 
@@ -31,17 +31,17 @@ STATISTICS = ("round 200", "last five", *PERSONAL)
 
 
 def full_size(method: str, seed: int) -> dict[int, float]:
-    return curve(runs("cifar10_fednh_table1.json")[f"seed={seed} algorithm={method}"])
+    return curve(runs("cifar10_fednh_table1")[f"seed={seed} algorithm={method}"])
 
 
 def small(method: str) -> dict[int, float]:
-    return curve(runs("cifar10_fednh.json")[f"algorithm={method}"])
+    return curve(runs("cifar10_fednh")[f"algorithm={method}"])
 
 
 def of_seeds(statistic: str, method: str) -> list[float]:
     """One value a seed."""
     if statistic in PERSONAL:
-        stored = runs("cifar10_fednh_table1.json")
+        stored = runs("cifar10_fednh_table1")
         last = [stored[f"seed={seed} algorithm={method}"]["last"] for seed in SEEDS]
         return [each[PERSONAL[statistic]] for each in last]
     curves = [full_size(method, seed) for seed in SEEDS]
@@ -125,7 +125,7 @@ def test_the_readme_and_the_answers_have_the_gain_of_the_file() -> None:
 
 
 def test_the_levels_are_means_over_seeds() -> None:
-    text = sentences(PAGE, TABLE_1)
+    text = one_line(PAGE, TABLE_1)
     mean = {
         (statistic, method): float(np.mean(of_seeds(statistic, method)))
         for statistic in STATISTICS
@@ -152,7 +152,7 @@ def test_the_levels_are_means_over_seeds() -> None:
 
 
 def test_global_accuracy_is_one_or_two_deviations_below_the_papers() -> None:
-    text = sentences(PAGE, TABLE_1)
+    text = one_line(PAGE, TABLE_1)
     spread = {method: deviation(method) for method in ("fedavg", "fednh")}
     said = f"({spread['fedavg']:.3f}, {spread['fednh']:.3f})"
     assert f"within one or two of the paper's deviations {said}" in text
@@ -165,7 +165,7 @@ def test_global_accuracy_is_one_or_two_deviations_below_the_papers() -> None:
 
 
 def test_the_papers_signs_at_a_part_of_its_size() -> None:
-    text = sentences(PAGE, TABLE_1)
+    text = one_line(PAGE, TABLE_1)
     both = ("last five", "PM(V)")
     shares = [np.mean(differences(each)) / papers_gain(each) for each in both]
     assert f"with all three seeds**, at {shares[0]:.2f} and {shares[1]:.2f} of its size" in text
@@ -186,7 +186,7 @@ def test_fednh_starts_behind_and_is_ahead_from_these_rounds_on() -> None:
     assert (
         f"at each of the {count} evaluations from round {first} to 200 with seed 0, "
         f"and from round {second} and {third} with seeds 1 and 2"
-    ) in sentences(PAGE, TABLE_1)
+    ) in one_line(PAGE, TABLE_1)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -199,10 +199,10 @@ def test_a_row_of_the_small_experiment_is_a_run_of_its_file(name: str) -> None:
 
 
 def test_the_small_experiment_has_these_images_and_rounds() -> None:
-    text = sentences(PAGE, SMALL)
+    text = one_line(PAGE, SMALL)
     assert "on 10,000 images, 100 a client, stopped after 120 of 200 rounds; seed 0" in text
     assert max(small("fedavg")) == max(small("fednh")) == 120
-    for run in runs("cifar10_fednh.json").values():
+    for run in runs("cifar10_fednh").values():
         assert {"data.subset=10000", "seed=0"} <= set(run["overrides"])
 
 
@@ -213,4 +213,4 @@ def test_fednh_is_ahead_in_the_small_experiment() -> None:
     assert (
         f"ahead from round {start} on, by {ours[120] - plain[120]:.3f} in round 120 "
         f"(paper: {paper['fednh']:.3f} against {paper['fedavg']:.3f}"
-    ) in sentences(PAGE, SMALL)
+    ) in one_line(PAGE, SMALL)

@@ -11,10 +11,10 @@ from support.result_pages import (
     curve,
     line_with,
     lines_by_round,
+    one_line,
     published,
     runs,
     section,
-    sentences,
     table_line,
 )
 
@@ -33,7 +33,7 @@ BASELINES = {"SCAFFOLD": "scaffold", "FedDyn": "feddyn", "FedDC": "feddc"}
 
 
 def of(name: str) -> dict[int, float]:
-    return curve(runs("fmnist_fedptr.json")[METHODS[name]])
+    return curve(runs("fmnist_fedptr")[METHODS[name]])
 
 
 def last_five(name: str) -> float:
@@ -54,11 +54,11 @@ def test_a_row_is_a_run_of_the_file(name: str) -> None:
 
 
 def test_the_cell_is_that_of_the_overrides() -> None:
-    text = sentences(PAGE, SMALL)
+    text = one_line(PAGE, SMALL)
     said = "ConvNet with 32 filters, 10,000 images, batch 80, every client at least 416 images"
     assert said in text
     own = {"model.width=32", "data.subset=10000", "local.batch_size=80", "partition.min_size=416"}
-    for run in runs("fmnist_fedptr.json").values():
+    for run in runs("fmnist_fedptr").values():
         assert own <= set(run["overrides"])
     rounds = max(of("FedPTR-S, momentum 0.5"))
     assert f"FedPTR-S was stopped after {rounds} rounds" in text
@@ -69,16 +69,16 @@ def test_at_equal_momentum_fedptr_is_ahead_in_each_round_of_the_table() -> None:
     gains = [ours[round] - plain[round] for round in ROUNDS if round in ours]
     paper = papers()
     said = f"ahead of FedAvg by {min(gains):.3f} to {max(gains):.3f} in each of these rounds"
-    assert said in sentences(PAGE, SMALL)
+    assert said in one_line(PAGE, SMALL)
     said = f"in the paper {paper['fedptr_s']:.4f} against {paper['fedavg']:.4f} after 200 rounds"
-    assert said in sentences(PAGE, SMALL)
+    assert said in one_line(PAGE, SMALL)
 
 
 def test_fedavg_without_momentum_is_lower() -> None:
     plain, momentum = of("FedAvg, as released"), of("FedAvg, momentum 0.5")
     below = [momentum[round] - plain[round] for round in ROUNDS if round in momentum]
     said = f"FedAvg without momentum is {min(below):.2f} to {max(below):.2f} below FedAvg with it"
-    assert said in sentences(PAGE, SMALL)
+    assert said in one_line(PAGE, SMALL)
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -86,7 +86,7 @@ def test_a_baseline_is_ahead_at_first_swings_and_ends_behind(name: str) -> None:
     plain, ours = of("FedAvg, as released"), of(f"{name}, as released")
     assert ours[5] > plain[5]
     assert max(abs(ours[round] - ours[round - 1]) for round in range(2, 61)) >= 0.1
-    text = sentences(PAGE, SMALL)
+    text = one_line(PAGE, SMALL)
     assert "swing by 0.1 and more from round to round" in text
     assert "behind it in the mean of the last five of the 60 rounds" in text
     assert last_five(name) < last_five("FedAvg")
@@ -99,7 +99,7 @@ def test_the_level_is_below_the_papers() -> None:
     below = papers()["fedavg"] - last_five("FedAvg")
     said = f"FedAvg's level is {below:.2f} below the paper's, after 60 of 200 rounds"
     assert max(of("FedAvg, as released")) == 60
-    assert said in sentences(PAGE, SMALL)
+    assert said in one_line(PAGE, SMALL)
 
 
 @pytest.mark.parametrize("name", BASELINES)
@@ -123,15 +123,15 @@ def test_fedptrs_verdict_and_the_readme_have_the_gain_of_round_19() -> None:
 def test_the_pull_follows_from_its_strength_and_the_number_of_layers() -> None:
     preset = yaml.safe_load((ROOT / "conf" / "regularizer" / "trajectory.yaml").read_text())
     tensors, modules, weights = (preset["lam"] * math.sqrt(count) for count in (14, 7, 4))
-    text = sentences(PAGE, PULL)
+    text = one_line(PAGE, PULL)
     assert f"({preset['lam']} for each tensor, together {tensors:.2f} on the ConvNet" in text
     assert "Over the ConvNet's 14 tensors, 7 modules or 4 weights" in text
     assert f"the pull is {tensors:.3f}, {modules:.3f} or {weights:.3f} together" in text
 
 
 def test_what_is_said_of_the_gradients_follows_from_their_table() -> None:
-    """No file holds this table; its sentences and the answer among the results repeat it."""
-    text, answers = sentences(PAGE, PULL), (RESULTS / "README.md").read_text()
+    """No file holds this table; its one_line and the answer among the results repeat it."""
+    text, answers = one_line(PAGE, PULL), (RESULTS / "README.md").read_text()
     corner = "| first step, rounds 1 to 5 | last step | below the pull |"
     lines = body(section(PAGE, PULL), corner)
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]

@@ -17,10 +17,10 @@ from support.result_pages import (
     gain,
     line_with,
     lines_by_round,
+    one_line,
     published,
     runs,
     section,
-    sentences,
     table_line,
 )
 
@@ -125,11 +125,11 @@ COLUMNS = ["length of z", *RPCL, "CPDR, mse", "CPDR, l1"]
 
 
 def fashion(name: str) -> dict[int, float]:
-    return curve(runs("fmnist_fedsc.json")[FASHION[name]])
+    return curve(runs("fmnist_fedsc")[FASHION[name]])
 
 
 def cifar10(name: str) -> dict[int, float]:
-    return curve(runs("cifar10_fedsc.json")[CIFAR10[name]])
+    return curve(runs("cifar10_fedsc")[CIFAR10[name]])
 
 
 def ahead_by(ours: dict[int, float], plain: dict[int, float]) -> dict[int, float]:
@@ -223,9 +223,9 @@ def test_a_row_of_cifar10_is_a_run_of_its_file(name: str) -> None:
 def test_a_cell_is_that_of_the_overrides(
     title: str, said: str, files: tuple[dict[str, str], ...]
 ) -> None:
-    assert said in sentences(PAGE, title)
+    assert said in one_line(PAGE, title)
     own = _LENET if title == SMALL else _CONV2CIFAR.removesuffix(" rounds=40")
-    stored = runs("fmnist_fedsc.json") | runs("cifar10_fedsc.json")
+    stored = runs("fmnist_fedsc") | runs("cifar10_fedsc")
     for name in (each for names in files for each in names.values()):
         assert set(own.split()) <= set(stored[name]["overrides"])
 
@@ -234,7 +234,7 @@ def test_on_fashion_mnist_fedsc_is_ahead_but_for_two_rounds() -> None:
     ahead = ahead_by(fashion("FedSC"), fashion("FedAvg"))
     behind = [round for round in range(5, 41) if ahead[round] <= 0]
     assert len(behind) == 2
-    text = sentences(PAGE, SMALL)
+    text = one_line(PAGE, SMALL)
     assert "ahead of FedAvg from round 5 to 40 but for two rounds" in text
     papers = published("fedsc/cifar10_dir02")
     said = f"{papers['fedsc']:.3f} against {papers['fedavg']:.3f} at the end) and level at the end"
@@ -245,7 +245,7 @@ def test_on_fashion_mnist_fedsc_is_ahead_but_for_two_rounds() -> None:
 
 
 def test_how_far_fedsc_is_behind_on_cifar10() -> None:
-    text = sentences(PAGE, SMALL)
+    text = one_line(PAGE, SMALL)
     behind = ahead_by(cifar10("FedAvg"), cifar10("FedSC"))
     late = np.mean([behind[round] for round in range(41, 61)])
     most = max(behind.values())
@@ -261,7 +261,7 @@ def test_how_far_fedsc_is_behind_on_cifar10() -> None:
 def test_the_level_on_cifar10_stands_beside_the_papers() -> None:
     ours, papers = cifar10("FedAvg")[60], published("fedsc/cifar10_dir02")["fedavg"]
     said = f"FedAvg ends at {ours:.3f} on CIFAR-10 (paper: {papers:.3f}"
-    assert said in sentences(PAGE, SMALL)
+    assert said in one_line(PAGE, SMALL)
 
 
 def test_the_verdict_and_the_readme_have_the_gain_of_the_best_rounds() -> None:
@@ -277,7 +277,7 @@ def test_the_verdict_and_the_readme_have_the_gain_of_the_best_rounds() -> None:
 
 @pytest.mark.parametrize("name", CONV2CIFAR)
 def test_a_row_of_conv2cifar_is_a_run_of_its_file(name: str) -> None:
-    stored = runs("cifar10_fedsc.json")
+    stored = runs("cifar10_fedsc")
     curves = {each: curve(stored[overrides]) for each, overrides in CONV2CIFAR.items()}
     table = body(section(PAGE, BEHIND), "| | global accuracy after 20 rounds | after 40 |")
     assert len(table) == len(CONV2CIFAR)
@@ -327,7 +327,7 @@ def test_a_gain_is_paired_by_seed_and_has_its_verdict(row: int) -> None:
 
 def test_a_temperature_of_1_is_ahead_on_fashion_mnist_and_level_on_cifar10() -> None:
     found = gain(differences(FASHION_3000, paper(1), FEDAVG))
-    text = sentences(PAGE, REPAIR)
+    text = one_line(PAGE, REPAIR)
     assert f"is ahead of FedAvg by {found.removeprefix('+')}; 8, the choice of the larger" in text
     assert verdict(differences(FASHION_3000, paper(1), FEDAVG)) == "ahead"
     assert verdict(differences(IMAGES_5000, paper(1), FEDAVG)).startswith(NOT_SHOWN)
@@ -340,14 +340,14 @@ def test_the_answer_among_the_results_is_the_gain_of_the_first_row() -> None:
 
 
 def test_the_papers_temperature_stays_near_chance_on_cifar10() -> None:
-    assert "at or near chance on CIFAR-10 for 15 rounds" in sentences(PAGE, REPAIR)
+    assert "at or near chance on CIFAR-10 for 15 rounds" in one_line(PAGE, REPAIR)
     for seed in range(3):
         own = curve(run_of(IMAGES_5000, RELEASED, seed))
         assert max(own.values()) < 0.14
 
 
 def test_the_range_over_networks_is_that_of_their_table() -> None:
-    """No file holds this table; other sentences repeat its smallest and largest figures."""
+    """No file holds this table; other one_line repeat its smallest and largest figures."""
     corner = "| U | gradient of RPCL over that of the cross-entropy |"
     table = body(section(PAGE, BEHIND), corner)
     ratios = {
@@ -361,7 +361,7 @@ def test_the_range_over_networks_is_that_of_their_table() -> None:
     answer = f"{min(small)} to {max(small)} times as strong as the cross-entropy, with the paper's"
     line = line_with((RESULTS / "README.md").read_text(), "Why is FedSC behind on a small network?")
     assert f"{answer} network {min(own)} to {max(own)} times" in line
-    assert f"it is {min(own)} to {max(small)} times that" in sentences(PAGE, REPAIR)
+    assert f"it is {min(own)} to {max(small)} times that" in one_line(PAGE, REPAIR)
 
 
 @pytest.mark.parametrize("network", GRADIENTS)
@@ -379,7 +379,7 @@ def test_a_row_of_the_gradients_is_of_the_file(network: str) -> None:
 
 
 def test_what_is_said_of_the_gradients_follows_from_the_file() -> None:
-    text = sentences(PAGE, REPAIR)
+    text = one_line(PAGE, REPAIR)
     *lenets, resnet = GRADIENTS
     batch = of_networks([resnet], "RPCL, batch")
     assert [f"{1 / each:.0f}" for each in batch] == ["39", "14"]

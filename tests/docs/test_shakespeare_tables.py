@@ -13,7 +13,7 @@ ROUNDS = (1, 2, 4, 6, 8, 10)
 
 
 def curves() -> dict[str, dict[int, float]]:
-    stored = runs("shakespeare.json")
+    stored = runs("shakespeare")
     return {name: curve(stored[overrides]) for name, overrides in METHODS.items()}
 
 
@@ -33,7 +33,7 @@ def test_the_federation_is_that_of_the_overrides() -> None:
     assert f"{said}; an LSTM of width 128, two local epochs; seed 0" in text
     own = {"clients.count=20", "clients.per_round=10", "data.sequence_length=40"}
     own |= {"model.hidden=128", "local.epochs=2", "data.targets=each"}
-    for run in runs("shakespeare.json").values():
+    for run in runs("shakespeare").values():
         assert own <= set(run["overrides"])
 
 

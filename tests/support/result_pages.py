@@ -38,11 +38,6 @@ def rows(text: str, corner: str) -> dict[str, list[str]]:
     return {name: own for name, *own in cells}
 
 
-def sentences(page: str, title: str) -> str:
-    """A section in one line, so that a sentence is found wherever its lines break."""
-    return " ".join(section(page, title).split())
-
-
 def line_with(text: str, part: str) -> str:
     """The only line that has this part."""
     (found,) = (line for line in text.splitlines() if part in line)
@@ -51,11 +46,11 @@ def line_with(text: str, part: str) -> str:
 
 @cache
 def runs(file: str) -> dict[str, dict[str, Any]]:
-    """The runs of a JSON file, each under the overrides that not all of the file's runs have."""
-    stored = json.loads((RESULTS / file).read_text())
-    shared = set.intersection(*(set(run["overrides"]) for run in stored))
-    own = [[each for each in run["overrides"] if each not in shared] for run in stored]
-    return {" ".join(names): run for names, run in zip(own, stored, strict=True)}
+    """The runs in a JSON file, each under the overrides that not all of the file's runs have."""
+    found = stored(file)
+    shared = set.intersection(*(set(run["overrides"]) for run in found))
+    own = [[each for each in run["overrides"] if each not in shared] for run in found]
+    return {" ".join(names): run for names, run in zip(own, found, strict=True)}
 
 
 def curve(run: Mapping[str, Any]) -> dict[int, float]:
