@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from generate.results import RESULTS, ROOT
 
-from fedexp.reporting.interval import Interval, smallest_gain
+from fedexp.reporting.interval import Interval
 from fedexp.reporting.papers.verdicts import AHEAD, INSIDE, NOT_SHOWN, OUTSIDE
+from tests.support.result_pages import could_show
 
 _GAIN = re.compile(r"([+-][\d.]+) ± ([\d.]+)")
 _SEEDS = {"three seeds": 3, "five of six seeds": 5}
@@ -35,6 +36,4 @@ def test_each_verdict_has_the_words_of_its_interval() -> None:
         assert (AHEAD if gain.excludes_zero else NOT_SHOWN) in verdict
         assert (INSIDE if gain.contains(paper) else OUTSIDE) in verdict
         if not gain.excludes_zero:
-            could_show = smallest_gain(gain)
-            shown = f"{could_show:.0f}" if could_show > 1 else f"{could_show:.3f}"
-            assert f"could show {shown}" in verdict
+            assert could_show(gain) in verdict

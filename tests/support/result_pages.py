@@ -1,8 +1,8 @@
 """The results' pages: their sections, their tables, and numbers as the pages write them."""
 
 import json
-from collections.abc import Mapping, Sequence
-from functools import cache
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,9 @@ import yaml
 from generate.results import RESULTS, ROOT
 from scipy import stats
 
-NOT_RUN = "not run"
+from fedexp.reporting.interval import Interval, smallest_gain
 
-
-def stored(name: str) -> Any:
-    """What a JSON file of the results holds."""
-    return json.loads((RESULTS / f"{name}.json").read_text())
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def section(page: str, title: str) -> str:
@@ -25,8 +22,18 @@ def section(page: str, title: str) -> str:
     return rest.partition("\n## ")[0]
 
 
-def body(text: str, corner: str) -> list[str]:
-    """The lines below the first header line that ends so, without the rule."""
+def prose(text: str) -> str:
+    """A text in one line, for sentences that its lines break."""
+    return " ".join(text.split())
+
+
+def stored(file: str) -> Any:
+    """The content of a JSON file of the results."""
+    return json.loads((RESULTS / file).read_text())
+
+
+def rows(text: str, corner: str) -> dict[str, list[str]]:
+    """The first table of ``text`` with this first header line: first cell -> the other cells."""
     lines = text.partition(f"{corner}\n")[2].partition("\n\n")[0].splitlines()
     assert lines, f"no table begins with {corner}"
     return lines[1:]
@@ -38,62 +45,40 @@ def rows(text: str, corner: str) -> dict[str, list[str]]:
     return {name: own for name, *own in cells}
 
 
-def line_with(text: str, part: str) -> str:
-    """The only line that has this part."""
-    (found,) = (line for line in text.splitlines() if part in line)
+def filled(text: str, corner: str, columns: int = 1) -> list[list[str]]:
+    """The rows of such a table; of its first ``columns`` cells an empty one repeats that above."""
+    lines = text.partition(f"{corner}\n")[2].partition("\n\n")[0].splitlines()
+    assert lines, f"no table begins with {corner}"
+    found: list[list[str]] = []
+    for line in lines[1:]:
+        cells = [cell.strip(" *") for cell in line.split("|")[1:-1]]
+        above = found[-1] if found else cells
+        found.append([own or last for own, last in zip(cells, above[:columns], strict=False)])
+        found[-1] += cells[columns:]
     return found
 
 
-@cache
-def runs(file: str) -> dict[str, dict[str, Any]]:
-    """The runs in a JSON file, each under the overrides that not all of the file's runs have."""
-    found = stored(file)
-    shared = set.intersection(*(set(run["overrides"]) for run in found))
-    own = [[each for each in run["overrides"] if each not in shared] for run in found]
-    return {" ".join(names): run for names, run in zip(own, found, strict=True)}
-
-
-def curve(run: Mapping[str, Any]) -> dict[int, float]:
-    """The global accuracy of a stored run: round -> value."""
-    return {int(round): value for round, value in run["global/accuracy"].items()}
-
-
-def published(experiment: str, metric: str = "global/accuracy") -> dict[str, float]:
-    """Algorithm -> the paper's value in the first row of the preset with this metric."""
-    preset = yaml.safe_load((ROOT / "conf" / "experiment" / f"{experiment}.yaml").read_text())
-    row = next(each for each in preset["paper"] if each["metric"] == metric)
-    return {name.removeprefix("algorithm="): value for name, value in row["values"].items()}
-
-
-def table_line(first: str, columns: Sequence[object]) -> str:
-    """A line of a table: its first cell and the others."""
-    return f"| {first} | {' | '.join(map(str, columns))} |"
-
-
-def lines_by_round(
-    curves: Mapping[str, Mapping[int, float]], rounds: Sequence[int], *, bold: bool
-) -> dict[str, str]:
-    """Name -> its line in a table of accuracies by round; the best of a round may be bold."""
-    columns = [[shown(each.get(round)) for each in curves.values()] for round in rounds]
-    cells = zip(*(map(bold_best, columns) if bold else columns), strict=True)
-    return {name: table_line(name, own) for name, own in zip(curves, cells, strict=True)}
-
-
-def shown(value: float | None) -> str:
-    """An accuracy as a table shows it."""
-    return NOT_RUN if value is None else f"{value:.3f}"
-
-
-def bold_best(cells: Sequence[str]) -> list[str]:
-    """The cells, of which the best are bold: equal cells all are."""
-    best = max(cell for cell in cells if cell != NOT_RUN)
-    return [f"**{cell}**" if cell == best else cell for cell in cells]
-
-
-def gain(differences: Sequence[float]) -> str:
+def gain(differences: Sequence[float], digits: int = 3) -> str:
     """Differences of paired seeds as ``+0.025 ± 0.066``: their mean and half of a 95 % interval."""
+    found = interval(differences)
+    return f"{found.mean:+.{digits}f} ± {found.half_width:.{digits}f}"
+
+
+def interval(differences: Sequence[float]) -> Interval:
+    """The mean of paired differences and its 95 % interval."""
     half = stats.t.ppf(0.975, len(differences) - 1) * stats.sem(differences)
-    return f"{np.mean(differences):+.3f} ± {half:.3f}"
+    return Interval(float(np.mean(differences)), float(half), len(differences))
+
+
+def could_show(found: Interval) -> str:
+    """The smallest gain that so many seeds could show, as ``could show 0.033``."""
+    least = smallest_gain(found)
+    return f"could show {least:.0f}" if least > 1 else f"could show {least:.3f}"
+
+
+def signed(differences: Sequence[float]) -> str:
+    """One difference a seed, as ``+0.065, -0.022``."""
+    return ", ".join(f"{value:+.3f}" for value in differences)
 
 
 def by_seed(values: Sequence[float]) -> str:
@@ -101,6 +86,13 @@ def by_seed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.3f}" for value in values)
 
 
-def one_line(page: str, title: str) -> str:
-    """A section with its lines joined, so that a sentence is found wherever it is broken."""
-    return " ".join(section(page, title).split())
+def near(typed: str, computed: str) -> bool:
+    """Whether two texts are equal up to one unit in the last digit of each number.
+
+    For figures whose values a file holds with four decimals, where the page rounds the values.
+    """
+    words = [_NUMBER.sub("#", each) for each in (typed, computed)]
+    pairs = zip(_NUMBER.findall(typed), _NUMBER.findall(computed), strict=False)
+    units = [10.0 ** -len(own.partition(".")[2]) * 1.01 for own in _NUMBER.findall(typed)]
+    distances = [abs(float(own) - float(other)) for own, other in pairs]
+    return words[0] == words[1] and all(d < unit for d, unit in zip(distances, units, strict=True))
