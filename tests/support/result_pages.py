@@ -12,7 +12,7 @@ from scipy import stats
 
 from fedexp.reporting.interval import Interval, smallest_gain
 
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def section(page: str, title: str) -> str:
@@ -70,6 +70,12 @@ def interval(differences: Sequence[float]) -> Interval:
     return Interval(float(np.mean(differences)), float(half), len(differences))
 
 
+def both(differences: Sequence[float]) -> tuple[float, float]:
+    """The two numbers of ``gain``."""
+    found = interval(differences)
+    return found.mean, found.half_width
+
+
 def could_show(found: Interval) -> str:
     """The smallest gain that so many seeds could show, as ``could show 0.033``."""
     least = smallest_gain(found)
@@ -86,13 +92,15 @@ def by_seed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.3f}" for value in values)
 
 
-def near(typed: str, computed: str) -> bool:
-    """Whether two texts are equal up to one unit in the last digit of each number.
+def near(typed: str, values: Sequence[float]) -> bool:
+    """Whether the numbers of a text are these values, rounded.
 
-    For figures whose values a file holds with four decimals, where the page rounds the values.
+    For values of a file with four decimals, where the page rounds what was measured: beside half a
+    unit of the last digit an error of 0.0001 is accepted.
     """
-    words = [_NUMBER.sub("#", each) for each in (typed, computed)]
-    pairs = zip(_NUMBER.findall(typed), _NUMBER.findall(computed), strict=False)
-    units = [10.0 ** -len(own.partition(".")[2]) * 1.01 for own in _NUMBER.findall(typed)]
-    distances = [abs(float(own) - float(other)) for own, other in pairs]
-    return words[0] == words[1] and all(d < unit for d, unit in zip(distances, units, strict=True))
+    numbers = _NUMBER.findall(typed)
+    units = [10.0 ** -len(each.partition(".")[2]) for each in numbers]
+    return len(numbers) == len(values) and all(
+        abs(float(number) - value) <= unit / 2 + 1e-4
+        for number, unit, value in zip(numbers, units, values, strict=True)
+    )
