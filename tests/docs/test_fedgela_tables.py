@@ -5,10 +5,21 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
-from generate.results import RESULTS, ROOT
+from generate.results import RESULTS
 from scipy import stats
 
+from tests.support import fedgela_runs
+from tests.support.fedgela_runs import (
+    BEST,
+    CELLS,
+    GLOBAL,
+    PERSONAL,
+    cifar10,
+    gains,
+    length_one,
+    papers_gain,
+    three_seeds,
+)
 from tests.support.result_pages import (
     both,
     filled,
@@ -28,9 +39,6 @@ VALIDATION = section("fedgela.md", "Which scale, by validation")
 DIGITS = section("fedgela.md", "The scale of the classifier on digits")
 CIFAR10 = section("fedgela.md", "CIFAR-10 images, two classes a client, and Dirichlet(0.1)")
 DIGITS_RUNS = stored("digits_fedgela_scale.json")
-CELLS = {"two classes": "cifar10_p10c2", "Dirichlet(0.1)": "cifar10_dir01"}
-GLOBAL, BEST = "global/accuracy", "global/accuracy, best round"
-PERSONAL = "personal/accuracy_test_split"
 MEASURED = " | validation accuracy | global accuracy | personal accuracy, own test split |"
 DIGITS_TABLE = filled(DIGITS, f"| | E_W{MEASURED}", 0)
 DIGITS_TABLE += [
@@ -189,26 +197,6 @@ def test_every_cell_of_the_file_stands_in_a_table_of_digits() -> None:
     assert sorted(map(digits_key, DIGITS_TABLE)) == sorted(DIGITS_RUNS)
 
 
-def cifar10(cell: str, **options: str) -> list[dict[str, float]]:
-    """The metrics of a cell's runs with exactly these options of method and head, by seed."""
-    asked = {key.replace("__", "."): value for key, value in options.items()}
-    found = {}
-    for run in stored("cifar10_fedgela.json"):
-        words = dict(word.split("=", 1) for word in run["overrides"])
-        own = {
-            k: v
-            for k, v in words.items()
-            if k.startswith(("algorithm", "head.", "personalization"))
-        }
-        if words["experiment"] == f"fedgela/{CELLS[cell]}" and own == asked:
-            found[words["seed"]] = run["metrics"]
-    return [found[seed] for seed in sorted(found)]
-
-
-def length_one(algorithm: str, energy: str) -> dict[str, str]:
-    return {"algorithm": algorithm, "head__feature_norm": "l2", "head__energy": energy}
-
-
 SCALES = {
     "FedAvg, local models": {"algorithm": "fedavg"},
     **{f"FedGELA, length 1, E_W {n}": length_one("fedgela", n) for n in ("1", "3", "10", "100")},
@@ -228,31 +216,6 @@ def test_a_row_of_the_scale_on_cifar10_is_its_runs(name: str) -> None:
         assert near(" ".join(cells), [found[0][metric] for metric in metrics])
 
 
-PUBLISHED = {
-    "fedavg": "algorithm=fedavg personalization=finetune_best",
-    "fedgela": "algorithm=fedgela",
-}
-
-
-def published(cell: str, metric: str) -> dict[str, float]:
-    """The paper's numbers of a cell."""
-    preset = yaml.safe_load((ROOT / f"conf/experiment/fedgela/{CELLS[cell]}.yaml").read_text())
-    values: dict[str, float] = next(
-        row["values"] for row in preset["paper"] if row["metric"] == metric
-    )
-    return values
-
-
-def three_seeds(cell: str, algorithm: str, metric: str) -> list[float]:
-    """One value a seed; FedAvg's personal models are its best global model, trained on."""
-    options = length_one("fedgela", "1") if algorithm == "fedgela" else {"algorithm": "fedavg"}
-    if algorithm == "fedavg" and metric == PERSONAL:
-        options["personalization"] = "finetune_best"
-    found = [run[metric] for run in cifar10(cell, **options)]
-    assert len(found) == 3
-    return found
-
-
 def spread(values: list[float]) -> tuple[float, float]:
     """Mean and standard deviation."""
     return float(np.mean(values)), float(np.std(values, ddof=1))
@@ -265,18 +228,12 @@ def test_a_row_over_three_seeds_is_its_runs(cell: str, algorithm: str) -> None:
     name = {"fedavg": "FedAvg", "fedgela": "FedGELA"}[algorithm]
     ours, paper, personal, paper_personal = table[f"{cell}: {name}"]
     assert near(ours, spread(three_seeds(cell, algorithm, GLOBAL)))
-    assert paper == f"{published(cell, GLOBAL)[PUBLISHED[algorithm]]:.3f}"
-    assert paper_personal == f"{published(cell, PERSONAL)[PUBLISHED[algorithm]]:.3f}"
+    assert paper == f"{fedgela_runs.paper(cell, algorithm, GLOBAL):.3f}"
+    assert paper_personal == f"{fedgela_runs.paper(cell, algorithm, PERSONAL):.3f}"
     numbers = [*spread(three_seeds(cell, algorithm, PERSONAL))]
     if algorithm == "fedavg":
         numbers += spread([run[PERSONAL] for run in cifar10(cell, algorithm="fedavg")])
     assert near(personal, numbers)
-
-
-def gains(cell: str, metric: str) -> list[float]:
-    """FedGELA's gain over FedAvg, one a seed."""
-    own, other = (three_seeds(cell, name, metric) for name in ("fedgela", "fedavg"))
-    return [a - b for a, b in zip(own, other, strict=True)]
 
 
 def test_what_is_said_of_the_gains_on_cifar10() -> None:
@@ -288,7 +245,7 @@ def test_what_is_said_of_the_gains_on_cifar10() -> None:
     assert f"ahead globally on every seed, by {np.mean(last[0]):.3f} in the last round" in text
     assert f"globally on two of three, by {np.mean(last[1]):.3f}, and personally on all" in text
     one, two = (gain(gains(cell, BEST)).lstrip("+") for cell in CELLS)
-    paper = [_papers_gain(cell, metric) for metric in (GLOBAL, PERSONAL) for cell in CELLS]
+    paper = [f"{papers_gain(cell, metric):.3f}" for metric in (GLOBAL, PERSONAL) for cell in CELLS]
     said = f"the global gains are {one} and {two} (paper: {paper[0]}, {paper[1]})"
     assert said in text
     (typed,) = pd.Series(text).str.extract(r"over the tuned FedAvg (.*?) \(paper")[0]
@@ -300,14 +257,9 @@ def test_what_is_said_of_the_gains_on_cifar10() -> None:
     assert shown == [True, False, False, False]
 
 
-def _papers_gain(cell: str, metric: str) -> str:
-    values = published(cell, metric)
-    return f"{values[PUBLISHED['fedgela']] - values[PUBLISHED['fedavg']]:.3f}"
-
-
 def test_how_far_the_levels_of_cifar10_are_below_the_papers() -> None:
     lower = [
-        published(cell, metric)[PUBLISHED["fedavg"]] - np.mean(three_seeds(cell, "fedavg", metric))
+        fedgela_runs.paper(cell, "fedavg", metric) - np.mean(three_seeds(cell, "fedavg", metric))
         for metric in (GLOBAL, PERSONAL)
         for cell in CELLS
     ]

@@ -2,15 +2,24 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
-import yaml
-from generate.results import RESULTS, ROOT
-from scipy.signal import savgol_filter
+from generate.results import RESULTS
 
 from fedexp.reporting.papers.verdicts import AHEAD, BEHIND, NOT_SHOWN
+from tests.support.hics_runs import (
+    ALL,
+    EARLY,
+    LATE,
+    RUNS,
+    SIX,
+    accuracy,
+    delays,
+    first,
+    gains,
+    smoothed,
+)
 from tests.support.result_pages import (
     both,
     by_seed,
@@ -20,6 +29,7 @@ from tests.support.result_pages import (
     interval,
     near,
     prose,
+    published,
     rows,
     section,
     signed,
@@ -31,7 +41,6 @@ RELEASED = section("hics.md", "Fashion-MNIST, setting (2), the released network"
 HEADS = section("hics.md", "Heads without a trained bias, on digits")
 REPAIR = section("hics.md", "HiCS-FL without the fading estimate")
 
-RUNS = {run["name"]: run for run in stored("hics_fmnist.json")["runs"]}
 BATCHNORM = {run["name"]: run for run in stored("hics_fmnist_batchnorm.json")["runs"]}
 SMALL = {run["name"]: run for run in stored("hics_scale_free.json")["runs"]}
 SIGNALS = stored("digits_hics_signals.json")
@@ -42,48 +51,13 @@ VARIANTS = {
     "optimizer kept": ", optimizer kept",
 }
 NOT_REACHED = "\N{EN DASH}"
-SIX, NEW = range(6), (3, 4, 5)
-ALL, EARLY, LATE = slice(200), slice(100), slice(100, 200)
+NEW = (3, 4, 5)
 CELLS = {
     "setting (1)": "setting 1, {}, seed {}",
     "setting (2)": "setting 2, {}, seed {}",
     "setting (3)": "setting 3, {}, seed {}",
     "setting (3), plain SGD": "setting 3, {}, plain SGD, seed {}",
 }
-
-
-def first(curve: Iterable[float], target: float) -> int | None:
-    """The first round, counted from 1, at or above the target."""
-    return next((n for n, value in enumerate(curve, 1) if value >= target), None)
-
-
-def smoothed(curve: Sequence[float]) -> list[float]:
-    """The curve as the paper draws it, without the last rounds, where no window is full."""
-    return list(savgol_filter(curve, 13, 3)[:-6])
-
-
-def accuracy(setting: int, sampler: str, seed: int) -> list[float]:
-    curve: list[float] = RUNS[f"setting {setting}, {sampler}, seed {seed}"]["global/accuracy"]
-    return curve
-
-
-def gains(rounds: slice, seeds: Iterable[int], sampler: str = "hics") -> list[float]:
-    """Gains in mean accuracy over random sampling in setting (2), one a seed."""
-    return [
-        float(
-            np.mean(accuracy(2, sampler, n)[rounds]) - np.mean(accuracy(2, "weighted", n)[rounds])
-        )
-        for n in seeds
-    ]
-
-
-def delays(target: float, seeds: Iterable[int], sampler: str = "hics") -> list[int]:
-    """Rounds more than random sampling in setting (2); 200 where the target is not reached."""
-    reached = [
-        [first(accuracy(2, name, seed), target) or 200 for name in (sampler, "weighted")]
-        for seed in seeds
-    ]
-    return [own - random for own, random in reached]
 
 
 FULL_TABLE = filled(FULL_SIZE, FULL_SIZE[FULL_SIZE.index("| setting |") :].partition("\n")[0], 2)
@@ -121,10 +95,9 @@ def test_every_run_at_full_size_stands_in_the_table() -> None:
 
 
 def test_the_papers_rounds_are_those_of_the_preset() -> None:
-    preset = yaml.safe_load((ROOT / "conf/experiment/hics/fmnist_setting2.yaml").read_text())
-    published = {key: n for row in preset["paper"] for key, n in row["values"].items()}
+    paper = published("hics/fmnist_setting2", "rounds_to/0.75")
     typed = {run_names(row)[0].split(", ")[1]: row[3] for row in FULL_TABLE if row[3]}
-    assert typed == {key.removeprefix("sampler="): str(n) for key, n in published.items()}
+    assert typed == {key.removeprefix("sampler="): str(n) for key, n in paper.items()}
 
 
 def test_what_six_seeds_of_setting_two_say() -> None:

@@ -32,6 +32,16 @@ def stored(file: str) -> Any:
     return json.loads((RESULTS / file).read_text())
 
 
+def published(preset: str, metric: str) -> dict[str, float]:
+    """The paper's numbers of a preset such as ``hics/fmnist_setting2``: method -> number.
+
+    Where its tables name a method twice, the first counts.
+    """
+    tables = yaml.safe_load((ROOT / f"conf/experiment/{preset}.yaml").read_text())["paper"]
+    found = [each["values"] for each in tables if each["metric"] == metric]
+    return {method: value for values in reversed(found) for method, value in values.items()}
+
+
 def rows(text: str, corner: str) -> dict[str, list[str]]:
     """The first table of ``text`` with this first header line: first cell -> the other cells."""
     lines = text.partition(f"{corner}\n")[2].partition("\n\n")[0].splitlines()
