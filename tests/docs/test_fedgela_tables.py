@@ -13,11 +13,15 @@ from tests.support.fedgela_runs import (
     BEST,
     CELLS,
     GLOBAL,
+    LAST_ROUNDS,
     PERSONAL,
+    between,
     cifar10,
     gains,
     length_one,
     papers_gain,
+    parts,
+    recent,
     three_seeds,
 )
 from tests.support.result_pages import (
@@ -33,7 +37,6 @@ from tests.support.result_pages import (
 )
 
 TEXT = "".join((RESULTS / f"{name}.md").read_text() for name in ("fedgela", "cifar10_systems"))
-LAST_ROUNDS = 5
 PARTS = section("fedgela.md", "What its two parts do with Dirichlet(0.3), digits")
 VALIDATION = section("fedgela.md", "Which scale, by validation")
 DIGITS = section("fedgela.md", "The scale of the classifier on digits")
@@ -44,12 +47,6 @@ DIGITS_TABLE = filled(DIGITS, f"| | E_W{MEASURED}", 0)
 DIGITS_TABLE += [
     ["Dirichlet(0.3)", *row] for row in filled(DIGITS, f"| E_W, Dirichlet(0.3){MEASURED}")
 ]
-
-
-def recent(runs: pd.DataFrame, metric: str, rounds: int) -> float:
-    """Mean over seeds of the mean of the last measurements."""
-    measured = runs.dropna(subset=[metric]).sort_values("round")
-    return float(measured.groupby("seed")[metric].apply(lambda own: own.tail(rounds).mean()).mean())
 
 
 @pytest.mark.parametrize("energy", [1, 10, 30])
@@ -93,24 +90,6 @@ def test_the_scale_by_validation() -> None:
 def _with_interval(scores: pd.Series) -> str:
     _, high = stats.t.interval(0.95, len(scores) - 1, scores.mean(), stats.sem(scores))
     return f"{scores.mean():.3f} ± {high - scores.mean():.3f}"
-
-
-def by_seed(runs: pd.DataFrame, metric: str, rounds: int) -> pd.Series:
-    """The mean of each seed's last measurements."""
-    return pd.Series({seed: recent(own, metric, rounds) for seed, own in runs.groupby("seed")})
-
-
-def parts(metric: str, rounds: int) -> dict[tuple[str, int], pd.Series]:
-    """(Algorithm, E_W) -> one value a seed of the runs with both of FedGELA's parts."""
-    curves = pd.read_csv(RESULTS / "digits_fedgela_parts.csv")
-    cells = curves.groupby(["algorithm", "head.energy"])
-    return {(str(name), int(energy)): by_seed(own, metric, rounds) for (name, energy), own in cells}
-
-
-def between(
-    values: dict[tuple[str, int], pd.Series], own: tuple[str, int], other: tuple[str, int]
-) -> str:
-    return gain(list(values[own] - values[other]))
 
 
 def test_what_the_two_parts_gain() -> None:

@@ -10,14 +10,17 @@ from generate.results import RESULTS
 from fedexp.reporting.papers.verdicts import AHEAD, BEHIND, NOT_SHOWN
 from tests.support.hics_runs import (
     ALL,
+    CELLS,
     EARLY,
     LATE,
     RUNS,
     SIX,
+    SMALL,
     accuracy,
     delays,
     first,
     gains,
+    small,
     smoothed,
 )
 from tests.support.result_pages import (
@@ -42,7 +45,6 @@ HEADS = section("hics.md", "Heads without a trained bias, on digits")
 REPAIR = section("hics.md", "HiCS-FL without the fading estimate")
 
 BATCHNORM = {run["name"]: run for run in stored("hics_fmnist_batchnorm.json")["runs"]}
-SMALL = {run["name"]: run for run in stored("hics_scale_free.json")["runs"]}
 SIGNALS = stored("digits_hics_signals.json")
 
 VARIANTS = {
@@ -52,12 +54,6 @@ VARIANTS = {
 }
 NOT_REACHED = "\N{EN DASH}"
 NEW = (3, 4, 5)
-CELLS = {
-    "setting (1)": "setting 1, {}, seed {}",
-    "setting (2)": "setting 2, {}, seed {}",
-    "setting (3)": "setting 3, {}, seed {}",
-    "setting (3), plain SGD": "setting 3, {}, plain SGD, seed {}",
-}
 
 
 FULL_TABLE = filled(FULL_SIZE, FULL_SIZE[FULL_SIZE.index("| setting |") :].partition("\n")[0], 2)
@@ -323,12 +319,6 @@ def test_a_perfect_signal_is_no_gain() -> None:
     (typed,) = re.findall(r"in the first 30 rounds (.*); in the last five", text)
     assert near(typed, [*both(early), *both(early_2)])
     assert f"in the last five {gain(last)} and {gain(last_2)}." in text
-
-
-def small(cell: str, sampler: str) -> list[float]:
-    """The mean accuracy of all rounds of the small runs, one value a seed."""
-    names = [CELLS[cell].format(sampler, seed) for seed in range(3)]
-    return [float(np.mean(SMALL[name]["global/accuracy, every second round"])) for name in names]
 
 
 def correlations(cell: str, sampler: str) -> str:

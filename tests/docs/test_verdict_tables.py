@@ -9,7 +9,7 @@ from generate.results import RESULTS, ROOT
 
 from fedexp.reporting.interval import Interval
 from fedexp.reporting.papers.verdicts import AHEAD, INSIDE, NOT_SHOWN, OUTSIDE
-from tests.support import fedgela_runs, hics_runs
+from tests.support import fedgela_runs, fednh_runs, hics_runs
 from tests.support.fedgela_runs import BEST, GLOBAL, PERSONAL
 from tests.support.hics_runs import ALL, SIX, accuracy, delays, first
 from tests.support.result_pages import (
@@ -59,22 +59,11 @@ def test_each_verdict_has_the_words_of_its_interval() -> None:
         assert (INSIDE if gain_.contains(paper) else OUTSIDE) in verdict
 
 
-def fednh(metric: str) -> list[float]:
-    """FedNH's gains at its paper's size, one a seed."""
-    found = {}
-    for run in stored("cifar10_fednh_table1.json"):
-        words = dict(word.split("=", 1) for word in run["overrides"])
-        last_five = list(run[GLOBAL].values())[-5:]
-        own = np.mean(last_five) if metric == GLOBAL else run["last"][metric]
-        found[words["algorithm"], words["seed"]] = float(own)
-    return [found["fednh", seed] - found["fedavg", seed] for seed in "012"]
-
-
 CLUSTERED = delays(0.75, range(3), "clustered")
 TESTED = {
-    ("FedNH, Table 1", "CIFAR-10, Dir(0.3), global"): fednh(GLOBAL),
-    ("FedNH, Table 1", "PM(V)"): fednh("personal/accuracy_uniform"),
-    ("FedNH, Table 1", "PM(L)"): fednh("personal/accuracy_local"),
+    ("FedNH, Table 1", "CIFAR-10, Dir(0.3), global"): fednh_runs.gains(GLOBAL),
+    ("FedNH, Table 1", "PM(V)"): fednh_runs.gains("personal/accuracy_uniform"),
+    ("FedNH, Table 1", "PM(L)"): fednh_runs.gains("personal/accuracy_local"),
     ("FedGELA, Table 5", "CIFAR-10, two classes a client, global"): fedgela_runs.gains(
         "two classes", BEST
     ),
@@ -269,7 +258,7 @@ def test_the_row_of_one_seed_on_another_network() -> None:
 
 def test_a_system_has_the_gains_of_the_table_beside_the_papers() -> None:
     keys = {
-        "FedNH": (fednh(GLOBAL), "FedNH, Table 1"),
+        "FedNH": (fednh_runs.gains(GLOBAL), "FedNH, Table 1"),
         "FedGELA": (fedgela_runs.gains("two classes", BEST), "FedGELA, Table 5"),
         "FedSC": (fedsc_gain(), "FedSC, Table 1"),
         "FedPTR": (fedptr_gain(), "FedPTR, Table 1"),

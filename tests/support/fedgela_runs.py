@@ -1,9 +1,13 @@
-"""The stored runs of FedGELA on small cells of CIFAR-10, and their gains."""
+"""The stored runs of FedGELA on digits and on small cells of CIFAR-10, and their gains."""
 
-from tests.support.result_pages import published, stored
+import pandas as pd
+from generate.results import RESULTS
+
+from tests.support.result_pages import gain, published, stored
 
 CELLS = {"two classes": "cifar10_p10c2", "Dirichlet(0.1)": "cifar10_dir01"}
 GLOBAL, BEST = "global/accuracy", "global/accuracy, best round"
+LAST_ROUNDS = 5
 PERSONAL = "personal/accuracy_test_split"
 PUBLISHED = {
     "fedavg": "algorithm=fedavg personalization=finetune_best",
@@ -55,3 +59,27 @@ def gains(cell: str, metric: str) -> list[float]:
 def papers_gain(cell: str, metric: str) -> float:
     """FedGELA's gain in its paper."""
     return paper(cell, "fedgela", metric) - paper(cell, "fedavg", metric)
+
+
+def recent(runs: pd.DataFrame, metric: str, rounds: int) -> float:
+    """Mean over seeds of the mean of the last measurements."""
+    measured = runs.dropna(subset=[metric]).sort_values("round")
+    return float(measured.groupby("seed")[metric].apply(lambda own: own.tail(rounds).mean()).mean())
+
+
+def by_seed(runs: pd.DataFrame, metric: str, rounds: int) -> pd.Series:
+    """The mean of each seed's last measurements."""
+    return pd.Series({seed: recent(own, metric, rounds) for seed, own in runs.groupby("seed")})
+
+
+def parts(metric: str, rounds: int) -> dict[tuple[str, int], pd.Series]:
+    """(Algorithm, E_W) -> one value a seed of the runs with both of FedGELA's parts."""
+    curves = pd.read_csv(RESULTS / "digits_fedgela_parts.csv")
+    cells = curves.groupby(["algorithm", "head.energy"])
+    return {(str(name), int(energy)): by_seed(own, metric, rounds) for (name, energy), own in cells}
+
+
+def between(
+    values: dict[tuple[str, int], pd.Series], own: tuple[str, int], other: tuple[str, int]
+) -> str:
+    return gain(list(values[own] - values[other]))

@@ -8,6 +8,13 @@ from scipy.signal import savgol_filter
 from tests.support.result_pages import stored
 
 RUNS = {run["name"]: run for run in stored("hics_fmnist.json")["runs"]}
+SMALL = {run["name"]: run for run in stored("hics_scale_free.json")["runs"]}
+CELLS = {
+    "setting (1)": "setting 1, {}, seed {}",
+    "setting (2)": "setting 2, {}, seed {}",
+    "setting (3)": "setting 3, {}, seed {}",
+    "setting (3), plain SGD": "setting 3, {}, plain SGD, seed {}",
+}
 SIX = range(6)
 ALL, EARLY, LATE = slice(200), slice(100), slice(100, 200)
 
@@ -44,3 +51,9 @@ def delays(target: float, seeds: Iterable[int], sampler: str = "hics") -> list[i
         for seed in seeds
     ]
     return [own - random for own, random in reached]
+
+
+def small(cell: str, sampler: str) -> list[float]:
+    """The mean accuracy of all rounds of the small runs, one value a seed."""
+    names = [CELLS[cell].format(sampler, seed) for seed in range(3)]
+    return [float(np.mean(SMALL[name]["global/accuracy, every second round"])) for name in names]
