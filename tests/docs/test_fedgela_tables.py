@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 from generate.results import RESULTS
 from scipy import stats
-
-from tests.support import fedgela_runs
-from tests.support.fedgela_runs import (
+from support import fedgela_runs
+from support.fedgela_runs import (
     BEST,
     CELLS,
     GLOBAL,
@@ -24,7 +23,7 @@ from tests.support.fedgela_runs import (
     recent,
     three_seeds,
 )
-from tests.support.result_pages import (
+from support.result_pages import (
     both,
     filled,
     gain,
@@ -41,7 +40,7 @@ PARTS = section("fedgela.md", "What its two parts do with Dirichlet(0.3), digits
 VALIDATION = section("fedgela.md", "Which scale, by validation")
 DIGITS = section("fedgela.md", "The scale of the classifier on digits")
 CIFAR10 = section("fedgela.md", "CIFAR-10 images, two classes a client, and Dirichlet(0.1)")
-DIGITS_RUNS = stored("digits_fedgela_scale.json")
+DIGITS_RUNS = stored("digits_fedgela_scale")
 MEASURED = " | validation accuracy | global accuracy | personal accuracy, own test split |"
 DIGITS_TABLE = filled(DIGITS, f"| | E_W{MEASURED}", 0)
 DIGITS_TABLE += [

@@ -6,9 +6,7 @@ import re
 import numpy as np
 import pytest
 from generate.results import RESULTS
-
-from fedexp.reporting.papers.verdicts import AHEAD, BEHIND, NOT_SHOWN
-from tests.support.hics_runs import (
+from support.hics_runs import (
     ALL,
     CELLS,
     EARLY,
@@ -23,7 +21,7 @@ from tests.support.hics_runs import (
     small,
     smoothed,
 )
-from tests.support.result_pages import (
+from support.result_pages import (
     both,
     by_seed,
     could_show,
@@ -39,13 +37,15 @@ from tests.support.result_pages import (
     stored,
 )
 
+from fedexp.reporting.papers.verdicts import AHEAD, BEHIND, NOT_SHOWN
+
 FULL_SIZE = section("hics.md", "Fashion-MNIST, settings (1) to (3)")
 RELEASED = section("hics.md", "Fashion-MNIST, setting (2), the released network")
 HEADS = section("hics.md", "Heads without a trained bias, on digits")
 REPAIR = section("hics.md", "HiCS-FL without the fading estimate")
 
-BATCHNORM = {run["name"]: run for run in stored("hics_fmnist_batchnorm.json")["runs"]}
-SIGNALS = stored("digits_hics_signals.json")
+BATCHNORM = {run["name"]: run for run in stored("hics_fmnist_batchnorm")["runs"]}
+SIGNALS = stored("digits_hics_signals")
 
 VARIANTS = {
     "plain SGD": ", plain SGD",
@@ -391,7 +391,7 @@ def test_a_gain_of_the_repair_is_that_of_its_runs(table: int, comparison: str) -
 
 @pytest.mark.parametrize("setting", [1, 2])
 def test_the_true_entropies_of_the_ten_highest(setting: int) -> None:
-    (found,) = (each for each in stored("hics_scale_free.json")["estimates"]
+    (found,) = (each for each in stored("hics_scale_free")["estimates"]
                 if each["setting"] == setting)  # fmt: skip
     estimates = [found[key] for key in ("fixed 0.0025", "client 0.2")]
     ten = [found["possible"], *(each["true entropy of the ten highest"] for each in estimates)]

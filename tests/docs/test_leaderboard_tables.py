@@ -129,8 +129,8 @@ def test_which_start_of_fedadmm_is_best() -> None:
     assert best == ("reset", "1", 0.01)
     said = (
         f"Of {len(means)} settings `start=reset`, `eta=1`, `rho=0.01`, which is that of the "
-        f"released code, was best on validation data ({means[best]:.3f}, three seeds; the "
-        f"client's own model {means['local', '1', 0.01]:.3f} with the same values)"
+        f"released code, was best on validation data ({means[best]:.3f} in the last round, three "
+        f"seeds; the client's own model {means['local', '1', 0.01]:.3f} with the same values)"
     )
     assert said in one_line(PAGE, WHY)
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 from generate.results import RESULTS
+from support import fedgela_runs, fednh_runs, hics_runs
+from support.result_pages import gain, stored
 
 from fedexp.reporting.leaderboard.files import read_csv
 from fedexp.reporting.leaderboard.results import GLOBAL, chosen
 from fedexp.reporting.leaderboard.standings import conclusions, standings
-from tests.support import fedgela_runs, fednh_runs, hics_runs
-from tests.support.result_pages import gain, stored
 
 TABLE = (RESULTS / "README.md").read_text().partition("| question |")[2].partition("\n\n")[0]
 ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in TABLE.splitlines()[2:]]
@@ -117,7 +117,7 @@ def scale_on_cifar10() -> list[str]:
 
 
 def contrast() -> list[str]:
-    runs = {each["name"]: each for each in stored("fedsc_unit.json")["runs"]}
+    runs = {each["name"]: each for each in stored("fedsc_unit")["runs"]}
     name = "Fashion-MNIST, fedsc_released {}, 3000 images, seed {}"
     unit, batch = (
         [runs[name.format(kind, seed)]["global/accuracy"]["10"] for seed in range(3)]
@@ -141,7 +141,7 @@ def hics_repair() -> list[str]:
 
 
 def hics_signals() -> list[str]:
-    correlation, accuracy = stored("digits_hics_signals.json").values()
+    correlation, accuracy = stored("digits_hics_signals").values()
     assert {*correlation["prototype class_counts"], *correlation["etf class_counts"]} == {1}
     own, base = ([accuracy[name][seed][0] for seed in "012"] for name in ("class_counts", "random"))
     return [f"(rank correlation 1.00), but no gain is shown: {plain(gap(own, base))}"]
@@ -185,7 +185,7 @@ def fedadmm() -> list[str]:
 
 
 def easy_data() -> list[str]:
-    values = stored("digits_methods.json")["final, by seed"]
+    values = stored("digits_methods")["final, by seed"]
     local, uniform = (f"personal/accuracy_{kind}" for kind in ("local", "uniform"))
     fedsc = gap(values["fedsc"][local], values["fedavg"][local])
     fednh = gap(values["fednh"][uniform], values["fedavg"][uniform])
@@ -271,14 +271,12 @@ def factorial() -> list[str]:
 
 
 def shakespeare() -> list[str]:
-    (run,) = (
-        each for each in stored("shakespeare.json") if "algorithm=fedavg" in each["overrides"]
-    )
+    (run,) = (each for each in stored("shakespeare") if "algorithm=fedavg" in each["overrides"])
     return [f"predicts {run['global/accuracy']['10']:.3f} of the next characters after ten rounds"]
 
 
 def engines() -> list[str]:
-    jobs = stored("bench_cpu.json")["jobs"]
+    jobs = stored("bench_cpu")["jobs"]
     ratios = {(each["job"].split(",")[0], each["name"]): each["ratio"] for each in jobs}
     small = [ratios["digits", name] for name in ("serial", "vectorized")]
     deep = [ratios["CIFAR-10", name] for name in ("serial, channels_last", "vectorized")]
@@ -289,7 +287,7 @@ def engines() -> list[str]:
 
 
 def gpu() -> list[str]:
-    found = stored("gpu.json")
+    found = stored("gpu")
     ratios = [
         found[f"rounds_{network}_{engine}"]["median"]
         / found[f"rounds_{network}_hand-written"]["median"]
@@ -304,7 +302,7 @@ def gpu() -> list[str]:
 
 def peers() -> list[str]:
     ratios = [
-        next(each["ratio"] for each in stored("peers.json")["rows"] if each["name"] == name)
+        next(each["ratio"] for each in stored("peers")["rows"] if each["name"] == name)
         for name in ("Flower", "pfl-research", "fluke")
     ]
     return [
@@ -315,7 +313,7 @@ def peers() -> list[str]:
 
 
 def population() -> list[str]:
-    return [f"a thousand ({stored('population.json')['round_cpu_ratio']['fedavg']:.2f})"]
+    return [f"a thousand ({stored('population')['round_cpu_ratio']['fedavg']:.2f})"]
 
 
 FOUND: dict[str, Callable[[], list[str]]] = {

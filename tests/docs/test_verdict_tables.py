@@ -6,13 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from generate.results import RESULTS, ROOT
-
-from fedexp.reporting.interval import Interval
-from fedexp.reporting.papers.verdicts import AHEAD, INSIDE, NOT_SHOWN, OUTSIDE
-from tests.support import fedgela_runs, fednh_runs, hics_runs
-from tests.support.fedgela_runs import BEST, GLOBAL, PERSONAL
-from tests.support.hics_runs import ALL, SIX, accuracy, delays, first
-from tests.support.result_pages import (
+from support import fedgela_runs, fednh_runs, hics_runs
+from support.fedgela_runs import BEST, GLOBAL, PERSONAL
+from support.hics_runs import ALL, SIX, accuracy, delays, first
+from support.result_pages import (
     could_show,
     filled,
     gain,
@@ -22,6 +19,9 @@ from tests.support.result_pages import (
     section,
     stored,
 )
+
+from fedexp.reporting.interval import Interval
+from fedexp.reporting.papers.verdicts import AHEAD, INSIDE, NOT_SHOWN, OUTSIDE
 
 _GAIN = re.compile(r"([+-][\d.]+) ± ([\d.]+)")
 _SEEDS = {"three seeds": 3, "five of six seeds": 5}
@@ -113,14 +113,14 @@ def test_the_gains_in_rounds_are_those_of_their_file() -> None:
 
 PUBLISHED = {
     "FedNH, Table 1": [
-        ("fednh/cifar10_dir03", metric, "algorithm=fednh", "algorithm=fedavg")
+        ("fednh/cifar10_dir03", metric, "fednh", "fedavg")
         for metric in (GLOBAL, "personal/accuracy_uniform", "personal/accuracy_local")
     ],
     "FedPTR, Table 1": [
-        ("fedptr/fmnist_dir001", GLOBAL, f"algorithm={name}", "algorithm=fedavg")
+        ("fedptr/fmnist_dir001", GLOBAL, name, "fedavg")
         for name in ("fedptr_s", "scaffold", "feddyn", "feddc")
     ],
-    "FedSC, Table 1": [("fedsc/cifar10_dir02", GLOBAL, "algorithm=fedsc", "algorithm=fedavg")],
+    "FedSC, Table 1": [("fedsc/cifar10_dir02", GLOBAL, "fedsc", "fedavg")],
 }
 
 
@@ -169,7 +169,7 @@ def plain_gain(algorithm: str) -> str:
     """The gain over FedAvg, both without momentum, in the mean of the last five of 60 rounds."""
     own, base = (
         np.mean(list(next(
-            each[GLOBAL] for each in stored("fmnist_fedptr.json")
+            each[GLOBAL] for each in stored("fmnist_fedptr")
             if f"algorithm={name}" in each["overrides"]
             and not any(word.startswith("optimizer.") for word in each["overrides"])
         ).values())[-5:])
@@ -179,15 +179,15 @@ def plain_gain(algorithm: str) -> str:
 
 
 def fedptr_gain() -> str:
-    own = curve("fmnist_fedptr.json", algorithm="fedptr_s")["19"]
-    base = curve("fmnist_fedptr.json", algorithm="fedavg", optimizer__momentum="0.5")["19"]
+    own = curve("fmnist_fedptr", algorithm="fedptr_s")["19"]
+    base = curve("fmnist_fedptr", algorithm="fedavg", optimizer__momentum="0.5")["19"]
     return f"{own - base:+.3f}"
 
 
 def fedsc_gain() -> str:
     """The gain in the best of 60 rounds."""
     own, base = (
-        max(curve("cifar10_fedsc.json", algorithm=name, rounds="60").values())
+        max(curve("cifar10_fedsc", algorithm=name, rounds="60").values())
         for name in ("fedsc", "fedavg")
     )
     return f"{own - base:+.3f}"
@@ -244,7 +244,7 @@ def test_the_rows_of_one_seed_on_hics_in_figure_2() -> None:
 
 
 def test_the_row_of_one_seed_on_another_network() -> None:
-    runs = {each["name"]: each[GLOBAL] for each in stored("hics_fmnist_batchnorm.json")["runs"]}
+    runs = {each["name"]: each[GLOBAL] for each in stored("hics_fmnist_batchnorm")["runs"]}
     own, random = (first(runs[name], 0.75) or 0 for name in ("hics", "weighted"))
     smooth, smooth_random = (
         first(hics_runs.smoothed(runs[f"{name}, momentum"]), 0.75) or 0

@@ -3,15 +3,15 @@
 import pandas as pd
 from generate.results import RESULTS
 
-from tests.support.result_pages import gain, published, stored
+from support.result_pages import gain, published, stored
 
 CELLS = {"two classes": "cifar10_p10c2", "Dirichlet(0.1)": "cifar10_dir01"}
 GLOBAL, BEST = "global/accuracy", "global/accuracy, best round"
 LAST_ROUNDS = 5
 PERSONAL = "personal/accuracy_test_split"
 PUBLISHED = {
-    "fedavg": "algorithm=fedavg personalization=finetune_best",
-    "fedgela": "algorithm=fedgela",
+    "fedavg": "fedavg personalization=finetune_best",
+    "fedgela": "fedgela",
 }
 
 
@@ -19,7 +19,7 @@ def cifar10(cell: str, **options: str) -> list[dict[str, float]]:
     """The metrics of a cell's runs with exactly these options of method and head, by seed."""
     asked = {key.replace("__", "."): value for key, value in options.items()}
     found = {}
-    for run in stored("cifar10_fedgela.json"):
+    for run in stored("cifar10_fedgela"):
         words = dict(word.split("=", 1) for word in run["overrides"])
         own = {
             k: v
@@ -76,7 +76,7 @@ def parts(metric: str, rounds: int) -> dict[tuple[str, int], pd.Series]:
     """(Algorithm, E_W) -> one value a seed of the runs with both of FedGELA's parts."""
     curves = pd.read_csv(RESULTS / "digits_fedgela_parts.csv")
     cells = curves.groupby(["algorithm", "head.energy"])
-    return {(str(name), int(energy)): by_seed(own, metric, rounds) for (name, energy), own in cells}
+    return {(str(n), int(str(energy))): by_seed(own, metric, rounds) for (n, energy), own in cells}
 
 
 def between(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.support.result_pages import stored
+from support.result_pages import stored
 
 GLOBAL = "global/accuracy"
 
@@ -10,7 +10,7 @@ GLOBAL = "global/accuracy"
 def gains(metric: str) -> list[float]:
     """FedNH's gains at its paper's size, one a seed."""
     found = {}
-    for run in stored("cifar10_fednh_table1.json"):
+    for run in stored("cifar10_fednh_table1"):
         words = dict(word.split("=", 1) for word in run["overrides"])
         last_five = list(run[GLOBAL].values())[-5:]
         own = np.mean(last_five) if metric == GLOBAL else run["last"][metric]

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from scipy.signal import savgol_filter
 
-from tests.support.result_pages import stored
+from support.result_pages import stored
 
-RUNS = {run["name"]: run for run in stored("hics_fmnist.json")["runs"]}
-SMALL = {run["name"]: run for run in stored("hics_scale_free.json")["runs"]}
+RUNS = {run["name"]: run for run in stored("hics_fmnist")["runs"]}
+SMALL = {run["name"]: run for run in stored("hics_scale_free")["runs"]}
 CELLS = {
     "setting (1)": "setting 1, {}, seed {}",
     "setting (2)": "setting 2, {}, seed {}",

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,27 @@ from scipy import stats
 
 from fedexp.reporting.interval import Interval, smallest_gain
 
+NOT_RUN = "not run"
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def stored(name: str) -> Any:
+    """What a JSON file of the results holds."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def published(experiment: str, metric: str = "global/accuracy") -> dict[str, float]:
+    """The paper's values of a preset such as ``fednh/cifar10_dir03``: method -> value.
+
+    Where its tables name a method twice, the first counts.
+    """
+    preset = yaml.safe_load((ROOT / "conf" / "experiment" / f"{experiment}.yaml").read_text())
+    found = [each["values"] for each in preset["paper"] if each["metric"] == metric]
+    return {
+        name.removeprefix("algorithm="): value
+        for values in reversed(found)
+        for name, value in values.items()
+    }
 
 
 def section(page: str, title: str) -> str:
@@ -22,28 +43,18 @@ def section(page: str, title: str) -> str:
     return rest.partition("\n## ")[0]
 
 
+def one_line(page: str, title: str) -> str:
+    """A section with its lines joined, so that a sentence is found wherever it is broken."""
+    return prose(section(page, title))
+
+
 def prose(text: str) -> str:
     """A text in one line, for sentences that its lines break."""
     return " ".join(text.split())
 
 
-def stored(file: str) -> Any:
-    """The content of a JSON file of the results."""
-    return json.loads((RESULTS / file).read_text())
-
-
-def published(preset: str, metric: str) -> dict[str, float]:
-    """The paper's numbers of a preset such as ``hics/fmnist_setting2``: method -> number.
-
-    Where its tables name a method twice, the first counts.
-    """
-    tables = yaml.safe_load((ROOT / f"conf/experiment/{preset}.yaml").read_text())["paper"]
-    found = [each["values"] for each in tables if each["metric"] == metric]
-    return {method: value for values in reversed(found) for method, value in values.items()}
-
-
-def rows(text: str, corner: str) -> dict[str, list[str]]:
-    """The first table of ``text`` with this first header line: first cell -> the other cells."""
+def body(text: str, corner: str) -> list[str]:
+    """The lines below the first header line that ends so, without the rule."""
     lines = text.partition(f"{corner}\n")[2].partition("\n\n")[0].splitlines()
     assert lines, f"no table begins with {corner}"
     return lines[1:]
@@ -57,15 +68,58 @@ def rows(text: str, corner: str) -> dict[str, list[str]]:
 
 def filled(text: str, corner: str, columns: int = 1) -> list[list[str]]:
     """The rows of such a table; of its first ``columns`` cells an empty one repeats that above."""
-    lines = text.partition(f"{corner}\n")[2].partition("\n\n")[0].splitlines()
-    assert lines, f"no table begins with {corner}"
     found: list[list[str]] = []
-    for line in lines[1:]:
+    for line in body(text, corner):
         cells = [cell.strip(" *") for cell in line.split("|")[1:-1]]
         above = found[-1] if found else cells
         found.append([own or last for own, last in zip(cells, above[:columns], strict=False)])
         found[-1] += cells[columns:]
     return found
+
+
+def line_with(text: str, part: str) -> str:
+    """The only line that has this part."""
+    (found,) = (line for line in text.splitlines() if part in line)
+    return found
+
+
+@cache
+def runs(file: str) -> dict[str, dict[str, Any]]:
+    """The runs in a JSON file, each under the overrides that not all of the file's runs have."""
+    found = stored(file)
+    shared = set.intersection(*(set(run["overrides"]) for run in found))
+    own = [[each for each in run["overrides"] if each not in shared] for run in found]
+    return {" ".join(names): run for names, run in zip(own, found, strict=True)}
+
+
+def curve(run: Mapping[str, Any]) -> dict[int, float]:
+    """The global accuracy of a stored run: round -> value."""
+    return {int(round): value for round, value in run["global/accuracy"].items()}
+
+
+def table_line(first: str, columns: Sequence[object]) -> str:
+    """A line of a table: its first cell and the others."""
+    return f"| {first} | {' | '.join(map(str, columns))} |"
+
+
+def lines_by_round(
+    curves: Mapping[str, Mapping[int, float]], rounds: Sequence[int], *, bold: bool
+) -> dict[str, str]:
+    """Name -> its line in a table of accuracies by round; the best of a round may be bold."""
+    columns = [[shown(each.get(round)) for each in curves.values()] for round in rounds]
+    cells = zip(*(map(bold_best, columns) if bold else columns), strict=True)
+    return {name: table_line(name, own) for name, own in zip(curves, cells, strict=True)}
+
+
+def shown(value: float | None) -> str:
+    """An accuracy as a table shows it."""
+    return NOT_RUN if value is None else f"{value:.3f}"
+
+
+def bold_best(cells: Sequence[str]) -> list[str]:
+    """The cells, of which the best are bold: equal cells all are."""
+    best = max(cell for cell in cells if cell != NOT_RUN)
+    return [f"**{cell}**" if cell == best else cell for cell in cells]
 
 
 def gain(differences: Sequence[float], digits: int = 3) -> str:
