@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import yaml
-from generate.results import RESULTS, ROOT
+from generate.results import ROOT
 from support.result_pages import (
     body,
     by_seed,
     curve,
     gain,
-    line_with,
     lines_by_round,
     one_line,
     published,
@@ -103,25 +102,6 @@ def test_the_gains_are_those_of_equal_seeds() -> None:
     assert table_line("gain", row) in text
     means = [gain(differences(each)) for each in STATISTICS]
     assert f"| mean gain, 95 % | {means[0]} | {means[1]} | | {means[2]} | | {means[3]} | |" in text
-
-
-@pytest.mark.parametrize(
-    ("row", "statistic"),
-    [("| FedNH, Table 1 |", "last five"), ("| | PM(V) |", "PM(V)"), ("| | PM(L) |", "PM(L)")],
-)
-def test_the_verdicts_have_the_gains_of_the_file(row: str, statistic: str) -> None:
-    line = line_with((RESULTS / "README.md").read_text(), row)
-    assert f"| 3 | {papers_gain(statistic):+.3f} | {gain(differences(statistic))} " in line
-    all_ahead = min(differences(statistic)) > 0
-    assert ("ahead with all seeds" in line) == all_ahead
-
-
-def test_the_readme_and_the_answers_have_the_gain_of_the_file() -> None:
-    found, paper = gain(differences("last five")), papers_gain("last five")
-    line = line_with((RESULTS / "README.md").read_text(), "| Is FedNH ahead of FedAvg at ")
-    assert f"| with all seeds, but no difference is shown: {found} | 3 |" in line
-    line = line_with((ROOT / "README.md").read_text(), "| `head=prototype` |")
-    assert f"| {found}, CIFAR-10, three seeds | {paper:+.3f} |" in line
 
 
 def test_the_levels_are_means_over_seeds() -> None:

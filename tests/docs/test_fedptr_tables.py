@@ -9,7 +9,6 @@ from generate.results import RESULTS, ROOT
 from support.result_pages import (
     body,
     curve,
-    line_with,
     lines_by_round,
     one_line,
     published,
@@ -102,24 +101,6 @@ def test_the_level_is_below_the_papers() -> None:
     assert said in one_line(PAGE, SMALL)
 
 
-@pytest.mark.parametrize("name", BASELINES)
-def test_a_baselines_verdict_has_the_gain_of_the_file(name: str) -> None:
-    found = last_five(name) - last_five("FedAvg")
-    paper = papers()[BASELINES[name]] - papers()["fedavg"]
-    line = line_with((RESULTS / "README.md").read_text(), f"| | {name}, both without momentum |")
-    assert f"| 1 | {paper:+.3f} | {found:+.3f} |" in line
-
-
-def test_fedptrs_verdict_and_the_readme_have_the_gain_of_round_19() -> None:
-    found = of("FedPTR-S, momentum 0.5")[19] - of("FedAvg, momentum 0.5")[19]
-    paper = papers()["fedptr_s"] - papers()["fedavg"]
-    line = line_with((RESULTS / "README.md").read_text(), "| FedPTR, Table 1 |")
-    assert f"| 1 | {paper:+.3f} | {found:+.3f}, both with momentum 0.5, in round 19 |" in line
-    line = line_with((ROOT / "README.md").read_text(), "| `regularizer=trajectory` |")
-    assert f"| {found:+.3f} with `algorithm=fedptr_s`" in line
-    assert f"| {paper:+.3f} | one seed" in line
-
-
 def test_the_pull_follows_from_its_strength_and_the_number_of_layers() -> None:
     preset = yaml.safe_load((ROOT / "conf" / "regularizer" / "trajectory.yaml").read_text())
     tensors, modules, weights = (preset["lam"] * math.sqrt(count) for count in (14, 7, 4))
@@ -130,7 +111,7 @@ def test_the_pull_follows_from_its_strength_and_the_number_of_layers() -> None:
 
 
 def test_what_is_said_of_the_gradients_follows_from_their_table() -> None:
-    """No file holds this table; its one_line and the answer among the results repeat it."""
+    """No file holds this table; its sentences and the answer among the results repeat it."""
     text, answers = one_line(PAGE, PULL), (RESULTS / "README.md").read_text()
     corner = "| first step, rounds 1 to 5 | last step | below the pull |"
     lines = body(section(PAGE, PULL), corner)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generate.results import RESULTS, ROOT
+from generate.results import RESULTS
 from support.result_pages import (
     NOT_RUN,
     body,
@@ -264,17 +264,6 @@ def test_the_level_on_cifar10_stands_beside_the_papers() -> None:
     assert said in one_line(PAGE, SMALL)
 
 
-def test_the_verdict_and_the_readme_have_the_gain_of_the_best_rounds() -> None:
-    found = max(cifar10("FedSC").values()) - max(cifar10("FedAvg").values())
-    papers = published("fedsc/cifar10_dir02")
-    there = papers["fedsc"] - papers["fedavg"]
-    line = line_with((RESULTS / "README.md").read_text(), "| FedSC, Table 1 |")
-    assert f"| 1 | {there:+.3f} | {found:+.3f}, best of 60 |" in line
-    line = line_with((ROOT / "README.md").read_text(), "| `loss=rpcl_cpdr` |")
-    assert f"| {found:+.3f} with `algorithm=fedsc_released`" in line
-    assert f"| {there:+.3f} | one seed" in line
-
-
 @pytest.mark.parametrize("name", CONV2CIFAR)
 def test_a_row_of_conv2cifar_is_a_run_of_its_file(name: str) -> None:
     stored = runs("cifar10_fedsc")
@@ -333,12 +322,6 @@ def test_a_temperature_of_1_is_ahead_on_fashion_mnist_and_level_on_cifar10() -> 
     assert verdict(differences(IMAGES_5000, paper(1), FEDAVG)).startswith(NOT_SHOWN)
 
 
-def test_the_answer_among_the_results_is_the_gain_of_the_first_row() -> None:
-    found = gain(differences(FASHION_3000, unit(4), paper(8)))
-    line = line_with((RESULTS / "README.md").read_text(), "| `fedsc_unit.json` |")
-    assert f"not beyond a larger temperature: {found} |" in line
-
-
 def test_the_papers_temperature_stays_near_chance_on_cifar10() -> None:
     assert "at or near chance on CIFAR-10 for 15 rounds" in one_line(PAGE, REPAIR)
     for seed in range(3):
@@ -347,7 +330,7 @@ def test_the_papers_temperature_stays_near_chance_on_cifar10() -> None:
 
 
 def test_the_range_over_networks_is_that_of_their_table() -> None:
-    """No file holds this table; other one_line repeat its smallest and largest figures."""
+    """No file holds this table; other sentences repeat its smallest and largest figures."""
     corner = "| U | gradient of RPCL over that of the cross-entropy |"
     table = body(section(PAGE, BEHIND), corner)
     ratios = {

@@ -2,7 +2,7 @@
 
 import pytest
 from generate.results import RESULTS
-from support.result_pages import body, curve, line_with, lines_by_round, runs, table_line
+from support.result_pages import body, curve, lines_by_round, runs, table_line
 
 METHODS = {
     "FedAvg": "algorithm=fedavg",
@@ -41,9 +41,3 @@ def test_all_three_learn() -> None:
     assert "all three learn" in (RESULTS / "shakespeare.md").read_text()
     for own in curves().values():
         assert own[1] < own[4] < own[10]
-
-
-def test_the_answer_among_the_results_is_of_the_last_round() -> None:
-    line = line_with((RESULTS / "README.md").read_text(), "`shakespeare.json`")
-    last = curves()["FedAvg"][10]
-    assert f"FedAvg predicts {last:.3f} of the next characters after ten rounds" in line
