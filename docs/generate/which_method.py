@@ -6,10 +6,11 @@ from typing import Any
 
 import pandas as pd
 
+from fedexp.reporting.interval import Interval
 from fedexp.reporting.leaderboard.files import RESULTS, read_csv
 from fedexp.reporting.leaderboard.page import cells_of
 from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, best
-from fedexp.reporting.leaderboard.standings import BASELINE, standings
+from fedexp.reporting.leaderboard.standings import BASELINE, standings, verdict
 from generate.results import RESULTS as STORED
 from generate.results import ROOT
 from generate.text import sentence, table
@@ -26,18 +27,25 @@ _QUESTIONS = {GLOBAL: "One model for all", PERSONAL: "A model for each client"}
 
 
 def which_method(name: str) -> str:
-    """For each skew of the leaderboard ``name``, the methods that are shown to be ahead."""
+    """For each skew of the leaderboard ``name``, the methods that are shown to be ahead.
+
+    Beside their gains stand those of the leaderboard ``name_fresh``: the same settings with other
+    seeds.
+    """
     results = read_csv(STORED / f"leaderboard_{name}" / RESULTS)
-    finals = best(results)
-    ahead = {metric: _ahead(finals, metric) for metric in _QUESTIONS}
+    finals, fresh = best(results), best(read_csv(STORED / f"leaderboard_{name}_fresh" / RESULTS))
+    ahead = {metric: _ahead(finals, fresh, metric) for metric in _QUESTIONS}
     costs = _costs(finals)
     sections = (_section(cell, ahead, costs) for cell in cells_of(results))
     return "\n\n".join(sections) + "\n"
 
 
-def _ahead(finals: pd.DataFrame, metric: str) -> pd.DataFrame:
+def _ahead(finals: pd.DataFrame, fresh: pd.DataFrame, metric: str) -> pd.DataFrame:
     """The standings of the baseline and of the methods whose gains are sure, best gain first."""
-    frame = standings(finals, metric)
+    row = ["cell", "method", "setting"]
+    frame = standings(finals, metric).set_index(row)
+    frame = frame.join(standings(fresh, metric).set_index(row)["gain"].rename("fresh"))
+    frame = frame.reset_index()
     kept = (frame["signs"].str.count(r"\+") >= SURE) | (frame["method"] == BASELINE)
     return frame[kept].sort_values("mean", ascending=False)
 
@@ -73,18 +81,40 @@ def _answer(question: str, rows: list[dict[Any, Any]], costs: pd.DataFrame) -> I
             f"({baseline['mean']:.3f}). Stay with it."
         )
         return
-    cheap = [row["method"] for row in better if (costs.loc[row["method"]] <= CHEAP).all()]
-    first = f"try `{cheap[0]}` first" if cheap else "no cheap method is ahead"
+    cheap = [row for row in better if (costs.loc[row["method"]] <= CHEAP).all()]
+    first = _first(cheap)
     count = f"{len(better)} methods are" if len(better) > 1 else "one method is"
     yield f"**{question}:** {first}; {count} ahead of `{BASELINE}` ({baseline['mean']:.3f}).\n"
-    names = ("method", "chosen setting", "accuracy", "gain", "signs", "bytes", "seconds")
+    names = ("method", "chosen setting", "accuracy", "gain", "signs", "fresh seeds")
+    names += ("bytes", "seconds")
     yield table(names, (_row(row, costs) for row in better[:MOST]), classes="numbers")
 
 
+def _first(cheap: list[dict[Any, Any]]) -> str:
+    """The method to try first: the largest gain that is there again with fresh seeds."""
+    if not cheap:
+        return "no cheap method is ahead"
+    repeated = [row for row in cheap if _is_gain(row["fresh"])]
+    again = [row for row in repeated if verdict(row["fresh"]) == "ahead"]
+    name = f"try `{(again or cheap)[0]['method']}` first"
+    is_doubtful = repeated and not again
+    return f"{name}, although fresh seeds do not show a gain again" if is_doubtful else name
+
+
 def _row(row: dict[Any, Any], costs: pd.DataFrame) -> list[str]:
-    gain, cost = row["gain"], costs.loc[row["method"]]
-    width = "" if math.isnan(gain.half_width) else f" ± {gain.half_width:.3f}"
-    accuracy = f"{row['mean']:.3f}"
+    accuracy, cost = f"{row['mean']:.3f}", costs.loc[row["method"]]
     own = [f"`{row['method']}`", f"`{row['setting']}`" if row["setting"] else "preset", accuracy]
     ratios = [f"{cost['megabytes']:.2f}", f"{cost['seconds']:.1f}"]
-    return [*own, f"{gain.mean:+.3f}{width}", row["signs"], *ratios]
+    return [*own, _gain(row["gain"]), row["signs"], _gain(row["fresh"]), *ratios]
+
+
+def _is_gain(found: Any) -> bool:
+    """False for the NaN or None of a method without a pair of runs."""
+    return isinstance(found, Interval)
+
+
+def _gain(gain: Any) -> str:
+    if not _is_gain(gain):
+        return ""
+    width = "" if math.isnan(gain.half_width) else f" ± {gain.half_width:.3f}"
+    return f"{gain.mean:+.3f}{width}"

@@ -19,10 +19,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parse(arguments)
     from fedexp.reporting.leaderboard.entries import with_entries  # slow to import
     from fedexp.reporting.leaderboard.files import read_contest, read_csv, write
-    from fedexp.reporting.leaderboard.repetition import repetition
+    from fedexp.reporting.leaderboard.repetition import repetition, verdicts_again
 
     results, problems = read_contest(options.sources)
-    first = [] if options.repeats is None else [repetition(results, read_csv(options.repeats))]
+    first = []
+    if options.repeats is not None:
+        earlier = read_csv(options.repeats)
+        first = [repetition(results, earlier), verdicts_again(results, earlier)]
     if options.entries is not None:
         from fedexp.verification.entries import checked_entries
 

@@ -26,6 +26,17 @@ _NOTES = [
     "if nothing but chance differs. It is less than 95 %, since the new mean varies, too.",
     "Signs: methods that were ahead of or behind fedavg and are so again, or are the opposite; "
     "the others are level now.",
+    "All gains of a cell share fedavg's runs, so that they move together: if fedavg is lucky once, "
+    "many gains leave their intervals.",
+]
+_FAMILIES = ("alone", "after Benjamini and Hochberg", "after Holm")
+"""What a gain's first, second and third sign survive."""
+_AGAIN = ["accuracy", "interval without 0", "gains", "again", "in the same direction", "reversed"]
+_AGAIN_NOTES = [
+    "gains: those whose interval excluded 0 in the earlier runs, alone or after a correction for "
+    "all comparisons of the accuracy. again: the new interval excludes 0 on the same side. In the "
+    "same direction: the new mean is on the same side. reversed: the new interval excludes 0 on "
+    "the other side."
 ]
 
 
@@ -38,10 +49,38 @@ def repetition(now: pd.DataFrame, before: pd.DataFrame) -> Table:
     """
     rows = []
     for metric in METRICS:
-        new, old = (standings(best(each), metric).set_index(_ROW) for each in (now, before))
-        both = new.add_suffix(" now").join(old.add_suffix(" before"), how="inner").reset_index()
+        both = _joined(now, before, metric)
         rows += [[metric, str(cell), *_compared(own)] for cell, own in both.groupby("cell")]
     return Table("Compared with the earlier runs", _COLUMNS, rows, notes=_NOTES, keys=2)
+
+
+def verdicts_again(now: pd.DataFrame, before: pd.DataFrame) -> Table:
+    """How many earlier verdicts are there again: a row for each accuracy and correction.
+
+    The arguments are those of ``repetition``.
+    """
+    rows = []
+    for metric in METRICS:
+        both = _joined(now, before, metric)
+        for count, family in enumerate(_FAMILIES, 1):
+            pairs = _pairs(both[both["signs before"].map(len) >= count])
+            if pairs:
+                rows.append([metric, family, *_repeated(pairs)])
+    return Table("Verdicts that are there again", _AGAIN, rows, notes=_AGAIN_NOTES, keys=2)
+
+
+def _joined(now: pd.DataFrame, before: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """The standings of both, a row for each cell, method and setting that both have."""
+    new, old = (standings(best(each), metric).set_index(_ROW) for each in (now, before))
+    return new.add_suffix(" now").join(old.add_suffix(" before"), how="inner").reset_index()
+
+
+def _repeated(pairs: list[tuple[Interval, Interval]]) -> list[str]:
+    """Of pairs of an earlier and a new gain: all, and how many agree in each way."""
+    again = sum(verdict(old) == verdict(new) for old, new in pairs)
+    direction = sum((old.mean > 0) == (new.mean > 0) for old, new in pairs)
+    reversed_ = sum({verdict(old), verdict(new)} == {"ahead", "behind"} for old, new in pairs)
+    return [str(len(pairs)), str(again), str(direction), str(reversed_)]
 
 
 def _compared(both: pd.DataFrame) -> list[str]:

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from fedexp.reporting.leaderboard.repetition import expected_inside, repetition
+from fedexp.reporting.leaderboard.repetition import expected_inside, repetition, verdicts_again
 
 COLUMNS = ["cell", "method", "setting", "seed", "trial", "score", "global accuracy"]
 
@@ -46,6 +46,23 @@ def test_a_row_by_hand() -> None:
     expected = 3 * expected_inside(3, 2)
     assert row[5:] == ["2 of 3", f"{expected:.1f}", "1 of 2", "1"]
     assert len(table.columns) == len(row)
+
+
+def test_verdicts_that_are_there_again_by_hand() -> None:
+    now = results(
+        7,
+        fedavg=(0.5, 0.5, 0.5),
+        ahead=(0.62, 0.63, 0.70),  # 0.15 ± 0.108: ahead again
+        odd=(0.9, 0.91, 0.92),  # was level: does not count
+        behind=(0.3, 0.48, 0.5),  # -0.073 ± 0.27: the same direction alone
+    )
+    # The p-values before: 0.003 and 0.012 of the gains ± 0.11 and ∓ 0.09, and of the level one.
+    alone, bh, holm = verdicts_again(now, BEFORE).rows
+    assert alone == ["global accuracy", "alone", "2", "1", "2", "0"]
+    assert bh == ["global accuracy", "after Benjamini and Hochberg", "2", "1", "2", "0"]
+    assert holm == ["global accuracy", "after Holm", "2", "1", "2", "0"]
+    turned = results(7, fedavg=(0.5, 0.5, 0.5), ahead=(0.3, 0.31, 0.32))
+    assert verdicts_again(turned, BEFORE).rows[0][2:] == ["1", "0", "0", "1"]
 
 
 def test_methods_with_another_setting_are_left_out() -> None:
