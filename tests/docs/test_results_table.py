@@ -10,6 +10,7 @@ from support import fedgela_runs, fednh_runs, hics_runs
 from support.result_pages import gain, stored
 
 from fedexp.reporting.leaderboard.files import read_csv
+from fedexp.reporting.leaderboard.repetition import verdicts_again
 from fedexp.reporting.leaderboard.results import GLOBAL, chosen
 from fedexp.reporting.leaderboard.standings import conclusions, standings
 
@@ -160,6 +161,24 @@ def leaderboard() -> list[str]:
     assert counts["ahead"].max() == frame["cell"].nunique() == 7
     assert counts["ahead, Holm"].max() == 1
     return [f"of {frame['method'].nunique()} tuned methods {never} are behind FedAvg in no cell"]
+
+
+def fresh_seeds() -> list[str]:
+    now, before = (
+        read_csv(RESULTS / f"leaderboard_digits{each}" / "leaderboard.csv")
+        for each in ("_fresh", "")
+    )
+    rows = verdicts_again(now, before).rows
+    every, again, _, opposite = (
+        sum(int(row[n]) for row in rows if row[1] == "alone") for n in range(2, 6)
+    )
+    holm, holm_again = (sum(int(row[n]) for row in rows if row[1] == "after Holm") for n in (2, 3))
+    assert opposite == 0
+    said = f"of {every} gains and losses whose interval excluded 0 {again} are "
+    return [
+        f"{said}there again and none is reversed; "
+        f"of the {holm} that survived Holm's correction {holm_again} are"
+    ]
 
 
 def rates() -> list[str]:
@@ -332,6 +351,7 @@ FOUND: dict[str, Callable[[], list[str]]] = {
     "Does an estimate without the fading repair it?": hics_repair,
     "Can HiCS-FL work with a head that trains no bias?": hics_signals,
     "Which methods are ahead on every skew of digits?": leaderboard,
+    "Are these verdicts there again with fresh seeds?": fresh_seeds,
     "Were some methods behind because the grid of learning rates ended too early?": rates,
     "Which start of FedADMM's local training is best?": fedadmm,
     "Do the systems help on easy data?": easy_data,
