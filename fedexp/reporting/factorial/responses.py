@@ -101,16 +101,14 @@ def read_responses(
             has the metric.
     """
     reports, sweeps = reports_and_sweeps(paths)
-    runs, problems = read_runs(sweeps)
-    found: dict[Path, Design] = {}
-    for folder in dict.fromkeys(run.folder.parent for run in runs):
-        if (design := Design.of_sweep(folder)) is not None:
-            found[folder] = design
+    runs, problems = read_runs(sweeps) if sweeps else ([], [])
+    found = _designs(runs)
     if not found:
-        raise InputError("\n".join([*problems, "--factorial: no factorial experiment is there"]))
-    (folder, design), *others = found.items()
-    if wrong := next((each for each, other in others if other != design), None):
-        raise InputError(f"--factorial: {folder} and {wrong} have different factors")
+        lacks = "no factorial experiment is there"
+        if reports:
+            lacks = f"{reports[0]} has a report's tables without their design; name a sweep, too"
+        raise InputError("\n".join([*problems, f"--factorial: {lacks}"]))
+    folder, design = next(iter(found.items()))
     tuning = tuning_of(folder)
     of_design = [run for run in runs if run.folder.parent in found]
     problems += [how_to_finish(run) for run in of_design if not run.finished]
@@ -125,6 +123,19 @@ def read_responses(
     is_trial = frame["trial"] > 0
     finals = frame[~is_trial].drop(columns=["trial", "score", "overrides"])
     return Responses(design, tuning, finals, frame[is_trial]), problems
+
+
+def _designs(runs: Iterable[Run]) -> dict[Path, Design]:
+    """The sweeps of factorial experiments -> their design. Raises InputError if it is not one."""
+    found: dict[Path, Design] = {}
+    for folder in dict.fromkeys(run.folder.parent for run in runs):
+        if (design := Design.of_sweep(folder)) is None:
+            continue
+        found[folder] = design
+        first = next(iter(found))
+        if design != found[first]:
+            raise InputError(f"--factorial: {first} and {folder} have different factors")
+    return found
 
 
 def _rows(

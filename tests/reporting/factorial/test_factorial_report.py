@@ -206,6 +206,12 @@ def test_a_report_of_another_design_is_refused(sweeps: Path, tmp_path: Path) -> 
         FactorialReport.read([sweeps / "a", tmp_path])
 
 
+def test_a_report_alone_has_no_design(sweeps: Path, tmp_path: Path) -> None:
+    FactorialReport.read([sweeps / "a"]).write(tmp_path)
+    with pytest.raises(InputError, match=r"a report's tables without their design; name a sweep"):
+        FactorialReport.read([tmp_path])
+
+
 def test_a_report_without_overrides_cannot_give_scores(sweeps: Path, tmp_path: Path) -> None:
     FactorialReport.read([sweeps / "a"]).write(tmp_path)
     trials = pd.read_csv(tmp_path / "trials.csv")
