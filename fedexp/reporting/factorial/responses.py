@@ -16,15 +16,12 @@ from fedexp.errors import InputError
 from fedexp.reporting.factorial.design import HIGH, Design
 from fedexp.reporting.families import Floats
 from fedexp.reporting.labels import changes_results
-from fedexp.reporting.leaderboard.earlier import TRIALS, reports_and_sweeps, text_of
+from fedexp.reporting.leaderboard.earlier import RUNS, TRIALS, reports_and_sweeps, text_of
 from fedexp.reporting.leaderboard.results import tuning_of
 from fedexp.reporting.leaderboard.tuning import Tuning, changed_keys, choice, mean_score
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.unfinished import how_to_finish
 from fedexp.tracking.statistics import headline_statistics
-
-RUNS = "runs.csv"
-"""The final runs in the folder of a report."""
 
 
 @dataclass(frozen=True)

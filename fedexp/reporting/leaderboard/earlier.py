@@ -16,8 +16,11 @@ Trial = frozenset[str]
 """The overrides of a trial that can change its results."""
 Row = tuple[str, frozenset[str]]
 """A cell, and the words of a method's name in it, such as ``fedavg personalization=finetune``."""
-TRIALS = "trials.csv"
-"""The trials in a report's folder: ``overrides``, as ``text_of`` writes them, and ``score``."""
+RUNS, TRIALS = "runs.csv", "trials.csv"
+"""The tables in the folder of a factorial experiment's report.
+
+The trials have the columns ``overrides``, as ``text_of`` writes them, and ``score``.
+"""
 
 
 def trial(overrides: Iterable[str]) -> Trial:
@@ -54,11 +57,11 @@ def earlier_scores(tuning: Tuning) -> dict[Trial, float]:
 
 
 def reports_and_sweeps(folders: Iterable[Path]) -> tuple[list[Path], list[Path]]:
-    """The folders with the trials of a report, and the others, which are sweeps or hold them."""
+    """The folders with the tables of a report, and the others, which are sweeps or hold them."""
     found: tuple[list[Path], list[Path]] = ([], [])
     for folder in folders:
-        is_sweep = (folder / "multirun.yaml").is_file() or not (folder / TRIALS).is_file()
-        found[is_sweep].append(folder)
+        is_report = (folder / RUNS).is_file() or (folder / TRIALS).is_file()
+        found[not is_report or (folder / "multirun.yaml").is_file()].append(folder)
     return found
 
 
@@ -73,6 +76,8 @@ def _scores_of_report(folder: Path) -> dict[Trial, float]:
             frozenset(shlex.split(text)): float(score)
             for text, score in zip(table["overrides"], table["score"], strict=True)
         }
+    except FileNotFoundError:
+        reason = f"{path}: does not exist; its experiment had no trials"
     except KeyError as error:
         reason = f"{path}: has no column {error.args[0]}; an earlier version wrote it"
     except (ValueError, AttributeError, TypeError) as error:  # also of a parser

@@ -206,6 +206,16 @@ def test_a_report_of_another_design_is_refused(sweeps: Path, tmp_path: Path) -> 
         FactorialReport.read([sweeps / "a", tmp_path])
 
 
+def test_a_report_without_trials_joins_but_gives_no_scores(sweeps: Path, tmp_path: Path) -> None:
+    half = FactorialReport.read([sweeps / "b"])
+    half.write(tmp_path)
+    (tmp_path / "trials.csv").unlink()
+    joined = FactorialReport.read([sweeps / "a", tmp_path])
+    assert {*joined.fits} == {"steep", "flat"}
+    with pytest.raises(InputError, match=r"trials.csv: does not exist; its experiment had no tr"):
+        earlier_scores(Tuning.read({**TUNE, "earlier": [tmp_path]}))
+
+
 def test_a_report_alone_has_no_design(sweeps: Path, tmp_path: Path) -> None:
     FactorialReport.read([sweeps / "a"]).write(tmp_path)
     with pytest.raises(InputError, match=r"a report's tables without their design; name a sweep"):
