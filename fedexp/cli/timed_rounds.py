@@ -7,8 +7,11 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from omegaconf import DictConfig
 
 from fedexp.cli.ablate import Compose
 from fedexp.cli.compose import checked_config
@@ -16,7 +19,7 @@ from fedexp.errors import InputError
 
 _ROUNDS = 3
 """Timed rounds; the last one counts, as some methods do less in the first."""
-_PARTS = ("select", "probe", "train", "server", "eval")
+_TRAINING = ("select", "probe", "train", "server")
 _QUIET = [
     *(f"rounds={_ROUNDS}", "tracking.wandb.mode=disabled", "tracking.tensorboard=false"),
     *("tracking.progress=false", "checkpoint.every=0"),
@@ -35,9 +38,9 @@ def announce_seconds(rows: Mapping[str, Sequence[Sequence[str]]], compose: Compo
     """
     total, rates = 0.0, []
     for name, jobs in rows.items():
-        start, round_seconds = _seconds(name, jobs[0], compose)
-        total += len(jobs) * (start + round_seconds * compose(jobs[0]).rounds)
-        rates.append(f"{name} {round_seconds:.2g}")
+        timed = _time(name, jobs[0], compose)
+        total += len(jobs) * timed.of_job(compose(jobs[0]))
+        rates.append(f"{name} {timed.training + timed.last_scoring:.2g}")
     print(
         f"fedexp: about {_duration(total)} if the jobs run one after another; seconds of round "
         f"{_ROUNDS}, timed now with the first seed: {', '.join(rates)}",
@@ -45,8 +48,40 @@ def announce_seconds(rows: Mapping[str, Sequence[Sequence[str]]], compose: Compo
     )
 
 
-def _seconds(name: str, job: Sequence[str], compose: Compose) -> tuple[float, float]:
-    """Seconds of a job outside its rounds, and of its round ``_ROUNDS``."""
+@dataclass(frozen=True)
+class _Timed:
+    """Seconds of the parts of a job, from a run of ``_ROUNDS`` rounds.
+
+    Args:
+        start: all that is outside rounds.
+        training: a round without its measures.
+        scoring: the measures after a round before the last.
+        last_scoring: the measures after the last round, in which all are due.
+    """
+
+    start: float
+    training: float
+    scoring: float
+    last_scoring: float
+
+    def of_job(self, cfg: DictConfig) -> float:
+        """Seconds of the whole job."""
+        rare = max(0.0, self.last_scoring - self.scoring) * _rounds_of_rare_measures(cfg)
+        return self.start + cfg.rounds * (self.training + self.scoring) + rare
+
+
+def _rounds_of_rare_measures(cfg: DictConfig) -> int:
+    """Rounds after which a measure is due that is not due in the timed round before the last."""
+    counts = [1]  # the last round, in which all are due
+    for measure in cfg.measure.values():
+        if every := measure and measure.get("every"):
+            due = [e for e in range(measure.get("first", 1), cfg.rounds) if e % every == 0]
+            counts += [] if _ROUNDS - 1 in due else [len(due) + 1]
+    return max(counts)
+
+
+def _time(name: str, job: Sequence[str], compose: Compose) -> _Timed:
+    """Run a job's first rounds; the error of a job that cannot run begins with ``name``."""
     from fedexp.runtime.early import check
     from fedexp.runtime.execution import execute
 
@@ -57,11 +92,13 @@ def _seconds(name: str, job: Sequence[str], compose: Compose) -> tuple[float, fl
         with _silently(), TemporaryDirectory() as folder:
             checked = checked_config(cfg, cfg.hydra, overrides)
             run = execute(checked.config, Path(folder), checked.launch, check(checked.config))
-            rounds = run.metrics[[f"time/{e}_s" for e in _PARTS if f"time/{e}_s" in run.metrics]]
     except InputError as error:
         raise InputError(f"{name}: {error}") from error
-    by_round = rounds.sum(axis=1)
-    return time.perf_counter() - begun - float(by_round.sum()), float(by_round.iloc[-1])
+    seconds = time.perf_counter() - begun
+    columns = run.metrics.columns.intersection([f"time/{each}_s" for each in _TRAINING])
+    training, scoring = run.metrics[columns].sum(axis=1), run.metrics["time/eval_s"].fillna(0.0)
+    start = seconds - float(training.sum() + scoring.sum())
+    return _Timed(start, float(training.iloc[-1]), float(scoring.iloc[-2]), float(scoring.iloc[-1]))
 
 
 @contextmanager

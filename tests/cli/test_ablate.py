@@ -12,7 +12,6 @@ from fedexp.cli.ablate import _defaults, ablation_sweep, check_word
 from fedexp.cli.command import config_folder
 from fedexp.cli.hydra_api import initialize
 from fedexp.cli.sweeps import check_in_jobs
-from fedexp.cli.timed_rounds import announce_seconds
 from fedexp.errors import InputError
 
 
@@ -93,20 +92,3 @@ def test_every_ablated_group_has_a_plain_option() -> None:
     from fedexp.cli.ablate import _GROUPS
 
     assert set(_GROUPS) <= _defaults().keys()
-
-
-@pytest.mark.slow
-def test_timed_rounds_name_each_row_and_one_that_cannot_run(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    small = ["algorithm=fedavg", "clients.count=4", "clients.per_round=2", "data.subset=200"]
-    rows = {"full method": [[*small, "loss=moon", "rounds=1000"]], "without loss": [[*small]]}
-    announce_seconds(rows, compose)
-    said = capsys.readouterr().err
-    assert said.startswith("fedexp: about ")
-    assert " if the jobs run one after another; seconds of round 3" in said
-    assert "full method " in said
-    assert "without loss " in said
-    rows["without head"] = [[*small, "clients.per_round=9"]]
-    with pytest.raises(InputError, match=r"^without head: clients\.per_round=9"):
-        announce_seconds(rows, compose)
