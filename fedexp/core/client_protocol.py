@@ -164,7 +164,8 @@ class Client(Protocol):
     def weights(self) -> Tensors:
         """Name -> parameter or persistent buffer, sharing the module's memory.
 
-        Fixed weights are left out, see ``core.fixed_weights``.
+        Fixed weights are left out, see ``core.fixed_weights``. A tensor with several names (tied
+        weights) has its first name.
         """
 
     def features(

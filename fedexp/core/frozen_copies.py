@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fedexp.core.forward import Outputs, outputs
 from fedexp.core.messages import Tensors
+from fedexp.core.other_weights import first_names
 
 
 class Reference(Outputs):
@@ -31,6 +32,8 @@ class FrozenCopy(nn.Module):
     def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
         super().__init__()
         self.backbone, self.head = deepcopy(backbone), deepcopy(head)
+        # As buffers, tied parameters are several tensors.
+        self._first_names = first_names(self)
         for module in self.modules():
             _freeze(module)
         self.train()
@@ -52,9 +55,9 @@ class FrozenCopy(nn.Module):
 
         The names are the names of ``ClientModule.weights``.
         """
-        for name, buffer in self.named_buffers():
-            if name in weights:
-                buffer.copy_(weights[name])
+        for name, first in self._first_names.items():
+            if first in weights:
+                self.get_buffer(name).copy_(weights[first])
 
 
 class FrozenCopies(nn.ModuleDict):

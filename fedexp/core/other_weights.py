@@ -18,7 +18,7 @@ class MethodOf(nn.Module):
     def __init__(self, module: nn.Module, method: Callable[..., Any]) -> None:
         super().__init__()
         self.module, self.method = module, method
-        self._first_names = _first_names(module)
+        self._first_names = first_names(module)
 
     def forward(self, *arguments: Any) -> Any:
         """Call the method with the module's own weights."""
@@ -35,7 +35,7 @@ class MethodOf(nn.Module):
         return functional_call(self, named, arguments, tie_weights=False)
 
 
-def _first_names(module: nn.Module) -> dict[str, str]:
+def first_names(module: nn.Module) -> dict[str, str]:
     """Each name of a parameter or buffer -> the first name of this tensor.
 
     ``functional_call`` would look for tensors with several names in each call, which takes a

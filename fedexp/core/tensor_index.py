@@ -11,8 +11,9 @@ from fedexp.core.messages import Tensors
 class TensorIndex:
     """The places of a module's parameters and buffers, looked up once.
 
-    Tensors may be replaced later, but names may not change. For a small model, ``named_parameters``
-    and similar calls took a tenth of a client's training time.
+    Tensors may be replaced later, but names may not change. A tensor with several names (tied
+    weights) has only its first name here. For a small model, ``named_parameters`` and similar calls
+    took a tenth of a client's training time.
 
     Args:
         module: the module that has the tensors.
@@ -24,7 +25,8 @@ class TensorIndex:
         buffers = [name for name, _ in module.named_buffers()]
         self._parameters = _places(module, (name for name in parameters if name not in fixed))
         self._buffers = _places(module, (name for name in buffers if name not in fixed))
-        self._weights = _places(module, (n for n in module.state_dict() if n not in fixed))
+        unfixed = {name for name in parameters + buffers if name not in fixed}
+        self._weights = _places(module, (name for name in module.state_dict() if name in unfixed))
         self._fixed = _places(module, (name for name in parameters + buffers if name in fixed))
 
     def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -41,7 +43,7 @@ class TensorIndex:
         return ((name, tensors[key]) for name, tensors, key in self._fixed)
 
     def weights(self) -> Tensors:
-        """Like ``state_dict``, without fixed weights."""
+        """Like ``state_dict``, without fixed weights and further names of tied ones."""
         return {name: tensors[key].detach() for name, tensors, key in self._weights}
 
 

@@ -49,6 +49,16 @@ def test_it_has_buffers_only_and_saves_none() -> None:
     assert {name for name, _ in reference.named_buffers()} == weights_of(*tiny()).keys()
 
 
+def test_a_tensor_with_two_names_is_set_under_both() -> None:
+    backbone = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    backbone[1].weight = backbone[0].weight
+    moved = FrozenCopy(backbone, nn.Linear(3, 2)).double()  # a move makes two tensors of the one
+    weight = torch.rand(3, 3)
+    moved.set({"backbone.0.weight": weight})
+    for layer in (0, 1):
+        assert moved.get_buffer(f"backbone.{layer}.weight").equal(weight.double())
+
+
 def test_it_is_the_model_in_eval_mode_whatever_mode_is_asked_for() -> None:
     backbone, head = tiny()
     reference = nn.ModuleDict({"global": FrozenCopy(backbone, head)}).train()["global"]

@@ -54,3 +54,14 @@ def test_it_sees_what_a_functional_call_puts_in() -> None:
     inner.tensor_index = TensorIndex(inner)  # type: ignore[assignment]
     weight = torch.rand(2)
     assert functional_call(inner, {"weight": weight}, ())["weight"] is weight
+
+
+def test_a_tensor_with_two_names_has_its_first_one() -> None:
+    whole = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    whole[1].weight = whole[0].weight
+    tied = TensorIndex(whole)
+    assert list(tied.weights()) == ["0.weight", "0.bias", "1.bias"]
+    assert tied.weights().keys() == dict(tied.parameters()).keys()
+    fixed = TensorIndex(whole, ["0.weight"])
+    assert list(fixed.weights()) == ["0.bias", "1.bias"]
+    assert list(dict(fixed.fixed())) == ["0.weight"]

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 import torch
 from support.federations import federate
+from support.own_networks import TIED
 
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.part import Memory
@@ -183,3 +184,18 @@ def test_updates_say_that_they_were_checked() -> None:
     assert found == {True, False}
     for update in updates:
         assert update.is_finite == all(w.isfinite().all() for w in update.weights.values())
+
+
+@pytest.mark.parametrize("method", ["aggregator=momentum", "algorithm=apfl", "algorithm=ifca"])
+def test_a_model_with_tied_weights_is_the_one_that_the_method_computes(method: str) -> None:
+    federation = federate(*SMALL, *TIED, method, "measure.personal.every=1")
+    for round in (1, 2):
+        federation.run_round(round)
+    shared = "backbone.first.weight"
+    assert shared in federation.server.weights
+    assert "backbone.second.weight" not in federation.server.weights
+    client = federation.store.clients_with_model[0]
+    for computed in (federation.server.weights, federation.store.model(client)):
+        federation.module.load(computed)
+        assert federation.module.weights[shared].equal(computed[shared])
+        assert federation.module.backbone.second.weight.equal(computed[shared])

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.federations import compose, federate
+from support.own_networks import TIED
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
@@ -115,20 +116,9 @@ def test_the_size_of_a_stack_changes_nothing(size: int) -> None:
     assert_alike(federate(*RAGGED), stacked, rounds=2)
 
 
-class Tied(nn.Module):
-    """Two layers with one weight, a tensor with two names."""
-
-    def __init__(self, input_shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.flatten, self.first, self.second = nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 64)
-        self.second.weight = self.first.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(torch.relu(self.first(self.flatten(x))))
-
-
-def test_a_tensor_with_two_names_is_one() -> None:
-    tied = [*RAGGED, "model=custom", f"model._target_={__name__}.Tied"]
+@pytest.mark.parametrize("gradient", ["plain", "sam"])
+def test_a_tensor_with_two_names_is_one(gradient: str) -> None:
+    tied = [*RAGGED, *TIED, f"gradient={gradient}"]
     assert_alike(federate(*tied), federate(*tied, "engine=vectorized"), rounds=2)
 
 

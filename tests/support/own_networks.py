@@ -33,6 +33,22 @@ class Normalised(nn.Module):
         return self.block(torch.relu(self.bn1(self.conv1(x)))).flatten(1)
 
 
+class Tied(nn.Module):
+    """Two layers with one weight, a tensor with two names."""
+
+    def __init__(self, input_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.flatten, self.first, self.second = nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 64)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.relu(self.first(self.flatten(x))))
+
+
+TIED = ["model=custom", f"model._target_={__name__}.Tied"]
+"""The options that choose this network."""
+
+
 class Pair(Small):
     """Not a backbone: two outputs."""
 
