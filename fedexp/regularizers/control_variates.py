@@ -26,8 +26,9 @@ class ControlVariates(Regularizer):
     The term $<c - c_k, w>$ over the trained shared parameters w is added to the loss (Karimireddy
     et al., ICML 2020, Alg. 1). So a local step uses $g - c_k + c$ in place of the gradient g. The
     control variate c_k of client k estimates the client's gradient. The server's control variate c
-    estimates the mean gradient of the population. w^t is the received model, and w_k is the model
-    after training. After training, the client updates c_k by one of
+    estimates the mean gradient of the population. w^t is the model that local training starts from,
+    usually the received one, and w_k is the model after training. After training, the client
+    updates c_k by one of
 
         option I: $c_k <-$ the gradient of the client's loss at w^t
         option II: $c_k <- c_k - c + (w^t - w_k) / (steps * learning rate)$
@@ -103,9 +104,10 @@ class ControlVariates(Regularizer):
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Set c - c_k, the server's control variate minus this client's.
 
-        With option I also compute the client's gradient at the received model.
+        With option I also compute the client's gradient at the model that training starts from;
+        with option II store this model.
         """
-        self._message = message
+        self._sent = with_prefix("variate", message.extras)  # c, the same for all clients
         self.correction.fill(combine(self._received(client), with_prefix("variate", memory), -1))
         if self._chosen is None:
             self._optimizer = optimizer_of(client)
@@ -113,6 +115,9 @@ class ControlVariates(Regularizer):
         if self._chosen == "gradient":
             gradient = client.loss_gradient()
             memory.update(prefixed("gradient", {n: gradient[n] for n in self.correction}))
+        else:
+            start = {name: client.weights[name].clone() for name in self.correction}
+            memory.update(prefixed("start", start))
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:
         """The term <c - c_k, w>, a scalar.
@@ -132,7 +137,7 @@ class ControlVariates(Regularizer):
             new = {n: memory.pop(f"gradient/{n}") for n in self.correction}
             old = with_prefix("variate", memory)
         else:
-            new, old = self._mean_step(client), self._expected_step(client, memory)
+            new, old = self._mean_step(client, memory), self._expected_step(client, memory)
         change = prefixed("variate", combine(new, old, -1))
         memory.update(combine(memory, change))
         if self.weighting == "uniform":
@@ -151,32 +156,28 @@ class ControlVariates(Regularizer):
         self.mean = combine(self.mean, steps)
         return merged
 
-    def _sent(self) -> Tensors:
-        """The server's control variate c, not divided by the client's relative size s_k."""
-        return with_prefix("variate", self._message.extras)
-
     def _received(self, client: Client) -> Tensors:
         """The server's control variate c; with ``correction_scaling=samples`` it is divided by s_k.
 
         s_k is the client's relative size.
         """
         if self.correction_scaling == "none":
-            return self._sent()
+            return self._sent
         size = self.clients.relative_size(client.data.num_samples)
-        return {name: value / size for name, value in self._sent().items()}
+        return {name: value / size for name, value in self._sent.items()}
 
-    def _mean_step(self, client: Client) -> Tensors:
+    def _mean_step(self, client: Client, memory: Memory) -> Tensors:
         """Compute the (weighted) mean of the round's gradients from the change of the weights."""
-        start, weights = self._message.weights, client.weights
+        start, weights = {n: memory.pop(f"start/{n}") for n in self.correction}, client.weights
         distance = unit_distance(self._optimizer, client.steps) * client.learning_rate
-        return {name: (start[name] - weights[name]) / distance for name in self.correction}
+        return {name: (w - weights[name]) / distance for name, w in start.items()}
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:
         """The result of ``_mean_step`` that would leave the client's control variate c_k unchanged.
 
         In option II it is the server's control variate c.
         """
-        return self._sent()
+        return self._sent
 
 
 def _choose(estimate: str, optimizer: torch.optim.Optimizer) -> str:

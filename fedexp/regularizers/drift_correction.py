@@ -32,13 +32,13 @@ class LastSteps(ControlVariates):
 class DriftCorrection(Dynamic):
     """A penalty that contains the client's drift, and a correction of gradients (FedDC).
 
-    The method is from Gao et al., CVPR 2022. w^t are the received global weights, and w_k are the
-    weights after local training. The penalty on the trained shared parameters w is
-    $(alpha/2) ||w + d_k - w^t||^2 + <w, g - g_k>$. The drift d_k of client k is the sum of its
-    steps over its rounds: after training, $d_k <- d_k + w_k - w^t$. The server adds the mean drift
-    to the mean of the cohort's models. g_k is the client's mean local step in its last round,
-    $(w^t - w_k) / (steps * learning rate)$, and g is the mean of g_k over the population. (The
-    paper uses the step $w_k - w^t$, which is $-steps * learning rate * g_k$, in place of g_k.)
+    The method is from Gao et al., CVPR 2022. w^t are the weights that local training starts from,
+    usually the received ones, and w_k are the weights after it. The penalty on the trained shared
+    parameters w is $(alpha/2) ||w + d_k - w^t||^2 + <w, g - g_k>$. The drift d_k of client k is the
+    sum of its steps over its rounds: after training, $d_k <- d_k + w_k - w^t$. The server adds the
+    mean drift to the mean of the cohort's models. g_k is the client's mean local step in its last
+    round, $(w^t - w_k) / (steps * learning rate)$, and g is the mean of g_k over the population.
+    (The paper uses the step $w_k - w^t$, which is $-steps * learning rate * g_k$, in place of g_k.)
 
     The first term and the server work like FedDyn, and the second term works like SCAFFOLD. So the
     remarks on optimizers, aggregators and released tables in ``Dynamic`` and ``ControlVariates``

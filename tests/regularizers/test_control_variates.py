@@ -32,6 +32,27 @@ def test_two_rounds_by_hand() -> None:
     assert scene.part.broadcast(3)["variate/w"].item() == pytest.approx((0.75 - 0.5) / 2)
 
 
+def test_steps_count_from_where_training_starts() -> None:
+    scene = OneNumber(ControlVariates("uniform", "steps", "none"))
+    scene.begin(0, w=1.0, start=3.0)  # another part, such as FedALA, has moved the client
+    report = scene.end(0, w=2.0, steps=2, lr=0.5)
+    assert report == {"variate/w": pytest.approx((3.0 - 2.0) / (2 * 0.5))}
+    assert list(scene.memories[0]) == ["variate/w"]
+
+
+@pytest.mark.parametrize("method", ["control_variates", "drift_correction"])
+def test_stacked_clients_may_start_from_different_weights(method: str) -> None:
+    own = [*SMALL, f"regularizer={method}", "personalization=ifca", "personalization.clusters=2"]
+    serial, stacked = federate(*own), federate(*own, "engine=vectorized")
+    for round in (1, 2):
+        serial.run_round(round)
+        stacked.run_round(round)
+    for client in serial.store.clients_with_state:
+        found = stacked.store.memory(client, "regularizer")
+        for name, value in serial.store.memory(client, "regularizer").items():
+            torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-5)
+
+
 def test_clients_without_data_are_not_counted() -> None:
     scene = OneNumber(
         ControlVariates("uniform", "steps", "none"), class_counts=torch.tensor([[3], [0], [0], [2]])

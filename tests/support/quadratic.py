@@ -120,9 +120,10 @@ class OneNumber:
         self.sizes: list[int] = counts.sum(dim=1).tolist()
         self.slope = 0.0  # of the client's loss at the received w
 
-    def begin(self, client: int, w: float) -> None:
-        """This client receives w."""
-        self.weights = {"w": torch.tensor([w]), "v": torch.tensor([7.0])}
+    def begin(self, client: int, w: float, start: float | None = None) -> None:
+        """This client receives w, and its training starts from w or from another ``start``."""
+        own = w if start is None else start
+        self.weights = {"w": torch.tensor([own]), "v": torch.tensor([7.0])}
         message = PartMessage(1, {"w": torch.tensor([w])}, self.part.broadcast(1))
         self.part.begin(self._client(client, 1, 1), message, self.memories[client])
 
