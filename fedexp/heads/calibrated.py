@@ -159,7 +159,7 @@ class Calibrated(GlobalClassifier):
     # The client's half.
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """In a calibration round, store the moments of the received model's features.
+        """In a calibration round, store class counts and moments of the received model's features.
 
         In every round predict with W, the classifier that clients train.
         """
@@ -167,13 +167,14 @@ class Calibrated(GlobalClassifier):
         if client.is_personal or not self._calibrates_in(client.round):
             return
         z, targets = client.features()
-        for label in client.data.class_counts.nonzero().flatten().tolist():
+        # The other parts may let the client train on fewer samples, so they are counted here.
+        memory["counts"] = client.data.class_counts.float()
+        for label in memory["counts"].nonzero().flatten().tolist():
             memory[f"moments_{label}"] = moments(z[targets == label])
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """In a calibration round: the client's class counts [C] and ``moments`` of its classes."""
-        sent = {name: memory.pop(name) for name in list(memory)}
-        return sent | {"counts": client.data.class_counts.float()} if sent else {}
+        return {name: memory.pop(name) for name in list(memory)}
 
     def _calibrates_in(self, round: int) -> bool:
         """Whether ``round`` is a calibration round."""

@@ -220,13 +220,14 @@ class Retrained(GlobalClassifier):
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Compute the class gradients of the server's classifier V, then predict with W."""
         if not client.is_personal:
+            # The other parts may let the client train on fewer samples, so they are counted here.
+            memory["senders"] = (client.data.class_counts > 0).float()
             memory.update(self._gradients(client))
         self.is_global.fill_(False)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """The ``class_gradients`` of the client's classes, and a mask [C] of these classes."""
-        gradients = {name: memory.pop(name) for name in list(memory)}
-        return gradients | {"senders": (client.data.class_counts > 0).float()}
+        return {name: memory.pop(name) for name in list(memory)}
 
     def _gradients(self, client: Client) -> Tensors:
         """Compute the gradient of each class that the client holds, as ``gradient/<class>``.

@@ -84,7 +84,9 @@ class GradientAlignment(Loss):
         z, labels = client.features()
         with torch.no_grad():
             gradient = classifier_gradient(z, client.classify(z), labels)
-        memory["gradient"] = gradient * len(labels)
+        # The other parts may let the client train on fewer samples, so they are counted here.
+        count = torch.full((), len(labels), device=gradient.device)
+        memory.update(gradient=gradient * len(labels), count=count)
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
@@ -94,9 +96,7 @@ class GradientAlignment(Loss):
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """The sum of the gradients [C, d + 1], and the number of samples in it."""
-        gradient = memory.pop("gradient")
-        count = torch.full((), client.data.num_samples, device=gradient.device)
-        return {"gradient": gradient, "count": count}
+        return {name: memory.pop(name) for name in ("gradient", "count")}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """Update G; the weights do not change."""

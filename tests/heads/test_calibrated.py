@@ -157,6 +157,12 @@ def test_the_bytes_sent_are_counted() -> None:
     assert other["cost/download_bytes"] == one["cost/download_bytes"]
 
 
+def test_all_samples_count_even_if_a_client_trains_on_fewer() -> None:
+    federation = federate(*CCVR, "loss=cyclic_distillation")
+    for update in federation.engine.train([0, 1], federation.server.broadcast(2)):
+        assert update.extras["head"]["counts"].sum() == update.num_samples > update.samples
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",

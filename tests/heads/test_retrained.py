@@ -354,6 +354,14 @@ def test_everything_but_the_global_model_is_fedavgs_to_the_bit(personalization: 
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
 
 
+def test_all_its_classes_count_even_if_a_client_trains_on_fewer_samples() -> None:
+    federation = federate(*CREFF, "loss=cyclic_distillation", "loss.validation=0.9")
+    for update in federation.engine.train([0, 1], federation.server.broadcast(1)):
+        report = update.extras["head"]
+        senders = report.pop("senders").nonzero().flatten().tolist()
+        assert report.keys() == {f"gradient/{label}" for label in senders}
+
+
 def test_the_global_model_is_the_averaged_body_with_the_retrained_head() -> None:
     federation = federate(*CREFF)
     metrics = federation.run_round(1).metrics

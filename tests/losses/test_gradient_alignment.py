@@ -96,6 +96,12 @@ def test_three_rounds_by_plain_pytorch() -> None:
         assert_same(federation.server.weights, weights)
 
 
+def test_all_samples_count_even_if_a_client_trains_on_fewer() -> None:
+    federation = federate(*SMALL, "algorithm=fediir", "personalization=fedfomo")
+    for update in federation.engine.train([0, 1], federation.server.broadcast(1)):
+        assert update.extras["loss"]["count"] == update.num_samples > update.samples
+
+
 def test_without_penalty_it_is_fedavg() -> None:
     method, plain = federate(*SMALL, "algorithm=fediir", "loss.penalty=0"), federate(*SMALL)
     for federation in (method, plain):
