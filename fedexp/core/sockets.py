@@ -171,8 +171,8 @@ class Phase:
     Attributes:
         epochs: passes over the client's data. A fraction is rounded to steps, at least one. 0 in
             ``Personalization.tuning`` trains nothing.
-        trainable: name prefixes of the trained parameters ("backbone.", "head."); the others are
-            frozen.
+        trainable: name prefixes of the trained parameters ("backbone.", "head.", "loss.",
+            "personalization."); the others are frozen.
         eval_mode: name prefixes of submodules in eval mode: no dropout, and BatchNorm uses its
             running statistics and does not update them.
         plain_sgd: whether to replace the local optimizer by SGD with the same learning rate,

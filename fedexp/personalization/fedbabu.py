@@ -28,8 +28,8 @@ class FedBABU(Personalization):
         return not name.startswith("head.")
 
     def phases(self, epochs: float) -> Sequence[Phase]:
-        """One phase that trains the body (the backbone)."""
-        return (Phase(epochs, trainable=("backbone.",), eval_mode=("head.",)),)
+        """One phase that trains the body (the backbone), and the loss's own parameters."""
+        return (Phase(epochs, trainable=("backbone.", "loss."), eval_mode=("head.",)),)
 
     def tuning(self) -> Sequence[Phase]:
         """One phase that trains the whole model."""

@@ -53,7 +53,7 @@ class FedETF(Personalization):
 
     def phases(self, epochs: float) -> Sequence[Phase]:
         """One phase that trains all weights except the classifier V."""
-        return (Phase(epochs, trainable=("backbone.", _PROJECTION, "head.scale")),)
+        return (Phase(epochs, trainable=("backbone.", "loss.", _PROJECTION, "head.scale")),)
 
     def tuning(self) -> Sequence[Phase]:
         """First a phase that trains all weights except V, then the two phases of each cycle.

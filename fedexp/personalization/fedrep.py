@@ -30,8 +30,11 @@ class FedRep(FedPer):
 
 
 def head_then_body(head_epochs: float, body_epochs: float) -> Sequence[Phase]:
-    """A phase for the head, then a phase for the body; the other part is frozen in eval mode."""
+    """A phase for the head, then a phase for the body; the other part is frozen in eval mode.
+
+    The loss's own parameters are trained with the body.
+    """
     return (
         Phase(head_epochs, trainable=("head.",), eval_mode=("backbone.",)),
-        Phase(body_epochs, trainable=("backbone.",), eval_mode=("head.",)),
+        Phase(body_epochs, trainable=("backbone.", "loss."), eval_mode=("head.",)),
     )

@@ -90,7 +90,7 @@ class FedROD(Personalization):
         """One phase if ``second_phase`` is ``none``; else first the generic model, then h_k."""
         if self.second_phase == "none":
             return (Phase(epochs),)
-        generic = ("backbone.", "head.")
+        generic = ("backbone.", "head.", "loss.")
         second = Phase(
             epochs,
             trainable=("personalization.",),

@@ -167,6 +167,25 @@ def test_it_combines_with_other_sockets(others: list[str]) -> None:
         assert 0 < federation.run_round(round).metrics["train/loss"] < 100
 
 
+@pytest.mark.parametrize(
+    "personalization",
+    [
+        ["personalization=fedrep"],
+        ["personalization=fedbabu"],
+        ["personalization=fedah"],
+        ["personalization=fedrod", "personalization.second_phase=local"],
+        ["personalization=fedetf", "head=projected_etf", "head.tuned=true"],
+    ],
+)
+def test_its_parameters_are_trained_where_training_has_phases(personalization: list[str]) -> None:
+    federation = federate(*SMALL, "loss=fedsr", *personalization)
+    before = federation.server.weights
+    federation.run_round(1)
+    own = [name for name in before if name.startswith("loss.")]
+    assert len(own) == 4
+    assert not any(federation.server.weights[name].equal(before[name]) for name in own)
+
+
 def test_a_head_with_running_statistics_is_refused() -> None:
     with pytest.raises(InputError, match="loss=fedsr: random features would change"):
         federate("head=etf", "head.feature_norm=batchnorm", "loss=fedsr")

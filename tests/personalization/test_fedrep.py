@@ -16,7 +16,7 @@ HEAD = {"head.linear.weight", "head.linear.bias"}
 def test_head_first_then_body() -> None:
     head, body = FedRep(7, "none").phases(3)
     assert (head.epochs, head.trainable) == (7, ("head.",))
-    assert (body.epochs, body.trainable) == (3, ("backbone.",))
+    assert (body.epochs, body.trainable) == (3, ("backbone.", "loss."))
     engine: Any = personalized("fedrep").engine
     assert [phase.epochs for phase in engine.resources.personalization.phases(1)] == [10, 1]
 
