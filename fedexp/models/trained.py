@@ -67,8 +67,9 @@ def check_trained(
             trained += [name for name, value in named if value.requires_grad]
     phases = [*personalization.phases(1), *personalization.personal_phases(1)]
     for phase in (*phases, *personalization.tuning()):
-        if not any(name.startswith(phase.trainable) for name in trained):
-            layers = " or ".join(prefix.rstrip(".") or "model" for prefix in phase.trainable)
+        prefixes = tuple(each for each in phase.trainable if each != "loss.")  # a model is wanted
+        if not any(name.startswith(prefixes) for name in trained):
+            layers = " or ".join(prefix.rstrip(".") or "model" for prefix in prefixes)
             raise InputError(
                 f"model.train={config.model.train}: a phase of local training has no parameter of "
                 f"the {layers} to train; use other layers, another model or personalization"
