@@ -25,6 +25,7 @@ from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
 from fedexp.core.step_gradient import part_of
+from fedexp.core.turn import Turn
 from fedexp.data.federated import ClientData
 from fedexp.engines.base import Engine
 from fedexp.engines.footprint import clients_that_fit
@@ -109,8 +110,8 @@ class Vectorized(Engine):
             stack = self.begin_all(group, lambda k: self.begin_tuning(k, message), where)
             if tuning:
                 with noted(f"tuning the models of clients {group} {where}", self._components):
-                    self._fit_all(stack, [tuning] * len(group), [])
-            yield group, stack
+                    self._fit_sorted(stack, lambda turn: tuning)
+            yield [turn.data.client for turn in stack.turns], stack
 
     def begin_all(self, clients: Sequence[int], begin: Callable[[int], object], when: str) -> Stack:
         """Like ``Engine.begin_all``; refuses parts that keep a client's tensor in an attribute."""
@@ -162,48 +163,59 @@ class Vectorized(Engine):
             states = {c: open_states.enter_context(self.resources.store.open(c)) for c in clients}
             before = {client: state.copy() for client, state in states.items()}
             stack = self.begin_all(clients, lambda c: self.begin(c, message, states[c]), where)
-            epochs = [self.epochs(turn) for turn in stack.turns]
-            for part in self._sorted(stack):
-                own = [states[turn.data.client] for turn in part.turns]
-                kept = [self.kept_optimizer(SHARED_MODEL, state) for state in own]
-                phases = [personalization.phases(self.epochs(turn)) for turn in part.turns]
-                self._fit_all(part, phases, kept)
+            epochs = {turn.data.client: self.epochs(turn) for turn in stack.turns}
+            self._fit_sorted(
+                stack,
+                lambda turn: personalization.phases(epochs[turn.data.client]),
+                lambda client: self.kept_optimizer(SHARED_MODEL, states[client]),
+            )
             for row, client in enumerate(turn.data.client for turn in stack.turns):
                 stack.load_row(row)
                 with noted(f"finishing the turn of client {client} {where}", self._components):
                     update, state = self.finish(states[client], draws[client]), states[client]
                 trained.append(Trained(update, stack.turns[row], state, before[client]))
-            personal_phases = [personalization.personal_phases(each) for each in epochs]
-            if personal_phases[0]:
+            if personalization.personal_phases(epochs[clients[0]]):
                 stack = self.begin_all(
                     clients, lambda c: self.begin_personal(c, message, states[c]), where
                 )
-                kept = [self.kept_optimizer(PERSONAL_MODEL, state) for state in states.values()]
-                self._fit_all(stack, personal_phases, kept)
-                for row, client in enumerate(clients):
+                self._fit_sorted(
+                    stack,
+                    lambda turn: personalization.personal_phases(epochs[turn.data.client]),
+                    lambda client: self.kept_optimizer(PERSONAL_MODEL, states[client]),
+                )
+                for row, turn in enumerate(stack.turns):
                     stack.load_row(row)
-                    self.finish_personal(states[client])
+                    self.finish_personal(states[turn.data.client])
             return end_turns(trained, self.resources)
 
-    def _sorted(self, stack: Stack) -> Iterator[Stack]:
-        """Yield parts of the stack, in each of which the rows are sorted by their steps.
+    def _fit_sorted(
+        self,
+        stack: Stack,
+        phases_of: Callable[[Turn], Sequence[Phase]],
+        kept_of: Callable[[int], Memory | None] = lambda client: None,
+    ) -> None:
+        """Train all rows, after sorting them by their steps.
 
-        This is the whole stack as it is, unless a part has called ``train_on`` in ``begin`` with
-        another number of samples.
+        The rows are in another order before only if a part has called ``train_on`` in ``begin``
+        with another number of samples.
+
+        Args:
+            stack: the clients.
+            phases_of: a client's turn -> its phases.
+            kept_of: client -> the optimizer state to start from; see ``_fit_all``.
         """
-        if all(turn.data.num_samples == turn.num_samples for turn in stack.turns):
-            yield stack
-            return
-        phases = self.resources.personalization.phases
+        phases = [phases_of(turn) for turn in stack.turns]
         steps = {
-            row: self._steps(cast(ClientData, turn.data), turn.round, phases(self.epochs(turn)))
+            row: self._steps(cast(ClientData, turn.data), turn.round, phases[row])
             for row, turn in enumerate(stack.turns)
         }
         groups = longest_first(steps)
         stack.sort_rows(list(chain(*groups)))
         start = 0
         for group in groups:
-            yield stack.part(slice(start, start + len(group)))
+            part = stack.part(slice(start, start + len(group)))
+            kept = [kept_of(turn.data.client) for turn in part.turns]
+            self._fit_all(part, [phases[row] for row in group], kept)
             start += len(group)
 
     def _fit_all(

@@ -14,6 +14,7 @@ from fedexp.engines import footprint
 from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.vectorized import Vectorized
 from fedexp.errors import InputError
+from fedexp.losses.cross_entropy import CrossEntropy
 from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 
@@ -87,12 +88,22 @@ def assert_alike(one: Federation, other: Federation, rounds: int) -> None:
             torch.testing.assert_close(other.server.weights[name], weight, atol=1e-5, rtol=1e-5)
 
 
-class FewSamples(Regularizer):
+def train_on_few(client: Client) -> None:
     """The smaller the number of a client, the fewer of its samples it trains on."""
+    count = max(1, client.data.num_samples * client.data.client // 6)
+    client.train_on(client.data.subset(torch.arange(count)))
+
+
+class FewSamples(Regularizer):
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        train_on_few(client)
+
+
+class LossOfFew(CrossEntropy):
+    """Begins with personal models, too."""
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        count = max(1, client.data.num_samples * client.data.client // 6)
-        client.train_on(client.data.subset(torch.arange(count)))
+        train_on_few(client)
 
 
 def test_parts_may_change_the_number_of_samples_and_so_of_steps() -> None:
@@ -101,6 +112,19 @@ def test_parts_may_change_the_number_of_samples_and_so_of_steps() -> None:
     assert_alike(federate(*few), federate(*few, "engine=vectorized"), rounds=2)
     kept = [*few, "local.keep_optimizer=true"]
     assert_alike(federate(*kept), federate(*kept, "engine=vectorized"), rounds=2)
+
+
+@pytest.mark.parametrize("personalization", ["ditto", "finetune"])
+def test_so_may_parts_of_personal_models(personalization: str) -> None:
+    few = [*RAGGED, f"loss._target_={__name__}.LossOfFew", f"personalization={personalization}"]
+    few += ["local.batch_size=4", "local.keep_optimizer=true"]
+    assert_alike(federate(*few), federate(*few, "engine=vectorized"), rounds=2)
+
+
+def test_the_steps_of_personal_models_may_differ_where_those_of_shared_models_do_not() -> None:
+    own = ["regularizer=none", f"regularizer._target_={__name__}.FewSamples"]
+    few = [*RAGGED, *own, "personalization=ditto", "local.steps=7", "local.batch_size=4"]
+    assert_alike(federate(*few), federate(*few, "engine=vectorized"), rounds=2)
 
 
 @pytest.mark.matrix
