@@ -167,7 +167,8 @@ class Buffered(Coordination):
                 self._train(exchange, engine)
             if not len(self.flights):
                 break
-            self.system.now = self.flights.next_end
+            # A turn ends before its planned time if a part trains on fewer samples (``train_on``).
+            self.system.now = max(self.system.now, self.flights.next_end)
         self._train(exchange, engine)
 
     def advance(self, exchange: Exchange) -> RoundTime:

@@ -29,6 +29,7 @@ class World:
         defaults = {"staleness": "polynomial", "exponent": 0.5, "grace": 0, "slope": 1.0}
         self.buffered = Buffered(**{"buffer": 2, "step_from": "received", **defaults, **keys})
         self.clients, self.dropped = range(len(seconds)), dropped
+        self.idle: set[int] = set()  # they train on no sample, although one was planned
         ones = np.ones(len(seconds))
         devices = Devices(1 / np.array(seconds), ones * np.inf, ones * np.inf, ones * 0.0)
         system: Any = SimpleNamespace(devices=devices, now=0.0)
@@ -61,7 +62,7 @@ class World:
         self.trained.append(list(clients))
         for client in clients:
             trained = {"w": message.weights["w"] + 10.0**client}
-            yield Update(client, 1, trained, samples=1, steps=1)
+            yield Update(client, 1, trained, samples=int(client not in self.idle), steps=1)
 
 
 def test_four_clients_of_different_speeds() -> None:
@@ -123,6 +124,12 @@ def test_the_step_may_count_from_the_current_model() -> None:
     assert (now, weights) == (2, {0: 1})
     # 1 started from the model 1 and sends 11; the current model is 3.
     assert world.step() == (2, {1: (11 - 3) / 10})
+
+
+def test_the_clock_never_goes_back() -> None:
+    world = World(seconds=[2, 3, 9, 9], in_flight=2, buffer=3)
+    world.idle = {2}  # it starts at 2 and is planned until 11, so 1 arrives first, at 3
+    assert world.step() == (3, {0: 1, 1: 1, 2: 1})
 
 
 def test_a_client_that_drops_out_gives_its_place_to_another() -> None:
