@@ -18,7 +18,14 @@ from fedexp.models.weights import without_initial_weights
 from fedexp.runtime.assembly import resident_module, setting_without_data
 from fedexp.runtime.plan import plan
 from fedexp.state.files import check_finite, load_tensors
-from fedexp.state.run_folder import FILE_NAME, FINAL, PARTITION, read, saved_weights
+from fedexp.state.run_folder import (
+    FILE_NAME,
+    FINAL,
+    PARTITION,
+    model_files,
+    read,
+    saved_weights,
+)
 from fedexp.state.saved_models import load_personal_model
 
 
@@ -100,7 +107,7 @@ def _untrained(folder: Path, config: Config, about: Description) -> ClientModule
 
 def _global_weights(folder: Path, model: str) -> Tensors:
     path = saved_weights(folder, model)
-    found = sorted(each.stem for each in saved_weights(folder, FINAL).parent.glob("*.pt"))
+    found = [each.stem for each in model_files(folder)]
     if model not in found:  # so a name with slashes cannot leave the folder
         there = ", ".join(found) or "none: it is not finished"
         advice = "; data.validation makes a run keep its best model" if model == "best" else ""

@@ -29,6 +29,7 @@ from fedexp.state.run_folder import (
     SUMMARY,
     Identity,
     claim,
+    model_files,
     read_identity,
     rounds_finished,
 )
@@ -177,7 +178,8 @@ def _resume_point(
 ) -> Checkpoint | None:
     """Find the checkpoint to resume from, if any, and log how the run starts.
 
-    Also deletes what an earlier process left: folders of client states, and ``summary.json``.
+    Also deletes what an earlier process left: folders of client states, ``summary.json``, and the
+    models of a run that was finished.
 
     Raises:
         InputError: the run is finished and has no checkpoint, the checkpoint cannot be read,
@@ -209,5 +211,6 @@ def _resume_point(
         LOGGER.info("resume: found no unfinished run like this one; starts afresh in %s", folder)
     for left in folder.glob(_CLIENTS.format("*")):  # left by a killed process
         shutil.rmtree(left, ignore_errors=True)
-    (folder / SUMMARY).unlink(missing_ok=True)  # the run is no longer finished
+    for result in (folder / SUMMARY, *model_files(folder)):  # the run is no longer finished
+        result.unlink(missing_ok=True)
     return checkpoint

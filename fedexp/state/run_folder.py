@@ -239,6 +239,11 @@ def saved_weights(folder: Path, name: str) -> Path:
     return folder / CHECKPOINTS / f"{name}.pt"
 
 
+def model_files(folder: Path) -> list[Path]:
+    """The files of the global models that the run has saved, in the order of their names."""
+    return sorted((folder / CHECKPOINTS).glob("*.pt"))
+
+
 def has_checkpoint(folder: Path) -> bool:
     """Whether there is a checkpoint, complete or damaged."""
     return bool(checkpoint_folders(folder))

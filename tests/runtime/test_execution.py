@@ -30,6 +30,7 @@ from fedexp.distributed.wire import decode, encode
 from fedexp.errors import InputError
 from fedexp.reporting.papers.published import checked_rows
 from fedexp.runtime.execution import _run_as_rank
+from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 from fedexp.state.files import load_tensors
 from fedexp.tracking.jsonl import read_metrics
@@ -337,6 +338,27 @@ def test_a_finished_run_is_extended(tmp_path: Path) -> None:
     assert [row["round"] for row in history(now)] == [0, 1, 2, 3]
     left = sorted(path.name for path in (folder / "checkpoints").iterdir())
     assert left == ["final.pt", "round_0002", "round_0003"]
+
+
+def test_a_run_that_goes_on_has_no_model_of_its_earlier_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    run_in(folder, "data.validation=0.1")
+    longer = ["data.validation=0.1", "rounds=2", f"resume={folder}"]
+
+    def killed(self: Federation, round: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Federation, "run_round", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_in(folder, *longer)
+    for model in ("final", "best"):
+        with pytest.raises(InputError, match=f"has no model {model}; .* it is not finished"):
+            fedexp.load(folder, model)
+    run_in(folder, *longer)
+    assert fedexp.load(folder).name == f"final global model of {folder}"
 
 
 def test_without_checkpoints_nothing_is_kept_and_nothing_extended(tmp_path: Path) -> None:
