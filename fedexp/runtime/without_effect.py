@@ -45,6 +45,9 @@ def declared_unread(
     if clients.per_round == training and DRAWS_REPEATEDLY not in part.traits:
         why = f"because clients.per_round={clients.per_round} takes all clients in every round"
         yield Declaration("sampler", unread={"sampler": why})
+    if not any(weight.dim() == 4 for weight in backbone.parameters()):
+        why = "because this model has no two-dimensional convolutions"
+        yield Declaration("engine", unread={"engine.channels_last": why})
     if config.engine.processes == 1:
         yield Declaration("engine", unread={"engine.balance": "in a run of one process"})
     if config.local.keep_optimizer and not optimizer.has_state:

@@ -7,6 +7,7 @@ import pytest
 from support.federations import compose
 
 import fedexp
+from fedexp.config.schema import Wandb
 from fedexp.runtime.plan import plan
 
 
@@ -25,6 +26,7 @@ from fedexp.runtime.plan import plan
         ),
         (["rounds=5", "schedule=step"], {"schedule", "schedule.gamma"}, "is the same in all 5"),
         ([], {"engine.balance"}, "in a run of one process"),
+        ([], {"engine.channels_last"}, "because this model has no two-dim"),
         ([], {"measure.held_out"}, "without clients.held_out"),
         ([], {"measure.clock"}, "without simulated devices (system)"),
         ([], {"measure.fewshot"}, "without test classes that no client has"),
@@ -39,13 +41,20 @@ def test_keys_that_several_components_make_useless(
     assert all(why in unread[key] for key in keys)
 
 
+def test_without_wandb_all_of_its_settings_are_useless() -> None:
+    unread = plan(compose("tracking.wandb.mode=disabled")).unread
+    read = {name for name in Wandb.model_fields if f"tracking.wandb.{name}" not in unread}
+    assert read == {"mode", "id"}  # a resumed run may have another mode, and keeps its id
+
+
 def test_what_is_used_is_not_declared() -> None:
     used = ["algorithm=fedper", "compression=topk", "rounds=30", "schedule=step"]
-    used += ["clients.held_out=0.2", "data.validation=0.1", "system=lognormal"]
+    used += ["model=convnet", "clients.held_out=0.2", "data.validation=0.1", "system=lognormal"]
     unread = plan(compose(*used, "local.keep_optimizer=true")).unread
-    groups = {"aggregator", "compression", "sampler", "schedule", "measure", "local"}
+    groups = {"aggregator", "compression", "sampler", "schedule", "measure", "local", "engine"}
     named = {key for key in unread if key.partition(".")[0] in groups}
-    assert named == {"measure.fewshot", "measure.global", "measure.validation"}  # no global model
+    without_global = {"measure.fewshot", "measure.global", "measure.validation"}
+    assert named == {"engine.balance", *without_global}
     assert "system.late" in unread
 
 

@@ -48,7 +48,10 @@ SETTINGS: Mapping[str, UnreadWith] = MappingProxyType(
         },
         **{
             f"tracking.wandb.{name}": {"tracking.wandb.mode": ("disabled",)}
-            for name in ("project", "entity", "group", "job_type", "name", "tags", "artifact")
+            for name in (
+                *("project", "entity", "group", "job_type", "name", "notes", "tags", "dir"),
+                "artifact",
+            )
         },
     }
 )
