@@ -40,6 +40,8 @@ def test_a_wheel_carries_its_configs(tmp_path: Path) -> None:
     assert folder == tmp_path / "site" / "fedexp" / "conf"
     shipped = {path.relative_to(folder) for path in folder.rglob("*.yaml")}
     assert shipped == {path.relative_to(ROOT / "conf") for path in (ROOT / "conf").rglob("*.yaml")}
+    methods = (folder.parent / "coming_from.yaml").read_bytes()  # for errors of the command line
+    assert methods == (ROOT / "docs" / "coming_from" / "methods.yaml").read_bytes()
 
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -11,6 +11,7 @@ from hydra.errors import HydraException, InstantiationException, OverrideParseEx
 from omegaconf.errors import OmegaConfBaseException
 
 from fedexp.cli.arguments import config_dir_in
+from fedexp.cli.elsewhere import known_elsewhere, plain
 from fedexp.cli.option_circles import circle
 from fedexp.cli.option_folders import searched_folders
 from fedexp.cli.quoting import quoted, quoted_word
@@ -27,6 +28,7 @@ _EXTRAS = {
     "hydra/launcher/submitit_local": "slurm",
     "hydra/launcher/submitit_slurm": "slurm",
 }
+_SIMILAR = 0.7  # difflib's measure of two names, from 0 to 1, above which one may be meant
 _FURTHER_ADVICE = ("\nConfig search path", "\nSee https", "\nTo append to your config")
 
 
@@ -125,7 +127,9 @@ def _missing_option(text: str, folders: Sequence[Path]) -> str:
     files = ((each, path) for each in places for path in each.glob("**/*.yaml"))
     own = {path.relative_to(each).with_suffix("").as_posix() for each, path in files}
     options = sorted({*own, *text.partition(f"Available options in '{group}':")[2].split()})
-    if similar := get_close_matches(option, options):
+    if group == "algorithm" and (known := known_elsewhere(option)):
+        advice = known
+    elif similar := _similar(option, options):
         advice = f"did you mean {' or '.join(f'{group}={each}' for each in similar)}?"
     else:
         advice = (
@@ -133,6 +137,17 @@ def _missing_option(text: str, folders: Sequence[Path]) -> str:
             "with --config-dir DIR"
         )
     return f"{place}{group}={option}: no such option; {advice}"
+
+
+def _similar(option: str, options: Sequence[str]) -> list[str]:
+    """The options with names like ``option``, the most similar first, at most three.
+
+    The ``fed`` at the beginning of most methods' names does not make them similar.
+    """
+    names = {each: plain(each).removeprefix("fed") for each in options}
+    wanted = plain(option).removeprefix("fed")
+    close = get_close_matches(wanted, dict.fromkeys(names.values()), cutoff=_SIMILAR)
+    return [next(each for each in options if names[each] == name) for name in close]
 
 
 def _quoted(text: str, before: str) -> str:

@@ -19,6 +19,12 @@ MISTAKES = {
     "one of yours is the file DIR/head/nope.yaml with --config-dir DIR",
     "measure=drift": "Could not override 'measure'. No match in the defaults list. "
     "To append to your default list use +measure=drift",
+    "algorithm=fedpro": "algorithm=fedpro: no such option; did you mean algorithm=fedprox or "
+    "algorithm=fedproto?",
+    "algorithm=FedNova": "algorithm=FedNova: no such option; here it is algorithm=fednova",
+    "algorithm=lgfedavg": "algorithm=lgfedavg: no such option; here it is algorithm=lg_fedavg",
+    "algorithm=gossip_dfl": "algorithm=gossip_dfl: no such option; it is not built: it has "
+    "no server; every client exchanges models with its neighbours",
     "schedule=cosin": "schedule=cosin: no such option; did you mean schedule=cosine?",
     "experiment=hics/fmnist": "experiment=hics/fmnist: no such option; did you mean "
     "experiment=hics/table1_fmnist or experiment=hics/fmnist_setting3 or "
