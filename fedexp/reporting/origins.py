@@ -81,4 +81,5 @@ def _contest(tune: Mapping[str, Any]) -> tuple[frozenset[str], int]:
     if not tune.get("budgets"):
         return frozenset(), 0
     own = [key for axes in tune["own"].values() for key in axes]
-    return frozenset([*tune["common"], *own]), max(tune["budgets"])
+    every = [*tune["common"], *own, *(tune.get("alone") or {})]  # an earlier version has no alone
+    return frozenset(every), max(tune["budgets"])

@@ -82,6 +82,14 @@ def test_a_contest_and_a_table_of_presets(tmp_path: Path) -> None:
     }
 
 
+def test_a_contest_also_searches_keys_that_a_method_tries_alone(tmp_path: Path) -> None:
+    tune = {"budgets": [2], "common": {}, "own": {"fednh": {}}, "alone": {"local.epochs": "2"}}
+    write_sweep(tmp_path / "sweep", ["rounds=1"], "tables", params={}, tune=tune)
+    for n, job in enumerate((["algorithm=fedavg", "local.epochs=2"], ["algorithm=fednh"])):
+        write_run(tmp_path / "sweep" / str(n), [*job, "rounds=1"], local={"epochs": 1})
+    assert differing(tmp_path) == {"local.epochs": ["2 (searched, 2 trials)", "1"]}
+
+
 def test_a_damaged_file_of_a_sweep_stops_no_report(tmp_path: Path) -> None:
     for n, text in enumerate(["[", "hydra: {}", "5", ""]):
         folder = tmp_path / str(n)
