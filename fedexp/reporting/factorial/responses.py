@@ -144,7 +144,7 @@ def _rows(
             continue
         algorithm = _algorithm(run)
         setting = tuple(e for e in run.overrides if override_key(e) in tuning.keys(algorithm))
-        is_trial = bool(tuning.budgets) and run.seed in tuning.seeds
+        is_trial = run.seed in tuning.seeds
         yield {
             "cell": _cell(run, {*design.keys, *tuning.keys(algorithm)}, shared),
             "combination": design.combinations.index(signs) + 1,

@@ -69,10 +69,10 @@ class Tuning:
         found = {name: _axes(axes) for name, axes in own.items()}
         chosen = str(node.get("chosen") or "")
         if chosen:
-            budgets = seed = None
+            budgets = []
         if budgets and seed is None:
             raise InputError("hydra.sweeper.tune.seed: is missing")
-        seeds = [] if seed is None else list(map(int, values_of(seed)))
+        seeds = list(map(int, values_of(seed))) if budgets else []
         # Sweeps of earlier versions lack the other entries.
         statistic = node.get("statistic", STATISTICS[0])
         if statistic not in STATISTICS:

@@ -13,12 +13,12 @@ from fedexp.reporting.leaderboard.results import read_results
 SWEEP = "hydra: {sweeper: {tune: {seed: null, budgets: [], common: {}, own: {}}}}"
 
 
-def write_sweep(folder: Path, *methods: str) -> Path:
+def write_sweep(folder: Path, *methods: str, saved: str = SWEEP) -> Path:
     """A sweep with one run of each method."""
     for number, method in enumerate(methods):
         overrides = ["experiment=cells/digits_a", *method.split()]
         write_run(folder / str(number), overrides, choices={"experiment": "cells/digits_a"})
-    (folder / "multirun.yaml").write_text(SWEEP)
+    (folder / "multirun.yaml").write_text(saved)
     return folder
 
 
@@ -28,6 +28,12 @@ def test_a_sweep_of_one_option_keeps_its_name_beside_other_sweeps(tmp_path: Path
     results, problems = read_results([whole, later])
     assert list(results["method"]) == ["fedavg", "fednh", "fednh sampler=hics"]
     assert problems == []
+
+
+def test_without_budgets_the_seed_of_trials_is_a_seed_like_others(tmp_path: Path) -> None:
+    saved = SWEEP.replace("seed: null", "seed: 0")
+    results, problems = read_results([write_sweep(tmp_path, "algorithm=fedavg", saved=saved)])
+    assert (list(results["trial"]), problems) == ([0], [])
 
 
 def test_methods_that_differ_in_a_value_have_two_names(tmp_path: Path) -> None:
