@@ -148,7 +148,16 @@ class Design:
         )
 
     def _check(self) -> None:
-        """Raise InputError if generators are wrong, or if two effects cannot be told apart."""
+        """Raise InputError if two factors set a key to different values, generators are wrong, or
+        two effects cannot be told apart.
+        """
+        for first, second in itertools.combinations(self.factors, 2):
+            for one, other in itertools.product(self.factors[first], self.factors[second]):
+                if both := [k for k in one if k in other and one[k] != other[k]]:
+                    raise InputError(
+                        f"{KEY}.factors: {first} and {second} set {both[0]} to different values; a "
+                        "key should belong to one factor"
+                    )
         for name, of in self.generators.items():
             wrong = [each for each in (name, *of) if each not in self.factors]
             wrong += [each for each in of if each in self.generators]

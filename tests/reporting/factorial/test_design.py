@@ -73,12 +73,20 @@ def test_half_of_five_factors_has_resolution_five() -> None:
         ({}, {"a": [{"a": 0}]}, r"factors\.a=.*: should be two levels"),
         ({}, {"a": [{}, {"a": 1}]}, r"factors\.a=.*: should be two levels"),
         ({}, {"a": [{"a": 0}, {"a": 0}]}, r"factors\.a: its levels should set different"),
+        ({}, {**letters(1), "b": [{"b": 0}, {"a": 2}]}, r"factors: a and b set a to different"),
         ({}, {"a": [{"a": "0,1"}, {"a": 2}]}, r"factors\.a: a=0,1 should be one value"),
     ],
 )
 def test_a_wrong_design_is_refused(generators: Any, factors: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         design(generators, **factors)
+
+
+def test_levels_of_two_factors_may_need_one_value_of_a_key() -> None:
+    found = design(a=[{"a": 0}, {"a": 1, "c": 1}], b=[{"b": 0}, {"b": 1, "c": 1}])
+    assert [found.signs_of([f"{k}={v}" for k, v in each.items()]) for each in found.parts()] == (
+        found.combinations
+    )
 
 
 def test_the_design_of_a_sweep_is_in_its_file(tmp_path: Path) -> None:
