@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fedexp.config.keys import override_key
-from fedexp.errors import InputError
+from fedexp.errors import InputError, readable
 from fedexp.reporting.factorial.design import HIGH, Design
 from fedexp.reporting.families import Floats
 from fedexp.reporting.labels import changes_results
@@ -162,8 +162,10 @@ def _of_report(folder: Path, design: Design) -> pd.DataFrame:
     """The finals and trials in the tables of an earlier report. Raises InputError."""
     found = []
     for path in filter(Path.is_file, (folder / RUNS, folder / TRIALS)):
-        table = pd.read_csv(path, dtype={"setting": str}).fillna({"setting": ""})
-        if lacking := [name for name in ("cell", "value", *design.factors) if name not in table]:
+        with readable(path, ValueError):  # also of a parser
+            table = pd.read_csv(path, dtype={"setting": str}).fillna({"setting": ""})
+        wanted = ("cell", "setting", "seed", "value", *design.factors)
+        if lacking := [name for name in wanted if name not in table]:
             raise InputError(f"--factorial: {path}: has no column {lacking[0]}")
         found.append({"trial": 0, "score": math.nan, "overrides": ""} | table.to_dict("series"))
     numbers = {

@@ -76,7 +76,7 @@ def read_csv(path: Path) -> pd.DataFrame:
         table = pd.read_csv(path, dtype=dict.fromkeys(words, str))
         if absent := {*KEYS, "seed", "trial", "score"} - {*table}:
             raise ValueError(f"it has no column {min(absent)}")
-    except ValueError as error:  # also of a parser
+    except (OSError, ValueError) as error:  # also of a parser
         raise InputError(f"{path}: is no table of a leaderboard: {error}") from error
     missing = [name for name in words if name not in table]
     return table.assign(**dict.fromkeys(missing, "")).fillna(dict.fromkeys(words, ""))

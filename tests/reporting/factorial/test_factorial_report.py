@@ -204,6 +204,9 @@ def test_a_report_of_another_design_is_refused(sweeps: Path, tmp_path: Path) -> 
     runs.drop(columns="head").to_csv(tmp_path / "runs.csv", index=False)
     with pytest.raises(InputError, match=r"runs.csv: has no column head"):
         FactorialReport.read([sweeps / "a", tmp_path])
+    (tmp_path / "runs.csv").write_text("")
+    with pytest.raises(InputError, match=r"runs.csv: cannot be read"):
+        FactorialReport.read([sweeps / "a", tmp_path])
 
 
 def test_a_report_without_trials_joins_but_gives_no_scores(sweeps: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from support.run_files import write_run
 
 from fedexp.errors import InputError
-from fedexp.reporting.leaderboard.files import pictures, write
+from fedexp.reporting.leaderboard.files import pictures, read_csv, write
 from fedexp.reporting.leaderboard.page import page
 from fedexp.reporting.leaderboard.results import read_results
 
@@ -42,6 +42,13 @@ def test_methods_that_differ_in_a_value_have_two_names(tmp_path: Path) -> None:
     assert list(results["method"]) == ["fedavg", "fednh", "fednh head.rho=0.5"]
     results, _ = read_results([write_sweep(tmp_path / "2", *rows[:2])])
     assert list(results["method"]) == ["fedavg", "fednh"]
+
+
+@pytest.mark.parametrize("name", ["absent.csv", ".", "empty.csv"])
+def test_a_table_that_cannot_be_read_is_one_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").touch()
+    with pytest.raises(InputError, match=r": is no table of a leaderboard: "):
+        read_csv(tmp_path / name)
 
 
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
