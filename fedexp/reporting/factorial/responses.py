@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +94,8 @@ def read_responses(
         The runs, and a line for each run that is left out.
 
     Raises:
-        InputError: no sweep is a factorial experiment, runs belong to different designs, or no run
-            has the metric.
+        InputError: no sweep is a factorial experiment, sweeps have different designs or were tuned
+            in different ways, or no run has the metric.
     """
     reports, sweeps = reports_and_sweeps(paths)
     runs, problems = read_runs(sweeps) if sweeps else ([], [])
@@ -107,6 +107,9 @@ def read_responses(
         raise InputError("\n".join([*problems, f"--factorial: {lacks}"]))
     folder, design = next(iter(found.items()))
     tuning = tuning_of(folder)
+    for other in found:
+        if replace(tuning_of(other), earlier=tuning.earlier) != tuning:
+            raise InputError(f"--factorial: {folder} and {other} were tuned in different ways")
     of_design = [run for run in runs if run.folder.parent in found]
     problems += [how_to_finish(run) for run in of_design if not run.finished]
     finished = [run for run in of_design if run.finished]

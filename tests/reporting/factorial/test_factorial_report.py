@@ -162,6 +162,16 @@ def test_other_runs_are_no_factorial_experiment(sweeps: Path, tmp_path: Path) ->
         FactorialReport.read([sweeps, tmp_path])
 
 
+def test_sweeps_that_were_tuned_in_different_ways_are_not_joined(
+    sweeps: Path, tmp_path: Path
+) -> None:
+    other = write_sweep(tmp_path / "other", "steep", (2,))
+    saved = (other / "multirun.yaml").read_text()
+    (other / "multirun.yaml").write_text(saved.replace("- 2\n", "- 1\n"))
+    with pytest.raises(InputError, match=r"a and .*other were tuned in different ways$"):
+        FactorialReport.read([sweeps / "a", other])
+
+
 def test_a_report_stands_for_its_sweeps(sweeps: Path, tmp_path: Path) -> None:
     """The tables of one cell and the sweep of the other give what both sweeps give."""
     half = FactorialReport.read([sweeps / "b", sweeps / "c"])
