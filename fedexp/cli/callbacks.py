@@ -67,9 +67,9 @@ class SweepTable(Callback):
         """Called by Hydra in the parent after the last job.
 
         Exits with 1 if a job failed, and with 75 if a job stopped before its last round or was not
-        started. In a contest, where trials may fail, it only names the failed jobs and the command
-        that writes the contest's tables. After a factorial experiment it names the command that
-        says which part to add first.
+        started. In a contest, where trials may fail, failed jobs are only named, and instead of the
+        table there is the command that writes the contest's tables. After a factorial experiment it
+        names the command that says which part to add first.
         """
         from fedexp.reporting.papers.report import PaperReport
         from fedexp.reporting.sweep import UNFINISHED, jobs, report_sweep
@@ -78,17 +78,19 @@ class SweepTable(Callback):
         is_factorial = bool(OmegaConf.select(config, "hydra.sweeper.factorial.factors"))
         effects = f"fedexp-report {folder} --factorial --to DIR says which part to add first"
         if OmegaConf.select(config, "hydra.sweeper.tune.budgets"):
-            for job in jobs(folder)[1]:
+            runs, failed = jobs(folder)
+            for job in failed:
                 print(f"Failed: {job}; {log_name} there says why")
             contest = f"fedexp-leaderboard {folder} --to DIR writes its tables and pictures"
             print(effects if is_factorial else contest)
-            return
-        choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
-        is_search = choices.get("hydra/sweeper") == "optuna"
-        objective = config.objective if is_search else None
-        code = report_sweep(folder, log_name, PaperReport, objective)
-        if is_factorial:
-            print(effects)
+            code = 0 if all(run.finished for run in runs) else UNFINISHED
+        else:
+            choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
+            is_search = choices.get("hydra/sweeper") == "optuna"
+            objective = config.objective if is_search else None
+            code = report_sweep(folder, log_name, PaperReport, objective)
+            if is_factorial:
+                print(effects)
         if code or has_left_jobs():
             raise SystemExit(code or UNFINISHED)
 

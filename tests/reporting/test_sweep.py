@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from support.run_files import accuracies, write_run
 
 from fedexp.cli.callbacks import SweepTable
+from fedexp.runtime import limits
 
 
 @pytest.fixture
@@ -30,8 +31,9 @@ def fail(folder: Path, *overrides: str) -> None:
     (folder / ".hydra" / "overrides.yaml").write_text(str(list(overrides)))
 
 
-def end(folder: Path, sweeper: str = "tables") -> None:
+def end(folder: Path, sweeper: str = "tables", tune: Any = None) -> None:
     hydra: dict[str, Any] = {"sweep": {"dir": str(folder)}, "job": {"name": "fedexp"}}
+    hydra["sweeper"] = {"tune": tune}
     hydra["runtime"] = {"choices": {"hydra/sweeper": sweeper}}
     SweepTable().on_multirun_end(OmegaConf.create({"hydra": hydra, "objective": "global/loss"}))
 
@@ -83,6 +85,23 @@ def test_a_failed_job_is_named_and_does_not_count(
     said = capsys.readouterr().out
     for job in ("10", "11"):
         assert f"Failed: {sweep / job}; fedexp.log there says why\n" in said
+
+
+def test_a_contest_may_have_failed_trials_but_no_unfinished_ones(
+    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(sweep / "10", "algorithm=fedavg", "seed=900")
+    end(sweep, tune={"budgets": [1]})
+    said = capsys.readouterr().out
+    assert f"Failed: {sweep / '10'}; fedexp.log there says why\nfedexp-leaderboard " in said
+    assert not (sweep / "sweep.csv").exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(limits._Sweep, "has_left_jobs", True)
+        with pytest.raises(SystemExit, match="75"):
+            end(sweep, tune={"budgets": [1]})
+    write_run(sweep / "11", ["seed=901"], [{"global/accuracy": 0.5}], rounds=2)
+    with pytest.raises(SystemExit, match="75"):
+        end(sweep, tune={"budgets": [1]})
 
 
 def test_all_failed_is_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
