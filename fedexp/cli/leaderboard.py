@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedexp.cli.parsers import home_path
+from fedexp.cli.parsers import home_path, refuse
 from fedexp.cli.pipes import one_line_command
 from fedexp.cli.verify import add_ways, ways_of
 
@@ -65,7 +65,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--checked-by", default="not said", metavar="NAME", help="who checks, for the page")
     add_ways(parser)
     options = parser.parse_intermixed_args(arguments)
-    if options.entries is not None and not any(each.is_dir() for each in options.sources):
+    if options.entries is None:
+        of_entries = ("checked_by", "rounds", "jobs", "seed", "run_own_code")
+        refuse(parser, options, of_entries, "only with --entries")
+    elif not any(each.is_dir() for each in options.sources):
         parser.error("--entries needs the folder of a sweep, which entries are compared with")
     return options
 

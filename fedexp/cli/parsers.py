@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -18,3 +19,16 @@ def add_config_dir(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="a folder with options of your own, as for fedexp",
     )
+
+
+def refuse(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, names: Iterable[str], reason: str
+) -> None:
+    """Exit with an error if a flag of these names has another value than its default.
+
+    The error is ``reason`` behind the flags, such as ``--format and --figures: only with --to``.
+    """
+    typed = [name for name in names if getattr(options, name) != parser.get_default(name)]
+    if typed:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in typed)
+        parser.error(f"{flags}: {reason}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fedexp.cli.parsers import home_path
+from fedexp.cli.parsers import home_path, refuse
 from fedexp.cli.pipes import one_line_command
 from fedexp.errors import InputError
 from fedexp.reporting import wandb_report, wandb_workspace
@@ -28,6 +28,8 @@ _NOT_FACTORIAL = (
     *("wandb", "workspace"),
 )
 """Options that ``--factorial`` does not read."""
+_OF_FILES = ("format", "figures", "against")
+"""Options of the files and their figures."""
 
 
 @one_line_command("fedexp-report")
@@ -145,11 +147,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     options = parser.parse_intermixed_args(arguments)
     if options.factorial:
-        typed = [n for n in _NOT_FACTORIAL if getattr(options, n) != parser.get_default(n)]
-        if typed:
-            parser.error(f"--factorial: leave --{' and --'.join(typed)} out")
-    elif options.interest != SMALLEST:
-        parser.error("--interest: is for --factorial")
+        refuse(parser, options, _NOT_FACTORIAL, "not with --factorial")
+    else:
+        refuse(parser, options, ["interest"], "only with --factorial")
+    if options.to is None:
+        refuse(parser, options, _OF_FILES, "only with --to")
     return options
 
 

@@ -73,6 +73,8 @@ def test_files_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["--targets", "0.5,high"], "0.5,high: should be numbers joined by commas"),
         (["--targets", "75"], "75: should be an accuracy between 0 and 1"),
         (["--statistic", "last"], "invalid choice: 'last'"),
+        (["--format", "md", "--figures", "all"], "--format and --figures: only with --to"),
+        (["--interest", "0.01"], "--interest: only with --factorial"),
     ],
 )
 def test_mistyped_options(

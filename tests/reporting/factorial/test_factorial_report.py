@@ -139,7 +139,7 @@ CELLS = ("steep", "flat")
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        (["--baseline", "head=linear"], "--factorial: leave --baseline out"),
+        (["--baseline", "head=linear"], "--baseline: not with --factorial"),
         (["--metrics", "a,b"], "--metrics: --factorial analyses one metric"),
         (["--metrics", "a"], "--factorial: no finished run has a with statistic=final"),
     ],

@@ -97,6 +97,9 @@ def test_entries_need_a_sweep_to_be_compared_with(
     with pytest.raises(SystemExit):
         main([str(table), "--entries", str(tmp_path), "--to", str(tmp_path / "out")])
     assert "--entries needs the folder of a sweep" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([str(table), "--checked-by", "me", "--run-own-code", "--to", str(tmp_path / "out")])
+    assert "--checked-by and --run-own-code: only with --entries\n" in capsys.readouterr().err
 
 
 @pytest.mark.slow
