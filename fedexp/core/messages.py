@@ -62,12 +62,8 @@ class Message:
         """The message that this client downloads."""
         return self if self.readdress is None else self.readdress(self, client)
 
-    def bytes_to(self, clients: Collection[int]) -> int:
-        """Bytes that these clients download together; each client counts once."""
-        return sum(self.bytes_to_each(clients).values())
-
     def bytes_to_each(self, clients: Collection[int]) -> dict[int, int]:
-        """The number of bytes that each client downloads: client -> bytes."""
+        """The number of bytes that each of these clients downloads: client -> bytes."""
         if self.readdress is None:
             return dict.fromkeys(clients, self.nbytes)
         return {client: self.to_client(client).nbytes for client in clients}

@@ -83,7 +83,7 @@ def test_bytes_of_clients_that_missed_rounds() -> None:
     assert sizes(4, [2]) == [13, 20, 20, 13, 20, 20]  # three codes are larger than the model
     assert sizes(5, []) == [18, 20, 13, 18, 20, 20]
     message = one.send(6)
-    assert message.bytes_to([2, 4]) == 18 + 20
+    assert message.bytes_to_each([2, 4]) == {2: 18, 4: 20}
     one.sent_to([2])
     assert message.to_client(2).nbytes == 18  # also when it is asked again in the round
 
