@@ -45,7 +45,7 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
                 text = f"{_signed(gain.mean)} {signs}".rstrip()
                 color = "white" if abs(gain.mean) > 0.7 * _STRONGEST else "black"
                 axes.text(x, y, text, ha="center", va="center", fontsize=9, color=color)
-    axes.set_xticks(range(len(cells)), [_words(cell) for cell in cells], fontsize=9)
+    axes.set_xticks(range(len(cells)), _in_lines(cells), fontsize=9)
     axes.set_yticks(range(len(methods)), methods, fontsize=9)
     axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
     several = any(gain.n > 1 for gain in compared["gain"])
@@ -90,6 +90,11 @@ def _signed(gain: float) -> str:
     return f"{rounded:+.2f}" if rounded else "0.00"
 
 
-def _words(cell: str) -> str:
-    """Break a cell's name into lines: ``digits_long_tail`` becomes ``long`` and ``tail``."""
-    return cell.partition("_")[2].replace("_", "\n")
+def _in_lines(cells: Sequence[str]) -> list[str]:
+    """The cells' names, a word a line: ``digits_long_tail`` becomes ``long`` and ``tail``.
+
+    The first word is left out if all cells have it and have others.
+    """
+    words = [cell.split("_") for cell in cells]
+    is_shared = len({first for first, *_ in words}) == 1 and min(map(len, words)) > 1
+    return ["\n".join(each[is_shared:]) for each in words]
