@@ -163,6 +163,8 @@ def _twins(classes: Sequence[str], form: Callable[[str], str]) -> Iterator[tuple
 def _as_typed(name: str) -> str:
     """A name without surplus spaces; a number in one form, so that "1.0" and "01" become "1"."""
     words = " ".join(unicodedata.normalize("NFC", name).split())
+    if "_" in words:  # Decimal would read 1_2 as 12
+        return words
     try:
         number = Decimal(words)
     except InvalidOperation:

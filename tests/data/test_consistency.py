@@ -113,6 +113,10 @@ def test_names_of_an_own_reader(names: tuple[str, str]) -> None:
         check(own((*names, "b"), split([0, 1, 2]), split([0, 2], 9.0)))
 
 
+def test_a_name_with_an_underscore_is_no_number() -> None:
+    check(own(("1_2", "12"), split([0, 1]), split([0, 1], 9.0)))
+
+
 def test_an_alphabet_may_have_both_cases(caplog: pytest.LogCaptureFixture) -> None:
     letters = tuple("abcdefABCDEF \n")
     check(own(letters, split([*range(14)]), split([0], 99.0)))
