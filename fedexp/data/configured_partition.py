@@ -101,7 +101,7 @@ def _partition(
 ) -> list[np.ndarray]:
     """Apply ``long_tail`` unless ``rho`` is None, then partition the samples that are left.
 
-    Returns each client's indices into ``labels``.
+    Returns each client's sorted indices into ``labels``.
     """
     kept = np.arange(len(labels)) if rho is None else partitions.long_tail(labels, rho, seed)
     supplied = {
@@ -121,4 +121,4 @@ def _partition(
     everything = np.concatenate(clients)
     if len(np.unique(everything)) < len(everything):
         raise InputError("partition._target_: gives a sample to several clients")
-    return [kept[index] for index in clients]
+    return [np.sort(kept[index]) for index in clients]

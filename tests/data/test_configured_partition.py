@@ -115,6 +115,16 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
+def test_the_indices_are_sorted_also_without_a_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsorted(num_samples: int, num_clients: int, seed: int) -> list[np.ndarray]:
+        return [index[::-1] for index in iid(num_samples, num_clients, seed)]
+
+    monkeypatch.setattr(partitions, "iid", unsorted)
+    assert equal(run(node("iid")), run(node("iid"), cache=tmp_path))
+
+
 @pytest.mark.parametrize("rho", [None, 10.0])
 def test_a_second_call_reads_the_first_ones_file(
     tmp_path: Path, calls: list[int], rho: float | None
