@@ -83,7 +83,7 @@ class FactorialReport:
 
     def tables(self) -> list[Table]:
         """For each cell which part to add first, then all effects; then the chosen settings."""
-        made = [first_table(cell, fit) for cell, fit in self.fits.items()]
+        made = [first_table(cell, fit, self.found.better) for cell, fit in self.fits.items()]
         made += [effects_table(cell, fit) for cell, fit in self.fits.items()]
         chosen = chosen_table(self.found)
         return made if chosen is None else [*made, chosen]

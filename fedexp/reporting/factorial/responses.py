@@ -19,6 +19,7 @@ from fedexp.reporting.labels import changes_results
 from fedexp.reporting.leaderboard.earlier import RUNS, TRIALS, reports_and_sweeps, text_of
 from fedexp.reporting.leaderboard.results import tuning_of
 from fedexp.reporting.leaderboard.tuning import Tuning, changed_keys, choice, mean_score
+from fedexp.reporting.marks import direction
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.unfinished import how_to_finish
 from fedexp.tracking.statistics import headline_statistics
@@ -36,12 +37,14 @@ class Responses:
             ``value``.
         trials: the same for the trials, with ``score``, by which a setting is chosen, and
             ``overrides``, as ``fedexp.reporting.leaderboard.earlier.text_of`` writes them.
+        better: whether ``higher`` or ``lower`` values are better.
     """
 
     design: Design
     tuning: Tuning
     finals: pd.DataFrame
     trials: pd.DataFrame
+    better: str
 
     @property
     def cells(self) -> list[str]:
@@ -122,7 +125,8 @@ def read_responses(
     frame = frame[~repeated]
     is_trial = frame["trial"] > 0
     finals = frame[~is_trial].drop(columns=["trial", "score", "overrides"])
-    return Responses(design, tuning, finals, frame[is_trial]), problems
+    better = _better(finished[0], metric)
+    return Responses(design, tuning, finals, frame[is_trial], better), problems
 
 
 def _designs(runs: Iterable[Run]) -> dict[Path, Design]:
@@ -200,8 +204,13 @@ def _cell(run: Run, varied: set[str], shared: set[str]) -> str:
 
 
 def _statistic(run: Run, metric: str, statistic: str) -> float:
-    found = headline_statistics(run.history, {metric: "higher"})
+    found = headline_statistics(run.history, {metric: _better(run, metric)})
     return found.get(metric, {}).get(statistic, math.nan)
+
+
+def _better(run: Run, metric: str) -> str:
+    """``higher``, or ``lower`` if the run says so of the metric."""
+    return direction(metric, {**run.directions, **run.headlines}) or "higher"
 
 
 def _complete(

@@ -27,11 +27,11 @@ _EFFECTS = (
 )
 
 
-def first_table(cell: str, fit: Fit) -> Table:
-    """The parts, the one with the largest effect on the plain method first."""
+def first_table(cell: str, fit: Fit, better: str) -> Table:
+    """The parts, the one that makes the plain method best first; see ``Responses.better``."""
     main = {row["effect"]: row for row in fit.table.to_dict("records")}
     rows = []
-    for row in fit.alone.sort_values("estimate", ascending=False).to_dict("records"):
+    for row in fit.alone.sort_values("estimate", ascending=better == "lower").to_dict("records"):
         factor = str(row["factor"])
         own = main[factor]
         rows.append(

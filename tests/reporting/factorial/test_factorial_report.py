@@ -1,5 +1,6 @@
 """The report of a factorial experiment, from run folders that are written by hand."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,19 @@ def test_effects_of_each_cell(sweeps: Path) -> None:
     assert first.title == "steep: which part to add first"
     assert [row[0] for row in first.rows] == ["head=prototype", "loss=rpcl_cpdr"]
     assert first.rows[0][1].startswith("+0.1000 ± 0.0000")
+
+
+def test_the_best_loss_is_the_smallest(tmp_path: Path) -> None:
+    """The accuracies of the sweep as losses: a part that raises them comes last."""
+    folder = write_sweep(tmp_path, "steep", (0, 1))
+    for path in folder.glob("*/metrics.jsonl"):
+        rows = [json.loads(line.replace("accuracy", "loss")) for line in path.open()]
+        rows[0]["global/loss"] = 9.0
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    made = FactorialReport.read([folder], "global/loss", "best")
+    assert made.fits["steep"].estimates.tolist() == pytest.approx([0.1, -0.02, 0], abs=1e-12)
+    first, *_ = made.tables()
+    assert [row[0] for row in first.rows] == ["loss=rpcl_cpdr", "head=prototype"]
 
 
 def test_the_chosen_settings_and_the_noise_of_their_trials(sweeps: Path) -> None:
