@@ -14,9 +14,10 @@ class Best(Measure):
 
     If several models are equally accurate, the earliest is kept. With validation data, only their
     accuracy counts, and the best model is written to ``checkpoints/best.pt`` after the run. Without
-    validation data, accuracy is measured on the test split, and the copy is kept only if personal
-    models are measured and the method tunes them from the best global model
-    (``personalization=finetune_best``). Rounds without this accuracy are left out.
+    validation data, accuracy is measured on the test split, and the copy is kept only if the method
+    tunes models from the best global model (``personalization=finetune_best``) and they are
+    measured: personal models, or those of held-out clients. Rounds without this accuracy are left
+    out. Measures that come later in the config get the best model.
 
     Attributes:
         score: the highest accuracy so far; -inf before the first scored round.
@@ -30,7 +31,8 @@ class Best(Measure):
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Find out whether the method tunes the best model, and whether a file is written."""
-        self._is_tuned = resources.store.keeps_models and resources.personalization.tunes == "best"
+        scores_tuned = resources.store.keeps_models or bool(resources.data.held_out_clients)
+        self._is_tuned = scores_tuned and resources.personalization.tunes == "best"
         has_global = resources.personalization.has_global
         self._validates = has_global and len(resources.data.validation) > 0
 

@@ -15,13 +15,15 @@ def model(round: int) -> Message:
     return Message(round, {"w": value}, {"head": {"prototypes": value + 0.5}})
 
 
-def set_up(tunes: str = "best", held_out: int = 0) -> Best:
-    """The measure in a run whose clients hold out so many samples."""
+def set_up(
+    tunes: str = "best", held_out: int = 0, keeps_models: bool = True, newcomers: int = 0
+) -> Best:
+    """The measure in a run with so many validation samples and clients that never train."""
     best = Best()
     resources: Any = SimpleNamespace(
         personalization=SimpleNamespace(tunes=tunes, has_global=True),
-        store=SimpleNamespace(keeps_models=True),
-        data=SimpleNamespace(validation=range(held_out)),
+        store=SimpleNamespace(keeps_models=keeps_models),
+        data=SimpleNamespace(validation=range(held_out), held_out_clients=range(newcomers)),
     )
     best.setup(None, resources)  # type: ignore[arg-type]
     return best
@@ -93,3 +95,9 @@ def test_with_validation_data_it_is_written_and_does_not_replace_what_is_tuned()
     without = set_up("best", held_out=0)
     show(without, model(1), **{"global": 0.5})
     assert without.chosen is None
+
+
+def test_without_personal_models_it_is_due_for_clients_that_never_train() -> None:
+    assert not set_up(keeps_models=False).due(1, 2)
+    assert set_up(keeps_models=False, newcomers=2).due(1, 2)
+    assert not set_up("global", keeps_models=False, newcomers=2).due(1, 2)

@@ -9,6 +9,8 @@ from support.federations import compose, federate
 from support.natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
 
 import fedexp
+from fedexp.core.client import ClientModule
+from fedexp.core.messages import Message
 from fedexp.core.token_rows import IGNORED
 from fedexp.data.load import held_out_clients
 from fedexp.errors import InputError
@@ -162,6 +164,24 @@ def test_models_tuned_from_the_best_are_scored_last() -> None:
     federation = federate(*SMALL, "personalization=finetune_best")
     assert "held_out/tuned_accuracy_local" not in scores(federation, 1)
     assert "held_out/tuned_accuracy_local" in scores(federation, 2)
+
+
+@pytest.mark.parametrize("personal", [[], ["measure.personal=null"]], ids=["personal", "alone"])
+def test_the_best_model_is_tuned_and_not_the_last(personal: list[str]) -> None:
+    federation = federate(*SMALL, "personalization=finetune_best", *personal)
+    federation.run_round(1)
+    federation.measures["best"].score = 2.0  # type: ignore[attr-defined]  # the first round's
+    started: list[int] = []
+    begin = federation.engine.begin_tuning
+
+    def note(client: int, message: Message) -> ClientModule:
+        started.append(message.round)
+        return begin(client, message)
+
+    federation.engine.begin_tuning = note  # type: ignore[method-assign]
+    assert "held_out/tuned_accuracy_local" in scores(federation, 2)
+    assert len(started) >= 3
+    assert set(started) == {1}
 
 
 @pytest.mark.parametrize("targets", ["next", "each"])
