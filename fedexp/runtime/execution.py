@@ -131,9 +131,11 @@ def _run(
         model = federation.global_model(last)
         summary = _summary(planned, launch, run, data, model, clock)
         if writes:
+            saved = saved_state(model)
             summary["records"] = file_digests(run.folder)
+            summary["outside_digest"] = sorted(saved.keys() - model.weights.keys())
             sync(run.folder / METRICS)
-            save_weights(saved_state(model), run.folder)
+            save_weights(saved, run.folder)
             write_summary(run.folder, summary)
         run.recorder.finish(summary)
     lines, first = ranks.from_first(lambda: (run.lines, summary))

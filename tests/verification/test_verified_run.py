@@ -13,6 +13,7 @@ from support.verified import edit_json, edit_rounds, forget_digests, ways
 
 import fedexp
 from fedexp.verification import run as module
+from fedexp.verification.claims import contradictions, read_claim
 from fedexp.verification.run import verify_run
 from fedexp.verification.verdict import Outcome, Verdict
 
@@ -52,6 +53,17 @@ def test_the_systems_verify(algorithm: str, tmp_path: Path) -> None:
     fedexp.run([*words, *TINY, f"hydra.run.dir={tmp_path / 'run'}"])
     found = verify_run(tmp_path / "run", ways(1))
     assert (found.line, found.details) == ("the same bits through round 1 of 2", [])
+
+
+@pytest.mark.parametrize("word", ["algorithm=fedrod", "model.train=[head]"])
+def test_saved_tensors_outside_of_the_digest_are_no_contradiction(
+    word: str, tmp_path: Path
+) -> None:
+    """A personalization's parameters are global weights; fixed weights are saved, but are none."""
+    fedexp.run([word, *TINY, "rounds=1", f"hydra.run.dir={tmp_path / 'run'}"])
+    assert list(contradictions(read_claim(tmp_path / "run"))) == []
+    swapped_digest(tmp_path / "run")
+    assert len(list(contradictions(read_claim(tmp_path / "run")))) == 1
 
 
 def set_loss(folder: Path, round: int, factor: float) -> None:
