@@ -1,5 +1,8 @@
 """Training of a classifier at the server, on features that clients have sent."""
 
+import logging
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
@@ -7,6 +10,28 @@ from torch import Generator, Tensor
 from fedexp.core.client_protocol import Functional
 from fedexp.core.messages import Tensors
 from fedexp.core.transfer import to_device
+
+LOGGER = logging.getLogger(__name__)
+
+
+def is_finite(trained: Iterable[Tensor], what: str) -> bool:
+    """Whether tensors that the server has trained are free of NaN and infinity; if not, warn.
+
+    The server then keeps what it had before. Otherwise all updates of clients that go on from such
+    tensors would be refused, and the server could never leave them.
+
+    Args:
+        trained: the tensors.
+        what: their name in the warning.
+    """
+    if bool(torch.stack([value.isfinite().all() for value in trained]).all()):
+        return True
+    LOGGER.warning(
+        "the server's training of %s diverged and is undone; try a smaller learning rate of the "
+        "server",
+        what,
+    )
+    return False
 
 
 def train_classifier(
@@ -21,6 +46,9 @@ def train_classifier(
 ) -> Tensors:
     """Train with cross-entropy and plain SGD over shuffled batches, and return the weights.
 
+    If training diverges to NaN or infinity, the initial weights are returned and a warning is
+    logged.
+
     Args:
         classifier: the logits as a function of weights and features.
         weights: name -> initial parameter; they do not change.
@@ -32,7 +60,8 @@ def train_classifier(
         generator: draws the order of the features.
     """
     device = features.device
-    weights = {name: to_device(w, device).clone().requires_grad_() for name, w in weights.items()}
+    before = {name: to_device(w, device).clone() for name, w in weights.items()}
+    weights = {name: w.detach().requires_grad_() for name, w in before.items()}
     for _ in range(epochs):
         order = to_device(torch.randperm(len(labels), generator=generator), device)
         for batch in torch.split(order, batch_size):
@@ -40,4 +69,5 @@ def train_classifier(
             slopes = torch.autograd.grad(loss, list(weights.values()))
             steps = zip(weights.items(), slopes, strict=True)
             weights = {name: (w.detach() - lr * g).requires_grad_() for (name, w), g in steps}
-    return {name: w.detach() for name, w in weights.items()}
+    trained = {name: w.detach() for name, w in weights.items()}
+    return trained if is_finite(trained.values(), "a classifier") else before

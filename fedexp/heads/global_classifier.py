@@ -6,6 +6,7 @@ from torch import Generator, Tensor, nn
 
 from fedexp.config.compatibility.traits import UNTRAINED_CLASSIFIER
 from fedexp.core.messages import PartMessage
+from fedexp.core.server_training import is_finite
 from fedexp.core.transfer import to_device
 from fedexp.heads.linear import Linear
 
@@ -20,6 +21,8 @@ def trained_classifier(
     generator: Generator,
 ) -> Tensor:
     """Train a linear classifier with cross-entropy and plain SGD over shuffled batches.
+
+    If training diverges to NaN or infinity, the initial weight is returned and a warning is logged.
 
     Args:
         weight: the initial weight with the bias as last column, [C, d + 1]. The function does not
@@ -37,7 +40,8 @@ def trained_classifier(
     device = features.device
     # The bias is the last column of the weight, so each feature gets a last entry 1. The gradient
     # is computed by its formula: autograd would take several times as long for such small steps.
-    weight = weight.to(device, copy=True)
+    before = weight.to(device)
+    weight = before.clone()
     inputs = F.pad(features, (0, 1), value=1.0)
     targets = torch.eye(len(weight), device=device)[labels]
     for _ in range(epochs):
@@ -46,7 +50,7 @@ def trained_classifier(
             z = inputs[batch]
             errors = (z @ weight.T).softmax(dim=1) - targets[batch]
             weight.addmm_(errors.T, z, alpha=-lr / len(batch))
-    return weight
+    return weight if is_finite([weight], "a classifier") else before
 
 
 class GlobalClassifier(Linear):

@@ -57,8 +57,9 @@ class Adversarial(Loss):
     with the uniform distribution u over the N clients (Li et al., ICML 2023). So the features of
     all clients get the same distribution. D is Linear-ReLU-Linear-ReLU-Linear; in the first round
     it has its random initial weights. It is trained with SGD without momentum, and in later rounds
-    goes on from its weights. The features are those of the trained model, in eval mode and without
-    augmentation; the server needs memory for the features of a cohort.
+    goes on from its weights; training that diverges is undone. The features are those of the
+    trained model, in eval mode and without augmentation; the server needs memory for the features
+    of a cohort.
 
     In the paper all clients take part in all rounds. Here D is trained on the clients of a cohort.
     FL-bench's D has BatchNorm, its features come from the steps of the last epoch, and it averages

@@ -1,5 +1,8 @@
-"""Training of a classifier at the server: one step by hand, and the order of the features."""
+"""Training of a classifier at the server: a step by hand, the order of features, divergence."""
 
+import logging
+
+import pytest
 import torch
 
 from fedexp.core.messages import Tensors
@@ -42,3 +45,14 @@ def test_each_feature_is_seen_once_an_epoch() -> None:
     assert one.sign().tolist() == other.sign().tolist()
     # An epoch in one batch has the mean of five gradients; in batches of 2, 2 and 1 single means.
     assert other.abs().min() > 1.5 * one.abs().min()
+
+
+def test_training_that_diverges_is_undone_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    features, labels = torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([0, 1])
+    start = {"w": torch.ones(2, 2)}
+    with caplog.at_level(logging.WARNING):
+        found = train_classifier(
+            linear, start, 1e30 * features, labels, 3, 1, 1e30, torch.Generator()
+        )
+    assert torch.equal(found["w"], start["w"])
+    assert "a classifier diverged and is undone" in caplog.text

@@ -239,6 +239,15 @@ def test_a_bias_is_matched_and_kept_by_loops() -> None:
     torch.testing.assert_close(head.broadcast(2)["retrained"], kept)
 
 
+def test_a_retrained_head_whose_training_diverges_stays_finite() -> None:
+    """Its NaN had made the gradients of all clients NaN, so that no later round had an update."""
+    head = make(retrain_lr=1e38, match_lr=1e3)
+    senders = torch.tensor([0.0, 0.0, 1.0, 0.0], dtype=torch.float64)
+    target = draw(CLASSES, DIM, seed=1).double()
+    head.correct({}, {}, {"gradient/2": target, "senders": senders}, clients=1)
+    assert head.broadcast(2)["retrained"].isfinite().all()
+
+
 def test_the_first_features_are_normal() -> None:
     values = make(features=2000).server_state()["features"]
     assert values.shape == (CLASSES, 2000, DIM)

@@ -125,6 +125,16 @@ def test_two_rounds_by_plain_pytorch() -> None:
             torch.testing.assert_close(value, expected_value, rtol=1e-4, atol=1e-5)
 
 
+def test_the_discriminator_stays_as_it_was_if_its_training_diverges() -> None:
+    """Its NaN had made the loss of all clients NaN, so that no later round had an update."""
+    federation = federate(*SMALL, "algorithm=adcol", "loss.hidden=16", "loss.lr=1e30")
+    for round in (1, 2):
+        federation.run_round(round)
+        assert not federation.quarantine.clients
+    sent = federation.server.broadcast(3).extras["loss"]
+    assert all(bool(value.isfinite().all()) for value in sent.values())
+
+
 def test_clients_send_features_and_no_weights() -> None:
     federation = federate(*SMALL, "algorithm=adcol", "loss.hidden=16")
     metrics = federation.run_round(1).metrics
