@@ -178,7 +178,8 @@ class Setting:
 
     Attributes:
         seed: seed of the run, for the generators of ``core.randomness``.
-        rounds: T, the number of rounds.
+        rounds: T, the number of rounds. A part whose results depend on T has the trait
+            ``READS_ROUNDS``, because a run may be resumed with another T.
         num_classes: C, the number of classes.
         feature_dim: d, the width of the backbone's features.
         num_clients: N, the size of the population.

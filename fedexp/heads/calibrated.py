@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
-from fedexp.config.compatibility.traits import ADDS_DRIFT, PRIVATE_BACKBONE
+from fedexp.config.compatibility.traits import ADDS_DRIFT, PRIVATE_BACKBONE, READS_ROUNDS
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.core.transfer import to_device
@@ -84,6 +84,7 @@ class Calibrated(GlobalClassifier):
         lr: learning rate of this training.
     """
 
+    traits = GlobalClassifier.traits | {READS_ROUNDS}
     saved = ("calibrations", "classifier")
     forbids = {
         PRIVATE_BACKBONE: "head=calibrated: the features of different backbones have no common "

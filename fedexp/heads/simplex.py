@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
+from fedexp.config.compatibility.traits import READS_ROUNDS
 from fedexp.contract import Client, Head, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.randomness import key, uniform
 from fedexp.core.transfer import to_device
@@ -58,6 +59,7 @@ class Simplex(Head):
         radius: the radius of a subregion, a distance in the 1-norm.
     """
 
+    traits = frozenset({READS_ROUNDS})
     derived = ("point",)
     saved = ("steps", "changes", "centers")
     key: Tensor

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from fedexp.config.compatibility.traits import READS_ROUNDS
 from fedexp.contract import PartMessage, PartUpdate, Personalization, Setting, Tensors
 from fedexp.personalization.client_models import ClientModels
 from fedexp.rounding import rounded_down
@@ -23,6 +24,7 @@ class AfterWarmup(Personalization):
         warmup: the share of the run's rounds that are warm-up; their number is rounded down.
     """
 
+    traits = frozenset({READS_ROUNDS})
     has_global = False
 
     def __init__(self, warmup: Share) -> None:

@@ -8,6 +8,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Size, Tensor, nn
 
+from fedexp.config.compatibility.traits import READS_ROUNDS
 from fedexp.contract import (
     Client,
     Loss,
@@ -67,6 +68,7 @@ class APPLE(Personalization):
         penalty_rounds: the share of the rounds after which lambda is 0.
     """
 
+    traits = frozenset({READS_ROUNDS})
     has_global = False
     unread_if = {"penalty_decay": {"mu": (0,)}, "penalty_rounds": {"mu": (0,)}}
     first: Tensor

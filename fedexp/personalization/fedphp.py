@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedexp.config.compatibility.traits import INHERITED_MODEL
+from fedexp.config.compatibility.traits import INHERITED_MODEL, READS_ROUNDS
 from fedexp.contract import Client, Loss, Memory, Network, Personalization, Setting, Tensors
 
 _TURNS = "personalization.turns"
@@ -30,7 +30,7 @@ class FedPHP(Personalization):
     """
 
     takes_only_merged = True
-    traits = frozenset({INHERITED_MODEL})
+    traits = frozenset({INHERITED_MODEL, READS_ROUNDS})
 
     def __init__(self, momentum: Annotated[float, Field(ge=0, lt=1)]) -> None:
         super().__init__()

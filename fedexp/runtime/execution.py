@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
+from fedexp.config.compatibility.traits import READS_ROUNDS
 from fedexp.config.compatibility.unread import warn_of_unread
 from fedexp.config.launch import Launch
 from fedexp.config.schema import Config
 from fedexp.config.sources import source_code
+from fedexp.core import results
 from fedexp.core.client import ClientModule
 from fedexp.core.messages import Message
 from fedexp.core.saved_state import saved_state
@@ -42,6 +44,7 @@ from fedexp.runtime.population import SIMULATED, Population
 from fedexp.runtime.result import RunResult
 from fedexp.runtime.stopping import SaveOrStop
 from fedexp.state.atomic import sync
+from fedexp.state.checkpoint import Checkpoint
 from fedexp.state.run_folder import METRICS, PARTITION
 from fedexp.state.saved_models import save_weights
 from fedexp.tracking.environment import environment
@@ -113,6 +116,7 @@ def _run(
         shape = planned.description.input_shape
         set_threads(config, planned.backbone, shape, fabric.device, ranks)
         federation = Federation(planned, fabric, data, run.tracker, run.clients, population)
+        warnings: list[str] = []
         if ranks.is_first:
             model, precision = federation.module.backbone, config.engine.precision
             if gains_from_bf16(model, fabric.device, precision):
@@ -122,6 +126,9 @@ def _run(
             write_description(run.folder, data.description, data.preparation)
             now = origin(code, fingerprint(data), environment(fabric.device, code.libraries))
             done = run.checkpoint.round if run.checkpoint else 0
+            if run.checkpoint and (line := _of_other_rounds(planned, run.checkpoint)):
+                LOGGER.warning("%s", line)
+                warnings.append(line)
             run.origins = write_origins(run.folder, run.origins, now, done)
         last, stopped = _train(federation, config, run, clock)
         writes = ranks.is_first and run.has_folder()
@@ -129,7 +136,8 @@ def _run(
             for name, message in federation.measures.chosen.items():
                 save_weights(saved_state(federation.load(message)), run.folder, name)
         model = federation.global_model(last)
-        summary = _summary(planned, launch, run, data, model, clock)
+        warnings += [*_warnings(run.history.metrics, data), *later_code(run.origins)]
+        summary = _summary(planned, launch, run, model, clock, warnings)
         if writes:
             saved = saved_state(model)
             summary["records"] = file_digests(run.folder)
@@ -167,14 +175,14 @@ def _summary(
     planned: Plan,
     launch: Launch,
     run: OpenRun,
-    data: FederatedData,
     model: ClientModule,
     clock: Clock,
+    warnings: Sequence[str],
 ) -> dict[str, Any]:
     """The content of ``summary.json``; ``model`` is the final global model."""
-    config, history = planned.config, run.history.metrics
+    config = planned.config
     return summarize(
-        history,
+        run.history.metrics,
         headlines(planned.measures),
         config.targets,
         config.model_dump(mode="json"),
@@ -185,7 +193,24 @@ def _summary(
         torch.get_num_threads(),
         planned.engine.func.__name__.lower(),
         clock.seconds,
-        [*_warnings(history, data), *later_code(run.origins)],
+        warnings,
+    )
+
+
+def _of_other_rounds(planned: Plan, checkpoint: Checkpoint) -> str:
+    """A line if parts depend on T, and the checkpoint is of a run with another T; else empty."""
+    rounds, identity = planned.config.rounds, checkpoint.identity
+    before = identity.config["rounds"] if identity else rounds
+    parts = [
+        results.named(socket, part)
+        for socket, part in planned.sockets.by_name().items()
+        if READS_ROUNDS in part.traits
+    ]
+    if before == rounds or not parts:
+        return ""
+    return (
+        f"rounds={rounds}: the run began with rounds={before}, on which its {' and '.join(parts)} "
+        f"depends; with rounds={rounds} from the start it would end with other numbers"
     )
 
 

@@ -17,7 +17,12 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import DRAWS_BY_SIZE, SHORTENS_STEPS, TAKES_STALE
+from fedexp.config.compatibility.traits import (
+    DRAWS_BY_SIZE,
+    READS_ROUNDS,
+    SHORTENS_STEPS,
+    TAKES_STALE,
+)
 from fedexp.contract import Client, Forward, Memory, PartUpdate, Setting, Tensors
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
@@ -112,7 +117,7 @@ class HiCS(Sampler):
     }
 
     saved: tuple[str, ...] = ("times_chosen", "signals", "memberships")
-    traits = frozenset({DRAWS_BY_SIZE, TAKES_STALE})
+    traits = frozenset({DRAWS_BY_SIZE, READS_ROUNDS, TAKES_STALE})
 
     def __init__(
         self,

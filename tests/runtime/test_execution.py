@@ -361,6 +361,22 @@ def test_a_run_that_goes_on_has_no_model_of_its_earlier_end(
     assert fedexp.load(folder).name == f"final global model of {folder}"
 
 
+def test_an_extended_run_says_which_part_depends_on_the_number_of_rounds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for sampler in ("random", "hics"):
+        folder, kept = tmp_path / sampler, [f"sampler={sampler}", "measure.personal=null"]
+        run_in(folder, *kept)
+        caplog.clear()
+        longer = run_in(folder, *kept, "rounds=2", f"resume={folder}")
+        said = [each for each in caplog.messages if each.startswith("rounds=2: the run began with")]
+        assert longer.summary["warnings"] == said
+        assert len(said) == (sampler == "hics")
+        assert all(
+            "rounds=1, on which its sampler (fedexp.samplers.hics.HiCS) de" in s for s in said
+        )
+
+
 def test_without_checkpoints_nothing_is_kept_and_nothing_extended(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run_in(folder, "checkpoint.keep=0")
