@@ -18,9 +18,8 @@ from fedexp.drawing.style import MOST_LINES, line_style
 from fedexp.reporting.drawing import pages
 from fedexp.reporting.labels import Label, short_texts
 from fedexp.reporting.runs import Run
-from fedexp.reporting.statistics import AXES, smooth
+from fedexp.reporting.statistics import AXES, BYTES, smooth
 
-_BYTES = ("cost/download_bytes", "cost/upload_bytes")
 _MARKS = 8
 """Approximate number of markers on a line; markers tell lines apart without colour."""
 
@@ -185,7 +184,7 @@ def _places(run: Run, against: str) -> dict[int, float]:
         return _curve(run, "clock/seconds")
     if against == "round":
         return {n: float(n) for n in range(1, len(run.history) + 1)}
-    sent = accumulate(sum(row.get(name, 0.0) for name in _BYTES) for row in run.history)
+    sent = accumulate(sum(row.get(name, 0.0) for name in BYTES) for row in run.history)
     return dict(enumerate(sent, start=1))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from io import BytesIO
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:  # reports without pictures do not wait for matplotlib
@@ -34,6 +35,13 @@ def file_name(text: str) -> str:
     """Turn the text into a part of a file's name, at most 150 bytes long."""
     name = "".join(each if each.isalnum() or each in "-." else "_" for each in text)
     return name.encode()[:150].decode(errors="ignore")
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    return buffer.getvalue()
 
 
 def pages(items: Iterable[T], size: int) -> list[list[T]]:

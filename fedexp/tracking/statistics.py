@@ -86,24 +86,20 @@ def rounds_to(
     }
 
 
-def first_round_with(
-    history: Sequence[Mapping[str, float]], target: float, metric: str = "global/accuracy"
-) -> int | None:
-    """The number (from 1) of the first round in which ``metric`` is at least ``target``.
+def first_round_with(history: Sequence[Mapping[str, float]], target: float) -> int | None:
+    """The number (from 1) of the first round with a ``global/accuracy`` of at least ``target``.
 
     None if there is no such round. ``history`` has the metrics of every round, in order. Rounds
-    that did not measure the metric are skipped.
+    that did not measure the accuracy are skipped.
     """
-    values = (row.get(metric, math.nan) for row in history)
+    values = (row.get("global/accuracy", math.nan) for row in history)
     return next((n for n, value in enumerate(values, start=1) if value >= target), None)
 
 
 def rounds_to_best_of(
-    baseline: Sequence[Mapping[str, float]],
-    history: Sequence[Mapping[str, float]],
-    metric: str = "global/accuracy",
+    baseline: Sequence[Mapping[str, float]], history: Sequence[Mapping[str, float]]
 ) -> int | None:
-    """The number of rounds in which a run reaches a baseline's best value (FedGELA, Table 9).
+    """The rounds in which a run reaches a baseline's best global accuracy (FedGELA, Table 9).
 
     If the run is the baseline itself, the result is the round of its best value; FedGELA's table
     has the total number of rounds for the baseline.
@@ -111,11 +107,10 @@ def rounds_to_best_of(
     Args:
         baseline: the metrics of every round of the baseline run, in order.
         history: the metrics of every round of the run, in order.
-        metric: a metric in which higher values are better.
 
     Returns:
         The number of the round, from 1. None if the run never reaches the baseline's best value, or
         if the baseline has no finite value.
     """
-    measured = (row[metric] for row in baseline if math.isfinite(row.get(metric, math.nan)))
-    return first_round_with(history, max(measured, default=math.inf), metric)
+    values = (row.get("global/accuracy", math.nan) for row in baseline)
+    return first_round_with(history, max(filter(math.isfinite, values), default=math.inf))

@@ -8,7 +8,6 @@ import torch
 
 from fedexp.tracking.statistics import (
     best_round,
-    first_round_with,
     headline_statistics,
     rounds_to,
     rounds_to_best_of,
@@ -138,7 +137,6 @@ def test_rounds_to_the_best_of_a_baseline_by_hand() -> None:
     assert rounds_to_best_of(baseline, curve(0.5, None, 0.69, 0.7, 0.9)) == 4
     assert rounds_to_best_of(baseline, curve(0.1, 0.69)) is None
     assert rounds_to_best_of(baseline, baseline) == 3
-    assert first_round_with([{"personal/std": 2.0}], 1.5, "personal/std") == 1
     assert rounds_to_best_of(curve(None, math.nan), baseline) is None
 
 

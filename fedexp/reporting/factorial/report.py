@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from fedexp.reporting.csv import csv
-from fedexp.reporting.drawing import file_name
+from fedexp.reporting.drawing import file_name, png
 from fedexp.reporting.factorial.effects import Fit
 from fedexp.reporting.factorial.figures import draw_effects, draw_interactions
 from fedexp.reporting.factorial.responses import Responses, read_responses
@@ -119,7 +118,7 @@ class FactorialReport:
         text += [f"![{title}]({name}.png)\n" for name, (title, _) in figures.items()]
         text += [f"* {each}\n" for each in self.problems]
         contents = {"factorial.md": "\n".join(text).encode()}
-        contents |= {f"{name}.png": _png(figure) for name, (_, figure) in figures.items()}
+        contents |= {f"{name}.png": png(figure) for name, (_, figure) in figures.items()}
         contents |= {f"{name}.csv": csv(frame) for name, frame in self.frames.items()}
         write_contents(contents, folder)
         return [folder / name for name in contents]
@@ -127,9 +126,3 @@ class FactorialReport:
     def _fits(self, values: Mapping[str, Floats]) -> dict[str, Fit]:
         design, smallest = self.found.design, self.smallest
         return {cell: Fit(design, own, smallest) for cell, own in values.items() if len(own)}
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    return buffer.getvalue()

@@ -1,7 +1,6 @@
 """Writes the results, the page and the pictures of a contest, and reads the results."""
 
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 
 import pandas as pd
@@ -9,6 +8,7 @@ from matplotlib.figure import Figure
 
 from fedexp.errors import InputError
 from fedexp.reporting.csv import csv
+from fedexp.reporting.drawing import png
 from fedexp.reporting.files import write_contents
 from fedexp.reporting.leaderboard.figures import gains_map, ranks_by_budget
 from fedexp.reporting.leaderboard.page import METRICS, cells_of, page
@@ -30,7 +30,7 @@ def write(results: pd.DataFrame, folder: Path, first: Sequence[Table] = ()) -> l
     names = [f"![{title}]({name}.png)" for name, title, _ in drawn]
     text = "\n\n".join(["# Leaderboard", *map(markdown, first), page(results), *names])
     contents = {RESULTS: csv(results), PAGE: f"{text}\n".encode()}
-    contents |= {f"{name}.png": _png(figure) for name, _, figure in drawn}
+    contents |= {f"{name}.png": png(figure) for name, _, figure in drawn}
     write_contents(contents, folder)
     return [folder / name for name in contents]
 
@@ -80,9 +80,3 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise InputError(f"{path}: is no table of a leaderboard: {error}") from error
     missing = [name for name in words if name not in table]
     return table.assign(**dict.fromkeys(missing, "")).fillna(dict.fromkeys(words, ""))
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    return buffer.getvalue()

@@ -32,18 +32,17 @@ class Finals:
     control: str
 
 
-def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd.DataFrame:
+def standings(finals: pd.DataFrame, metric: str) -> pd.DataFrame:
     """A frame with a row for each cell (experiment) and each method that measured ``metric`` there.
 
     Args:
         finals: the final runs of one search budget; see ``results.chosen``.
         metric: a column of ``finals`` in which higher values are better.
-        baseline: the method to compare with.
 
     Returns:
         The columns are ``cell``, ``method``, ``setting``; ``mean`` and ``std`` over seeds;
         ``seeds``; ``comparable``, see ``comparable``; ``gain``, the ``Interval`` of the paired
-        differences to the baseline in the cell (None for the baseline itself, without pairs, or if
+        differences to ``BASELINE`` in the cell (None for ``BASELINE`` itself, without pairs, or if
         the method is not comparable); ``signs``, such as ``++``, see ``signs``; and ``rank`` by the
         mean within the cell, beginning with 1. The family that the signs are corrected for is all
         gains of the frame.
@@ -51,7 +50,7 @@ def standings(finals: pd.DataFrame, metric: str, baseline: str = BASELINE) -> pd
     rows = []
     for cell, methods in by_cell(finals, metric):
         for method, own in methods.items():
-            other = None if method == baseline else methods.get(baseline)
+            other = None if method == BASELINE else methods.get(BASELINE)
             is_fair = other is None or comparable(metric, own, other)
             gain = paired_difference(own.values, other.values) if other and is_fair else None
             scores = pd.Series(own.values)
