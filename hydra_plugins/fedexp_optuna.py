@@ -23,6 +23,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.hydra_api import for_launchers, runs_one_by_one
+from fedexp.cli.objectives import check_validated, is_lower_better
 from fedexp.cli.sweeps import minutes, save_sweep
 from fedexp.errors import InputError
 from fedexp.reporting.papers.sweep import CELLS
@@ -69,7 +70,7 @@ class StudySweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> None:
         """Run the study; Hydra gives the overrides of the command line."""
         objective = self._checked_objective(arguments)
-        study = self._study("minimize" if self._is_lower_better(objective) else "maximize")
+        study = self._study("minimize" if is_lower_better(self.config) else "maximize")
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
         save_sweep(self.config, folder)
@@ -104,19 +105,8 @@ class StudySweeper(Sweeper):
             raise InputError(
                 "hydra/sweeper=optuna: nothing to search; take search=lr, or KEY=interval(LOW,HIGH)"
             )
-        if not objective.startswith("validation/"):
-            raise InputError(
-                f"objective={objective}: settings are chosen on validation data, not on the test "
-                "split; set objective=validation/accuracy data.validation=0.1"
-            )
+        check_validated(objective)
         return objective
-
-    def _is_lower_better(self, objective: str) -> bool:
-        from fedexp.measures.configured import build_measures  # slow to import
-        from fedexp.measures.panel import headlines
-
-        nodes: Any = OmegaConf.to_container(self.config.measure, resolve=True)
-        return headlines(build_measures(nodes)).get(objective) == "lower"
 
     def _study(self, direction: str) -> Any:
         """Make the sweeper of hydra-optuna-sweeper, which runs the study."""

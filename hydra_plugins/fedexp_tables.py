@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.ablate import WORD, ablation_sweep
 from fedexp.cli.hydra_api import for_launchers, job_config, runs_one_by_one
+from fedexp.cli.objectives import check_of_contest
 from fedexp.cli.presets import preset_settings
 from fedexp.cli.sweeps import minutes, save_sweep
 from fedexp.cli.swept_values import swept_values
@@ -151,7 +152,8 @@ class TableSweeper(Sweeper):
     def _check(self, jobs: Sequence[Sequence[str]]) -> None:
         """Compose each job's config, and print what their presets set besides their parts.
 
-        A HydraException names the overrides in which jobs differ.
+        A HydraException names the overrides in which jobs differ. InputError for an objective that
+        cannot choose among trials.
         """
         everywhere = set.intersection(*map(set, jobs))
         composed = []
@@ -162,6 +164,8 @@ class TableSweeper(Sweeper):
                 varies = " ".join(each for each in unseeded(job) if each not in everywhere)
                 where = f"{varies}: " if varies else ""
                 raise HydraException(f"{where}{error}") from error.__cause__
+        if self._tuning is not None:
+            check_of_contest(config for config, _ in composed)
         if line := preset_settings(composed):
             print(f"fedexp: {line}", file=sys.stderr)
 

@@ -1,6 +1,7 @@
 """The sweeper of tables: what it says of a typed value, and how it refuses a key."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from omegaconf import OmegaConf
 
 from fedexp.cli.command import config_folder
 from fedexp.cli.hydra_api import initialize
+from fedexp.errors import InputError
 from hydra_plugins.fedexp_tables import TableSweeper
 
 
@@ -68,6 +70,27 @@ def test_a_key_that_one_method_lacks_is_refused_with_its_name() -> None:
     message = r"^algorithm=scaffold: Could not override 'regularizer.alpha'"
     with pytest.raises(HydraException, match=message):
         made._check(jobs)
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        ("global/accuracy", r"^objective=global/accuracy: settings are chosen on validation data"),
+        ("validation/loss", r"^objective=validation/loss: a contest chooses the highest value"),
+        ("validation/balanced_accuracy", None),
+    ],
+)
+def test_a_contest_chooses_by_the_highest_value_on_validation_data(
+    objective: str, message: str | None
+) -> None:
+    made = sweeper(["experiment=leaderboard/digits_dir03", "hydra.sweeper.tune.seed=9", BUDGETS])
+    jobs = [["experiment=leaderboard/digits_dir03", f"objective={objective}"]]
+    with nullcontext() if message is None else pytest.raises(InputError, match=message):
+        made._check(jobs)
+    sweeper([])._check(jobs)  # no contest
+
+
+BUDGETS = "hydra.sweeper.tune.budgets=[1]"
 
 
 def test_a_factorial_experiment_runs_each_combination_seed_by_seed() -> None:
