@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
-from torch import Tensor, nn
-from torch.optim.swa_utils import update_bn
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedexp.config.compatibility.traits import Need
+from fedexp.core.client import ClientModule
 from fedexp.core.client_protocol import Batch
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.randomness import seed_layers, torch_generator
@@ -35,7 +36,8 @@ class LossSurface(Measure):
     The figure has a value for each point of a square grid in the plane; a point is a model. The
     local models are the updates of the round's two clients with the lowest numbers. Private
     parameters have their initial values. BatchNorm statistics are estimated anew at each point, on
-    the clients' training samples. All other buffers have the global model's values.
+    the clients' training samples; fixed statistics (``core.fixed_weights``) stay. All other buffers
+    have the global model's values.
 
     Args:
         rounds: the rounds after which the surface is drawn; None: only the last round.
@@ -149,14 +151,28 @@ def _loss(
     module = after.resources.module.eval()
     module.load(weights)
     seed_layers(module.device, after.seed, "loss_surface", after.round)  # for dropout
-    update_bn(train, nn.Sequential(module.backbone, module.head))
-    module.eval()
+    _estimate_statistics(module, train)
     losses = []
     for inputs, labels in test:
         with after.resources.fabric.autocast():
             logits = module.outputs(inputs).logits
         losses.append(F.cross_entropy(logits, labels, reduction="none"))
     return torch.cat(losses).double().mean().item()
+
+
+def _estimate_statistics(module: ClientModule, batches: Sequence[Batch]) -> None:
+    """Set the BatchNorm statistics to their means over the batches; then set eval mode."""
+    module.train()
+    norms = (each for each in module.modules() if isinstance(each, _BatchNorm))
+    momenta = {norm: norm.momentum for norm in norms if norm.training}  # fixed ones are not
+    for norm in momenta:
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain mean
+    for inputs, _ in batches if momenta else ():
+        module.head(module.backbone(inputs))
+    for norm, momentum in momenta.items():
+        norm.momentum = momentum
+    module.eval()
 
 
 def window(

@@ -81,6 +81,18 @@ def test_losses_are_those_of_the_models_on_the_plane() -> None:
             assert found == pytest.approx(test_loss(federation, mixed), rel=1e-3)
 
 
+def test_fixed_statistics_stay_as_they_were() -> None:
+    federation = federate(*MLP, "model.batch_norm=true", "model.train=[head]", "engine=serial")
+    (norm,) = (m for m in federation.module.modules() if isinstance(m, torch.nn.BatchNorm1d))
+    norm.running_mean.fill_(0.5)  # as statistics of other data would be
+    norm.running_var.fill_(2.0)
+    data, _ = surface_of(federation)
+    assert norm.running_mean.eq(0.5).all()
+    assert norm.running_var.eq(2.0).all()
+    expected = test_loss(federation, federation.server.weights)
+    assert data["model_x_y_loss"][0, 2] == pytest.approx(expected, rel=1e-5)
+
+
 # A model with BatchNorm and dropout, and little to train it on.
 MOBILENET = [
     *["clients.count=3", "clients.per_round=2", "local.epochs=1", "data.subset=60", "rounds=3"],
