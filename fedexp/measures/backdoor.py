@@ -9,6 +9,7 @@ from fedexp.config.compatibility.traits import Need
 from fedexp.errors import InputError
 from fedexp.faults.trigger import Trigger
 from fedexp.measures.measure import AfterRound, Measure, Measured, Outline
+from fedexp.measures.scoring.predictions import predicted
 
 
 class Backdoor(Measure):
@@ -53,7 +54,7 @@ class Backdoor(Measure):
         for inputs, _ in data.test.batches(after.resources.eval_batch_size, others):
             with after.resources.fabric.autocast():
                 logits = module(self.trigger.stamp(inputs, pixel))
-            hits.append(logits.argmax(dim=1) == self.trigger.target)
+            hits.append(predicted(logits) == self.trigger.target)
         if not hits:
             return Measured()
         return Measured({"backdoor/success": torch.cat(hits).double().mean().item()})

@@ -36,7 +36,7 @@ class Predictions:
 
     Attributes:
         correct: [n] bool: whether each sample was classified correctly; False for samples that were
-            not scored.
+            not scored, and for samples with a logit that is NaN.
         loss: mean cross-entropy.
         class_vectors: name -> [C, d] on the CPU, one vector for each class. ``feature`` is the mean
             feature vector z of each class, zero for a class without samples. ``head_feature`` is
@@ -134,10 +134,10 @@ def score_rows(
         )
         weights = torch.ones_like(each_loss) if real is None else real.to(each_loss)
         losses = ((each_loss * weights).sum(dim=1) / weights.sum(dim=1)).tolist()
-    correct = (logits.argmax(dim=-1) == labels).cpu()
+    correct = (predicted(logits) == labels).cpu()
     of_heads: Sequence[Tensor | None] = [None] * rows
     if "logits" in of_head:
-        of_heads = list((of_head["logits"].argmax(dim=-1) == labels).cpu())
+        of_heads = list((predicted(of_head["logits"]) == labels).cpu())
     return [
         Predictions(
             correct=correct[row],
@@ -147,6 +147,15 @@ def score_rows(
         )
         for row in range(rows)
     ]
+
+
+def predicted(logits: Tensor) -> Tensor:
+    """The class with the largest of the ``logits`` [..., C]; -1, no class, if a logit is NaN.
+
+    PyTorch's ``argmax`` takes the first NaN, so that a model that diverged would always predict
+    class 0, and would be right about each client that has only this class.
+    """
+    return logits.argmax(dim=-1).masked_fill(logits.isnan().any(dim=-1), -1)
 
 
 def outputs_of_head(head: Head, z: Tensor, score_head: bool) -> dict[str, Tensor]:
