@@ -55,9 +55,11 @@ class LSTM(nn.Module):
         # len(steps) would fix the batch size in an exported model.
         start = steps.new_zeros(self.layers, steps.shape[0], self.hidden)
         flat = [value for layer in self._parameters_of_layers() for value in layer]
+        # cuDNN computes gradients in training mode only. Without dropout both modes are equal.
+        has_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in (steps, *flat))
         # The options are: with biases, number of layers, dropout probability, training mode,
         # bidirectional, batch first.
-        options = (True, self.layers, 0.0, self.training, False, True)
+        options = (True, self.layers, 0.0, self.training or has_gradient, False, True)
         if steps.device.type == "cpu":  # some CPUs have no fused kernel in 16 bits
             with full_precision(steps):
                 outputs = torch.lstm(steps.float(), (start.float(), start.float()), flat, *options)

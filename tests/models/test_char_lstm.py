@@ -73,6 +73,28 @@ def test_it_computes_what_torch_s_lstm_does(layers: int, fused: bool) -> None:
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
 
 
+def test_gradients_in_eval_mode_use_the_kernel_s_training_mode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """DivFL takes such gradients, and cuDNN refuses the backward pass of its inference mode."""
+    modes: list[bool] = []
+    kernel = torch.lstm
+
+    def note(*arguments: Any) -> Any:
+        modes.append(arguments[6])  # the argument ``train``
+        return kernel(*arguments)
+
+    monkeypatch.setattr(torch, "lstm", note)
+    own, steps = LSTM(3, 5, 1).eval(), torch.randn(4, 7, 3)
+    own(steps).sum().backward()
+    with torch.no_grad():
+        own(steps)
+    own.requires_grad_(False)(steps)
+    own(steps.requires_grad_())
+    own.train()(steps.detach())
+    assert modes == [True, False, False, True, True]
+
+
 def test_initial_weights_follow_the_law_of_torch_s_lstm() -> None:
     torch.manual_seed(0)
     own = torch.cat([value.flatten() for value in LSTM(8, 64, 2).parameters()])
