@@ -14,7 +14,8 @@ class LastTwo(EveryNth):
     The scored model is the mean of the global weights before and after the round; its integer
     buffers come from the model after the round. After round 1 the model of round 1 is scored alone,
     without the initial weights, as in FedExP's released code (Jhunjhunwala et al., ICLR 2023,
-    Section 6). The mean is never sent to clients.
+    Section 6). The mean is never sent to clients. With compressed downloads, the weights before the
+    round are those that the clients received.
 
     Args:
         every: rounds between measurements; the last round is always measured.

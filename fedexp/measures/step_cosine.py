@@ -19,7 +19,8 @@ class StepCosine(Measure):
     The global step of round t is g = w^{t+1} - w^t, where w^t are the global weights at the start
     of the round. It is compared with the step $w_k - w^t$ to the trained weights w_k of client k
     (kind ``local``), and with each direction that a part logs (its kind is the direction's name).
-    Steps are vectors of all shared parameters, without buffers.
+    Steps are vectors of all shared parameters, without buffers. With compressed downloads, w^t are
+    the weights that the clients received.
 
     The mean cosine with g is the inner product of $g / |g|$ and the mean of the unit vectors. So
     only one float64 sum of unit vectors is stored for each kind, even if the cohort is large.

@@ -60,7 +60,8 @@ class HiCS(Sampler):
     last round of the warm-up has a smaller cohort. After the warm-up, each round clusters all
     clients by their latest signals. A client whose update never arrived has a zero signal. The
     entropy of a zero signal is the largest possible, so such a client is likely to be selected
-    soon. A signal that is not finite is ignored.
+    soon. A signal that is not finite is ignored. With ``coordination=buffered`` a later round
+    selects fewer than K clients, so the warm-up does not reach every client.
 
     In a large population ``warm_up_rounds`` should end the warm-up earlier. The clients that the
     warm-up did not select have equal signals, all zero, so these clients are in one cluster. They
