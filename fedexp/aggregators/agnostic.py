@@ -9,7 +9,7 @@ from torch import Tensor
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.start_loss import ReportsStartLoss
 from fedexp.config.compatibility.traits import DRAWS_BY_SIZE
-from fedexp.contract import PartUpdate, Setting
+from fedexp.contract import PartUpdate, Setting, Tensors
 
 
 def on_simplex(point: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class Agnostic(ReportsStartLoss, Average):
     By our own choice, this class differs from the paper in three points. A client's step is local
     training, not one gradient. The weights lambda_k of a cohort are divided by their sum. The
     result is the last model, not the mean of the models of all rounds. If lambda_k is 0 for every
-    client of the cohort, the model does not change.
+    client of the cohort, the model does not change, but lambda does.
 
     Metric: ``aggregator/largest_weight``, the largest lambda_k after the round.
 
@@ -69,6 +69,15 @@ class Agnostic(ReportsStartLoss, Average):
     def factor(self, update: PartUpdate) -> float:
         """The client's weight lambda_k times how often it was drawn for the cohort."""
         return update.draws * self.mixture[update.client].item()
+
+    def merge(self, current: Tensors) -> Tensors:
+        """The average of the clients' models; a copy of ``current`` if lambda_k is 0 for all.
+
+        A copy, because the server skips the round if it gets ``current`` itself. Then ``aggregate``
+        would not be called, and a weight of 0 could stay 0 whatever the client's loss is.
+        """
+        merged = super().merge(current)
+        return dict(current) if merged is current else merged
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Move the client weights lambda along their gradient; project them onto the simplex."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from fedexp.aggregators.agnostic import Agnostic, on_simplex
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Clients, Model, Setting
+from fedexp.core.server import Server
 from fedexp.testing import check_part
 
 SMALL = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
@@ -77,6 +78,17 @@ def test_a_cohort_without_weight_changes_nothing() -> None:
     assert part.mixture.tolist() == [1, 0]
     assert round_of(part, [update(1, 0.0, 3.0)], current) == 9
     assert round_of(part, [update(0, 0.0, 3.0)], current) == 3  # client 1 is forgotten
+
+
+def test_a_cohort_without_weight_gets_some_if_its_loss_is_large() -> None:
+    part = prepared(1.0, torch.tensor([5, 5]))
+    server = Server({"w": torch.tensor([9.0])}, {"aggregator": part})
+    for each in (update(0, 8.0, 1.0), update(1, 8.0, 3.0)):
+        server.add(each)
+        server.step()
+    # after (1, 0) the second round gives (1, 0 + 2 * 8) before the projection
+    assert part.mixture.tolist() == [0, 1]
+    assert server.weights["w"].item() == 1
 
 
 def test_two_processes_weigh_as_one() -> None:
