@@ -1,5 +1,6 @@
 """Any dataset of Hugging Face's ``datasets`` library; the config names its columns."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +36,8 @@ from fedexp.data.train_test import (
     divide,
 )
 from fedexp.errors import InputError
+
+LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -123,6 +126,8 @@ class HuggingFace(Source):
 
     def load(self, cache: Path) -> Dataset:
         """Load the dataset; decoded images are cached in ``cache``/images."""
+        if self.sequence_length is not None and self._kind != "tokens":
+            LOGGER.warning("data.sequence_length: has no effect, as data.input holds no tokens")
         about = self.describe()
         arrays = self._decoded(cache) if self._kind == "image" else self._arrays
         parts = [arrays[number][rows] for number, rows in self._places]

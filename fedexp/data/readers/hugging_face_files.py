@@ -56,7 +56,8 @@ def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[
             ``save_to_disk``, or has data files whose names contain the name of their split. A file
             is the split ``train``.
         config: name of the dataset's configuration; None if the dataset has only one.
-        revision: a commit, a tag or a branch on the hub; None for the newest.
+        revision: a commit, a tag or a branch on the hub; None for the newest. A warning says that
+            it has no effect on a local dataset.
 
     Raises:
         InputError: the library is not installed, or the dataset is missing or unreadable.
@@ -66,6 +67,8 @@ def open_splits(name: str, config: str | None, revision: str | None) -> Mapping[
     is_local = path.exists()
     if not is_local and (path.is_absolute() or path.suffix in _FORMATS):
         raise InputError(f"data.name={name}: no such folder or file")  # cannot be a hub name
+    if is_local and revision is not None:
+        LOGGER.warning("data.revision: has no effect, as data.name=%s is local", name)
     try:
         with quiet():
             if is_local:

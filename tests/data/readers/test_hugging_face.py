@@ -73,6 +73,14 @@ def test_images_become_pixels_with_measured_constants(saved: Path) -> None:
     assert snapshot(saved) == before
 
 
+def test_what_has_no_effect_is_said(saved: Path, caplog: pytest.LogCaptureFixture) -> None:
+    read(saved, sequence_length=3, revision="main")
+    assert [each.message for each in caplog.records] == [
+        f"data.revision: has no effect, as data.name={saved} is local",
+        "data.sequence_length: has no effect, as data.input holds no tokens",
+    ]
+
+
 def test_decoded_images_are_kept_until_the_data_change(
     saved: Path, library: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
