@@ -130,7 +130,11 @@ class CrossRound(Gathered):
         weighting: a client's weight in the warm-up; see ``Average``.
     """
 
-    unread_if = {"weighting": {"warmup": (0,)}}
+    unread_if = {
+        "weighting": {"warmup": (0,)},
+        "batches": {"memory": (1,)},
+        "smoothness": {"memory": (1,)},
+    }
 
     def __init__(
         self,

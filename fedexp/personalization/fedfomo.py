@@ -67,6 +67,7 @@ class FedFomo(Local):
             number is rounded down, but is at least one if the client has two samples.
     """
 
+    unread_if = {"epsilon_decay": {"epsilon": (0,)}}
     saved = ("models", "affinity")
 
     def __init__(

@@ -52,6 +52,7 @@ class AugmentedLagrangian(Dynamic):
             particular objective.
     """
 
+    unread_if = {}
     takes_only_merged = True
     saved = ("initial", "met")
     discourages: Mapping[str, str] = {

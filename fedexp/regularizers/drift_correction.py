@@ -74,6 +74,10 @@ class DriftCorrection(Dynamic):
             ``estimate=corrected``. With ``none`` g is never divided.
     """
 
+    unread_if = {
+        name: {"alpha": (0,)}
+        for name in ("estimate", "drifts", "weighting", "alpha_scaling", "correction_scaling")
+    }
     summed = True
 
     def __init__(

@@ -64,6 +64,7 @@ class Dynamic(Regularizer):
             only by rounding.
     """
 
+    unread_if = {name: {"alpha": (0,)} for name in ("alpha_scaling", "clip_quadratic")}
     takes_only_merged = True
     saved: tuple[str, ...] = ("mean_drift",)
     traits = frozenset({ADDS_DRIFT})

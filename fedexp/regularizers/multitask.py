@@ -61,6 +61,7 @@ class MultiTask(Regularizer):
             ``mean_relation``, which pulls all models to their mean.
     """
 
+    unread_if = {"relation": {"lam": (0,)}}
     needs = {
         PRIVATE_BACKBONE: "regularizer=multitask: relates models that clients keep; use "
         "personalization=local"

@@ -92,6 +92,17 @@ def test_every_setting_is_said_when_typed_and_not_otherwise(
                 assert found[0].startswith(f"{key}=1: has no effect with {other}=")
 
 
+def test_an_option_of_a_term_that_is_switched_off_has_no_effect() -> None:
+    words = ["aggregator=cross_round", "aggregator.memory=1", "personalization=fedfomo"]
+    words += ["personalization.epsilon=0", "regularizer=drift_correction", "regularizer.alpha=0"]
+    found = unread_keys(compose(*words).model_dump())
+    for name in ("batches", "smoothness"):
+        assert found[f"aggregator.{name}"] == "with aggregator.memory=1"
+    assert found["personalization.epsilon_decay"] == "with personalization.epsilon=0"
+    names = [key for key in found if key.startswith("regularizer.")]
+    assert len(names) == 5
+
+
 def test_the_line_names_what_was_typed(caplog: pytest.LogCaptureFixture) -> None:
     unread = {"download": "because of A", "faults.trigger": "with B", "sampler": "in C"}
     typed = ["compression@download=topk", "+faults.trigger.size=2", "~sampler", "sampler_x=1"]
