@@ -32,7 +32,8 @@ from fedexp.errors import InputError
 class Trainer(Serial):
     """Trains clients one after another; each phase of local training is one ``Trainer.fit``.
 
-    On a CPU the weights are the same as with ``engine=serial``, to the bit.
+    On a CPU the weights are the same as with ``engine=serial``, to the bit. With the option
+    ``accumulate_grad_batches`` a step still is one batch, and only whole epochs can be trained.
 
     Args:
         resources: the objects that every engine works with.
@@ -73,6 +74,12 @@ class Trainer(Serial):
         loader = DataLoader(cast(Any, batches), batch_size=None, generator=Generator())
         with _without_messages():
             trainer = self._trainer(phase, steps, epochs=-(-steps // len(batches)))
+            if trainer.accumulate_grad_batches > 1 and steps % len(batches):
+                raise InputError(
+                    f"engine.options.accumulate_grad_batches={trainer.accumulate_grad_batches}: "
+                    f"needs whole epochs, because a Trainer counts only the optimizer's steps; "
+                    f"{steps} steps with {len(batches)} batches in an epoch are none"
+                )
             trainer.fit(self.resources.module, loader)
         self.resources.module.to(self.resources.fabric.device)  # a Trainer leaves it on the CPU
 

@@ -71,6 +71,17 @@ def test_callbacks_and_options_reach_the_trainer() -> None:
     assert federation.module.steps == 2  # one in each epoch
 
 
+def test_whole_epochs_of_accumulated_gradients() -> None:
+    accumulating = [*SMALL, "engine=trainer", "+engine.options.accumulate_grad_batches=2"]
+    federation = federate(*accumulating)
+    (update,) = federation.engine.train([0], federation.server.broadcast(1))
+    assert update.samples == 2 * update.num_samples
+    for part in ("local.steps=3", "local.epochs=0.5"):
+        federation = federate(*accumulating, part)
+        with pytest.raises(InputError, match=r"^engine.options.accumulate_grad_batches=2: needs"):
+            list(federation.engine.train([0], federation.server.broadcast(1)))
+
+
 def test_the_module_returns_to_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """After each fit, a Trainer moves the module to the CPU; on a GPU it would stay there."""
     federation = federate(*SMALL, "engine=trainer")
