@@ -66,6 +66,8 @@ def serve(app: App, grid: Grid, run_config: Mapping[str, Any]) -> RunResult:
     folder = find_unfinished(root, config) if run_config["resume"] else None
     config = config.model_copy(update={"resume": AUTO if folder else None})
     new = time.strftime("%Y-%m-%d/%H-%M-%S") + f"-{secrets.token_hex(2)}"
+    if run_config["resume"] and folder is None:
+        LOGGER.warning("resume=true: found no unfinished run of this app in %s", root)
     folder = folder or root / new
     LOGGER.info("the run's folder is %s", folder)
     early, record = check(config), read_record(folder)

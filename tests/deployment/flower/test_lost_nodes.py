@@ -199,6 +199,15 @@ def test_a_wait_that_is_no_time_is_refused_in_one_line(
         run(grid, tmp_path / "runs", **{"wait-minutes": minutes})
 
 
+def test_resume_says_that_there_is_no_unfinished_run(
+    grid: FakeGrid, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "runs"
+    with pytest.raises(InputError, match=r"^wait-minutes=0"):
+        run(grid, root, resume=True, **{"wait-minutes": 0})
+    assert f"resume=true: found no unfinished run of this app in {root}" in caplog.text
+
+
 class Killed(BaseException):
     """The server is killed at this moment."""
 
