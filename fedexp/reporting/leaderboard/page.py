@@ -37,16 +37,21 @@ def cells_of(results: pd.DataFrame) -> list[str]:
 
 
 def tables(results: pd.DataFrame) -> Iterator[Table]:
-    """The tables of the page; without trials, no table of ranks by budget and none of settings."""
+    """The tables of the page, without those that would be empty.
+
+    Without trials, there is no table of ranks by budget and none of settings.
+    """
     cells, budgets = cells_of(results), budgets_of(results)
     has_trials = bool((results["trial"] > 0).any())
     for metric in METRICS:
         by_budget = {b: standings(chosen(results, b), metric) for b in budgets}
         best = by_budget[budgets[-1]]
+        if best.empty:
+            continue
         yield _accuracies(best, cells, metric)
         if has_trials:
             yield _ranks(by_budget, metric)
-        if (best["seeds"] > 1).any():
+        if (best["seeds"] > 1).any() and best["gain"].notna().any():
             over = over_controls(chosen(results, budgets[-1]), metric)
             yield _gains(best, over, cells, metric)
             yield _conclusions(best, cells, metric)
@@ -156,7 +161,7 @@ def _ranks(frames: dict[int, pd.DataFrame], metric: str) -> Table:
     columns = [f"trials: {budget}" for budget in frames]
     ranks = pd.concat(map(by_mean_rank, frames.values()), axis=1, keys=columns)
     rows = [
-        [str(method), *(f"{rank:.1f}" for rank in own)]
+        [str(method), *(_number(rank, 1) for rank in own)]
         for method, own in ranks.sort_values(columns[-1]).iterrows()
     ]
     title = f"{metric.capitalize()}: mean rank by the number of trials"
@@ -177,8 +182,8 @@ def _costs(finals: pd.DataFrame, cells: Sequence[str]) -> Table:
     means = finals[finals["cell"].isin(cells)].groupby("method")[names].mean()
     ordered = means.sort_values("worst tenth", ascending=False)
     rows = [
-        [str(method), f"{worst:.3f}", f"{gini:.3f}", f"{megabytes:.1f}", f"{seconds:.1f}"]
-        for method, worst, gini, megabytes, seconds in ordered.itertuples(name=None)
+        [str(method), *map(_number, own, (3, 3, 1, 1))]
+        for method, *own in ordered.itertuples(name=None)
     ]
     notes = ["Means over cells and seeds. Worst tenth and Gini are of the personal accuracies."]
     return Table("Fairness and costs of a run", ["method", *names], rows, notes=notes)
@@ -191,3 +196,8 @@ def _settings(results: pd.DataFrame, cells: Sequence[str], budget: int) -> Table
     table = table.reindex(columns=list(cells)).fillna("not run")
     rows = [[str(method), *own] for method, own in table.iterrows()]
     return Table("Chosen settings", ["method", *cells], rows)
+
+
+def _number(value: float, digits: int) -> str:
+    """A number with so many decimals; empty for NaN."""
+    return "" if math.isnan(value) else f"{value:.{digits}f}"

@@ -64,6 +64,16 @@ def test_a_contest_without_fedavg_has_a_page_without_gains(tmp_path: Path) -> No
     assert [path.name for path in written] == ["leaderboard.csv", "leaderboard.md"]
 
 
+def test_what_was_not_measured_is_absent_from_the_page(tmp_path: Path) -> None:
+    """Two seeds of two methods, without personal accuracies and fairness."""
+    methods = [f"algorithm={name} seed={seed}" for name in ("fedavg", "mine") for seed in (0, 1)]
+    text = page(read_results([write_sweep(tmp_path, *methods)])[0])
+    assert "| mine |  |  | 0.0 | 0.0 |" in text
+    assert "Global accuracy: gains over fedavg" in text
+    assert "Personal accuracy" not in text
+    assert "nan" not in text
+
+
 def test_the_page_of_one_seed_has_no_deviations_and_no_intervals(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path / "1", "algorithm=fedavg", "algorithm=fednh")
     text = page(read_results([sweep])[0])
