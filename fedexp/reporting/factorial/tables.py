@@ -115,10 +115,11 @@ def pilot_line(cell: str, fit: Fit) -> str:
 def _noise(fit: Fit) -> list[str]:
     if math.isnan(fit.deviation):
         return ["One seed: no interval and no test."]
+    seeds = f"deviation of the seeds {fit.seed_deviation:.4f}, {fit.seeds} seeds"
+    seeds = seeds if fit.seeds > 1 else "one seed"
     return [
-        f"Residual deviation {fit.deviation:.4f}, deviation of the seeds {fit.seed_deviation:.4f}, "
-        f"{fit.seeds} seeds: a main effect of {fit.smallest_shown:.4f} is shown with a probability "
-        "of 80 %."
+        f"Residual deviation {fit.deviation:.4f}, {seeds}: a main effect of "
+        f"{fit.smallest_shown:.4f} is shown with a probability of 80 %."
     ]
 
 

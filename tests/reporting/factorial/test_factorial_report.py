@@ -97,6 +97,15 @@ def test_effects_of_each_cell(sweeps: Path) -> None:
     assert first.rows[0][1].startswith("+0.1000 ± 0.0000")
 
 
+def test_one_seed_has_no_deviation_of_seeds(tmp_path: Path) -> None:
+    """With three factors one seed leaves a degree of freedom for the residuals."""
+    third = {**NODE["factors"], "sampler": [{"sampler": "random"}, {"sampler": "hics"}]}
+    folder = write_sweep(tmp_path, "steep", (0,), {"factors": third, "generators": {}})
+    first, *_ = FactorialReport.read([folder]).tables()
+    noise = "Residual deviation 0.0000, one seed: a main effect of 0.0000 is shown with a prob"
+    assert first.notes[-1].startswith(noise)
+
+
 def test_the_best_loss_is_the_smallest(tmp_path: Path) -> None:
     """The accuracies of the sweep as losses: a part that raises them comes last."""
     folder = write_sweep(tmp_path, "steep", (0, 1))
