@@ -151,7 +151,8 @@ class Client(Protocol):
     def train_on(self, data: LocalData) -> None:
         """Use ``data`` as the training data in this round.
 
-        The update still has the number of the client's own training samples.
+        The update still has the number of the client's own training samples. A part that leaves
+        samples out also overrides ``Part.trained_samples``.
         """
 
     def global_model(self) -> Functional:

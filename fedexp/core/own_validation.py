@@ -12,16 +12,21 @@ from fedexp.rounding import rounded_down
 def own_validation(client: Client, seed: int, share: float) -> tuple[Tensor, Tensor]:
     """The positions of a client's validation samples, and those of its other samples.
 
-    The number of validation samples is rounded down, but is at least one if the client has two
-    samples; else it is zero.
-
     Args:
         client: the client, whose data are all its samples.
         seed: the run's seed.
         share: the share of the samples that are for validation.
     """
     total = client.data.num_samples
-    count = max(min(1, total - 1), rounded_down(share, total))
+    count = validation_samples(total, share)
     draws = torch_generator(seed, "own validation", client.data.client)
     order = to_device(torch.randperm(total, generator=draws), client.device)
     return order[:count], order[count:]
+
+
+def validation_samples(total: int, share: float) -> int:
+    """The number of validation samples of a client that has ``total`` samples.
+
+    It is rounded down, but is at least one if the client has two samples; else it is zero.
+    """
+    return max(min(1, total - 1), rounded_down(share, total))

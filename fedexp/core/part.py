@@ -330,6 +330,14 @@ class Part(Declares):
         """
         return {}
 
+    def trained_samples(self, num_samples: int) -> int:
+        """The number of its ``num_samples`` on which a client trains; by default all.
+
+        A part that calls ``client.train_on`` with fewer samples overrides it. This is a hook,
+        because the time of a turn on a simulated device must be known before the turn.
+        """
+        return num_samples
+
     def upload(self, client: Client, weights: Tensors, memory: Memory) -> Tensors:
         """The weights to send in place of the trained shared weights; called after ``report``.
 
@@ -397,6 +405,13 @@ def _copied(value: Any, device: torch.device) -> Any:
     if isinstance(value, dict):
         return {key: _copied(each, device) for key, each in value.items()}
     return value
+
+
+def trained_samples(parts: Iterable[Part], num_samples: int) -> int:
+    """The number of its ``num_samples`` on which a client trains with all these parts."""
+    for part in parts:
+        num_samples = part.trained_samples(num_samples)
+    return num_samples
 
 
 def has_server_half(part: Part) -> bool:

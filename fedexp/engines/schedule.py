@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fedexp.core.messages import Message, count_bytes
+from fedexp.core.part import trained_samples
 from fedexp.data.federated import ClientData
 from fedexp.engines.resources import Resources
 from fedexp.faults.views import Straggler
@@ -51,8 +52,7 @@ class Schedule:
 
     def samples(self, client: int, round: int) -> int:
         """Training samples in the batches of the client's turn in a round; ignores a deadline."""
-        data = self._resources.faults.data(round, self._resources.data.clients[client])
-        return self._work(data, round).samples
+        return self._work(self._trained_data(client, round), round).samples
 
     def plan(
         self, clients: Sequence[int], message: Message, downloads: Mapping[int, int]
@@ -94,8 +94,7 @@ class Schedule:
         With partial work a client that would be late does only as much as the deadline allows, at
         least one step. This method then stores the client's share of the whole work in ``_shares``.
         """
-        system = self._resources.system
-        data = self._resources.faults.data(round, self._resources.data.clients[client])
+        system, data = self._resources.system, self._trained_data(client, round)
         work = self._work(data, round)
         if not system.takes_partial or not system.is_late(client, work.samples, upload):
             return work
@@ -110,6 +109,12 @@ class Schedule:
                 least = middle
         self._shares[client] = (least + 0.5) / whole
         return self._work(_with_share(data, self._shares[client]), round)
+
+    def _trained_data(self, client: int, round: int) -> ClientData:
+        """As many of the client's samples as it trains on, which may be others; with its faults."""
+        data = self._resources.faults.data(round, self._resources.data.clients[client])
+        count = trained_samples(self._resources.parts.values(), data.num_samples)
+        return replace(data, train_index=data.train_index[:count])
 
     def _work(self, data: ClientData, round: int) -> Work:
         resources = self._resources

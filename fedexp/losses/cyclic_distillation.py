@@ -20,7 +20,7 @@ from fedexp.contract import (
     Setting,
     Tensors,
 )
-from fedexp.core.own_validation import own_validation
+from fedexp.core.own_validation import own_validation, validation_samples
 from fedexp.regularizers.anchors import prefixed, with_prefix
 
 LOGGER = logging.getLogger(__name__)
@@ -122,6 +122,10 @@ class CyclicDistillation(Loss):
         if client.round > self._common_rounds:
             memory.update(prefixed("teacher", teacher))
         client.train_on(client.data.subset(trained))
+
+    def trained_samples(self, num_samples: int) -> int:
+        """The number of the client's samples without its validation samples."""
+        return num_samples - validation_samples(num_samples, self.validation)
 
     def forward(self, batch: Forward, **references: Outputs) -> Tensor:
         """The loss, a scalar."""

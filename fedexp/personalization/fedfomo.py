@@ -18,7 +18,7 @@ from fedexp.contract import (
     Setting,
     Tensors,
 )
-from fedexp.core.own_validation import own_validation
+from fedexp.core.own_validation import own_validation, validation_samples
 from fedexp.core.randomness import numpy_generator
 from fedexp.core.transfer import to_device
 from fedexp.personalization.local import Local
@@ -144,6 +144,10 @@ class FedFomo(Local):
                 memory["weights"] = weights[1:]
         memory.update(prefixed(_BEGAN, start))
         client.train_on(client.data.subset(trained))
+
+    def trained_samples(self, num_samples: int) -> int:
+        """The number of the client's samples without its validation samples."""
+        return num_samples - validation_samples(num_samples, self.validation)
 
     def _mix(
         self, client: Client, data: LocalData, began: Tensors, models: Sequence[Tensors]

@@ -21,7 +21,7 @@ from fedexp.core.functional import functional, functional_head
 from fedexp.core.last_batch import LastBatch
 from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Message, Tensors, count_bytes
-from fedexp.core.part import Clients, Model, ServerTools, Setting, TensorStore
+from fedexp.core.part import Clients, Model, ServerTools, Setting, TensorStore, trained_samples
 from fedexp.core.randomness import seeded
 from fedexp.core.server import Server
 from fedexp.core.sockets import Head
@@ -233,7 +233,8 @@ def _turn_seconds(
 def _expected_samples(plan: Plan, last_batch: LastBatch, size: int) -> float:
     """Expected samples of all phases of a turn, for a client with ``size`` samples."""
     local, phases = plan.config.local, plan.sockets.personalization.phases
-    lengths = last_batch.lengths(size, local.batch_size)
+    trained = trained_samples(plan.sockets.by_name().values(), size)
+    lengths = last_batch.lengths(trained, local.batch_size)
     if local.steps is None:
         epochs: float = sum(phase.epochs for phase in phases(float(np.mean(local.epochs))))
         return epochs * sum(lengths)

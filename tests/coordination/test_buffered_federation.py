@@ -8,6 +8,7 @@ import torch
 from support.federations import compose, federate
 from support.plain_loop import EPOCHS, LR, SETTING, PlainLoop
 
+from fedexp.coordination.flights import Flight, Flights
 from fedexp.core.messages import Message, Tensors
 from fedexp.core.randomness import numpy_generator
 from fedexp.errors import InputError
@@ -245,3 +246,23 @@ def test_a_server_half_that_does_not_declare_it_is_refused(monkeypatch: pytest.M
     monkeypatch.setattr(ControlVariates, "traits", frozenset())
     with pytest.raises(InputError, match="the server half of this regularizer"):
         plan(compose(*overrides))
+
+
+def test_the_clock_never_goes_back_if_clients_leave_samples_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their updates arrive earlier than with all samples, so others must not arrive first."""
+    landed: list[float] = []
+
+    def land(flights: Flights, now: float, updates: int) -> list[Flight]:
+        landed.append(now)
+        return find(flights, now, updates)
+
+    find = Flights.land
+    monkeypatch.setattr(Flights, "land", land)
+    words = ("loss=cyclic_distillation", "loss.validation=0.8", "rounds=8", "clients.count=12")
+    federation = federate(*SETTING, *BUFFERED, *words, "clients.per_round=6", "system.latency=0")
+    for round in range(1, 9):
+        federation.run_round(round)
+    assert len(landed) > 20
+    assert landed == sorted(landed)

@@ -183,3 +183,15 @@ def test_what_cannot_work_is_refused_in_one_line(overrides: list[str], error: st
     with pytest.raises(InputError, match=error) as caught:
         plan(compose(*overrides))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("word", ["loss=cyclic_distillation", "personalization=fedfomo"])
+def test_a_client_that_leaves_samples_out_is_planned_with_its_other_samples(word: str) -> None:
+    socket = word.partition("=")[0]
+    words = [word, f"{socket}.validation=0.8", "system.deadline=17"]
+    federation = limited(*words)
+    planned = [federation.engine.schedule.samples(client, 1) for client in range(5)]
+    assert planned == [2 * 8] * 5  # two epochs of 8 of 40 samples
+    federation.run_round(1)
+    turns = federation.measures.exchange.turns
+    assert [(turn.samples, turn.outcome) for turn in turns] == [(16, "sent")] * 5
