@@ -5,7 +5,7 @@ from pydantic import PositiveFloat, PositiveInt
 
 from fedexp.aggregators.global_step import GlobalStep, distances
 from fedexp.config.compatibility.traits import NOT_THE_MEAN, TAKES_STALE
-from fedexp.core.messages import Tensors
+from fedexp.contract import Setting, Tensors
 
 
 class CenteredClipping(GlobalStep):
@@ -18,7 +18,9 @@ class CenteredClipping(GlobalStep):
         $v <- v + mean_k (s_k - v) min(1, tau / ||s_k - v||)$.
 
     The paper clips the clients' momenta. Here the clients' steps are clipped instead: a client that
-    does not take part in every round has no up-to-date momentum.
+    does not take part in every round has no up-to-date momentum. In float buffers, such as
+    BatchNorm's statistics, v starts from 0 in every round, so that they stay between the values of
+    the server and of the clients: with the last round's v a variance could become negative.
 
     Metric: ``aggregator/clipped``, the share of the clients whose $s_k - v$ was clipped at least
     once in the round. If it is 0, the rule was the mean.
@@ -36,14 +38,19 @@ class CenteredClipping(GlobalStep):
     def __init__(self, radius: PositiveFloat, iterations: PositiveInt) -> None:
         super().__init__()
         self.radius, self.iterations = radius, iterations
+        self.buffers: frozenset[str] = frozenset()
         self.center: Tensors = {}
         self._clipped = 0.0
         self._next: Tensors = {}  # the last global step, until ``commit``
 
+    def setup(self, setting: Setting) -> None:
+        """Store the names of the buffers that clients send."""
+        self.buffers = setting.model.shared - setting.model.parameters.keys()
+
     def global_step(self, steps: Tensors) -> Tensors:
         """Start from the last global step v, move it ``iterations`` times, and return the result.
 
-        If the server accepts the result, the next round starts from it.
+        If the server accepts the result, the parameters of the next round start from it.
         """
         center = {
             n: self.center[n].to(x) if n in self.center else torch.zeros_like(x[0])
@@ -57,7 +64,7 @@ class CenteredClipping(GlobalStep):
                 clipped = torch.einsum("k,k...->k...", factors.to(x), x - center[name])
                 center[name] = center[name] + clipped.mean(dim=0)
         self._clipped = clipped_once.double().mean().item()
-        self._next = center
+        self._next = {name: step for name, step in center.items() if name not in self.buffers}
         return center
 
     def commit(self) -> None:

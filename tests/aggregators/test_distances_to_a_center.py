@@ -7,6 +7,7 @@ from scipy.optimize import minimize
 from fedexp.aggregators.centered_clipping import CenteredClipping
 from fedexp.aggregators.geometric_median import GeometricMedian
 from fedexp.core.messages import Tensors, Update
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.sockets import Aggregator
 from fedexp.testing import check_part
 
@@ -96,6 +97,21 @@ def test_the_centre_is_saved() -> None:
     assert torch.equal(
         merged(rule, start(1.0), *last)["w"], merged(resumed, start(1.0), *last)["w"]
     )
+
+
+def test_a_variance_stays_between_the_values_of_server_and_clients() -> None:
+    rule, current = CenteredClipping(0.05, 1), {"var": torch.tensor(1.0)}
+    rule.setup(
+        Setting(0, 9, 2, 2, 3, 3, Clients.of(torch.ones(3, 2)), Model({}, frozenset({"var"})))
+    )
+    variances = []
+    for _ in range(25):
+        current = merged(
+            rule, current, *(Update(k, 1, {"var": torch.tensor(0.1)}) for k in range(3))
+        )
+        variances.append(current["var"].item())
+    assert variances == sorted(variances, reverse=True)
+    assert variances[-1] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("rule", [GeometricMedian(3, 1e-6), CenteredClipping(1.0, 1)])
