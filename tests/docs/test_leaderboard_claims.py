@@ -327,7 +327,7 @@ def test_fine_tuned_fedavg_is_level_in_five_cells() -> None:
     assert len(own) == 6
 
 
-def test_fedcac_lost_one_seed_in_two_cells() -> None:
+def test_fedcac_lost_seeds_in_three_cells() -> None:
     results = chosen(read_csv(RESULTS / "leaderboard_digits_more" / "leaderboard.csv"), 16)
     runs = results[results["method"] == "fedcac"].set_index("cell")
     shown = []
@@ -340,6 +340,12 @@ def test_fedcac_lost_one_seed_in_two_cells() -> None:
         "shift one at {:.2f} and the others at {:.2f} to {:.2f}."
     )
     assert said.format(*shown) in text()
+    results = chosen(read_csv(RESULTS / "leaderboard_digits_more" / "leaderboard.csv"), 4)
+    runs = results[(results["method"] == "fedcac") & (results["cell"] == "digits_dir1")]
+    assert (runs["setting"] == "optimizer.lr=0.2").all()
+    first, second, *others = sorted(runs[PERSONAL])
+    said = "two seeds end at {:.2f} and {:.2f} and the others at {:.2f} to {:.2f}."
+    assert said.format(first, second, others[0], others[-1]) in text()
 
 
 def test_apple_diverged_in_a_trial_and_three_final_runs() -> None:
