@@ -30,6 +30,7 @@ _NEEDS = {
     "label_flip": (Need.CLASS_LABELS,),
     "backdoor": (Need.CLASS_LABELS, Need.IMAGES, Need.ALL_CLIENTS),
 }
+_BY_SPREAD = ("little_is_enough", "min_max")
 _NO_ATTACKERS = {"byzantine": (0,)}
 
 
@@ -224,6 +225,13 @@ class Injected(Faults):
                 f"faults.byzantine={self.byzantine:g}: is rounded down to 0 of {clients} clients "
                 f"with data; use {_upwards(1 / clients):g} for one attacker, or 0 for none"
             )
+        if self.attack not in _NEEDS and not setting.model.shared_parameters:
+            raise InputError(
+                f"faults.attack={self.attack}: changes the weights that attackers send, but the "
+                "clients of this method send none; use label_flip"
+            )
+        if self.knows == "own" and self.attack in _BY_SPREAD:
+            self._check_spread(setting.most_updates)
         largest = int(sizes[list(self.byzantine_clients)].max())
         if self.attack == "backdoor" and not self._backdoor.poisoned_images(largest):
             raise InputError(
@@ -232,6 +240,15 @@ class Injected(Faults):
             )
         if self.attack == "little_is_enough" and self.deviations is None:
             self._check_deviations(setting.most_updates)
+
+    def _check_spread(self, updates: int) -> None:
+        """Raise InputError if a cohort has only one attacker, whose own steps have no spread."""
+        if min(len(self.byzantine_clients), updates) == 1:
+            raise InputError(
+                f"faults.knows=own: faults.attack={self.attack} moves away from the mean by the "
+                "spread of the known steps; a single attacker in a cohort knows one step, and "
+                "sends it unchanged; use honest, or more attackers"
+            )
 
     def _check_deviations(self, updates: int) -> None:
         """Raise InputError if z is 0 for every possible number of attackers in a cohort."""

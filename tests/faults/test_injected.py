@@ -26,7 +26,7 @@ def injected(seed: int = 0, clients: int = 100, **changes: Any) -> Injected:
     counts = torch.ones(clients, 2, dtype=torch.int64)
     counts[::10] = 0  # every tenth client has no data
     shapes = {"w": torch.Size([2])}
-    model = Model(shapes, input_shape=(1, 8, 8))
+    model = Model(shapes, frozenset(shapes), input_shape=(1, 8, 8))
     faults.setup(Setting(seed, 5, 2, 2, clients, 10, Clients.of(counts), model))
     return faults
 
@@ -251,6 +251,10 @@ def test_wrong_values_are_one_line(override: str, reason: str) -> None:
             {"attack": "little_is_enough", "byzantine": 0.02},
             r"^faults\.deviations=null: up to 1 attackers among 10 .* z = 0 .* such as 1\.5$",
         ),
+        (
+            {"attack": "min_max", "byzantine": 0.02, "knows": "own"},
+            r"^faults\.knows=own: .* a single attacker .* sends it unchanged; use honest, or more",
+        ),
     ],
 )
 def test_an_attack_that_changes_nothing_is_refused_with_a_number_that_does(
@@ -258,6 +262,13 @@ def test_an_attack_that_changes_nothing_is_refused_with_a_number_that_does(
 ) -> None:
     with pytest.raises(InputError, match=line):
         injected(**{"byzantine": 0.2, **changes})
+
+
+def test_an_attack_on_weights_is_refused_if_none_are_sent() -> None:
+    words = [*SMALL, "personalization=prototypes_only", "faults=byzantine", "faults.byzantine=0.5"]
+    with pytest.raises(InputError, match=r"^faults\.attack=sign_flip: .* send none; use label_f"):
+        federate(*words)
+    federate(*words, "faults.attack=label_flip")
 
 
 def test_without_attackers_no_attack_is_refused() -> None:
