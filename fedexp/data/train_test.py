@@ -52,7 +52,7 @@ def divide(
 
 
 def by_class(labels: np.ndarray, fraction: float, seed: int) -> Positions:
-    """Draw a share of each class of ``labels`` [n] for testing.
+    """Draw a share of each class of ``labels`` [n] for testing; its total is rounded up.
 
     Raises InputError if a class has only one sample, or a split has fewer samples than classes.
     """
