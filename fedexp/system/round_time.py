@@ -1,5 +1,6 @@
 """The simulated time of one round: a pure function of the turns and the devices."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -39,15 +40,14 @@ def round_time(
     If the sampler asks clients, they answer in parallel; the slowest answer ends this first phase.
     Then the clients of the cohort train in parallel. The server waits for every update. It also
     waits for the notice of each client that drops out, which arrives two latencies and a download
-    after the start. If a client is late, the server waits until the deadline. If clients are
-    surplus, the server waits only for the updates that it takes. The time for computing an answer
-    is not counted.
+    after the start. If a client is late, the server waits until the deadline, and it waits for no
+    notice after the deadline. If clients are surplus, the server waits only for the updates that it
+    takes. The time for computing an answer is not counted.
 
     Args:
         turns: all turns of the round, in any order.
         devices: the devices of all clients.
-        deadline: seconds after the start of training at which the round ended for late clients;
-            unused if no turn is late.
+        deadline: seconds after the start of training at which the round ended at the latest.
         start: when the round started, in seconds since the start of the run.
 
     Raises:
@@ -64,7 +64,8 @@ def round_time(
     waited = [0.0, *arrived.values()]
     outcomes = {turn.outcome for turn in turns}
     if "surplus" not in outcomes:
-        waited += [seconds for turn, seconds in pairs if turn.outcome == "dropped"]
+        latest = math.inf if deadline is None else deadline
+        waited += [min(seconds, latest) for turn, seconds in pairs if turn.outcome == "dropped"]
     if "late" in outcomes and deadline is not None:
         waited.append(deadline)
     length = max(asked.values(), default=0.0) + max(waited)

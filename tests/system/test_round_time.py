@@ -51,6 +51,12 @@ def test_a_refused_update_is_waited_for() -> None:
     assert round_time([turn(0, outcome="refused"), turn(2)], THREE).seconds == 11
 
 
+def test_the_notice_of_a_client_that_dropped_out_is_awaited_until_the_deadline() -> None:
+    dropped = turn(0, samples=0, upload=0, outcome="dropped")  # its notice takes 3 seconds
+    assert round_time([dropped, turn(2)], THREE, deadline=2.9).seconds == 2.9
+    assert round_time([dropped, turn(2)], THREE, deadline=3.1).seconds == 3
+
+
 def test_a_late_client_makes_the_round_last_until_the_deadline() -> None:
     turns = [turn(2), turn(0, upload=0, outcome="late")]
     assert round_time(turns, THREE, deadline=6.0).seconds == 6
