@@ -67,7 +67,8 @@ class _Timed:
     def of_job(self, cfg: DictConfig) -> float:
         """Seconds of the whole job."""
         rare = max(0.0, self.last_scoring - self.scoring) * _rounds_of_rare_measures(cfg)
-        return self.start + cfg.rounds * (self.training + self.scoring) + rare
+        every_round = int(cfg.rounds) * (self.training + self.scoring)
+        return self.start + every_round + rare
 
 
 def _rounds_of_rare_measures(cfg: DictConfig) -> int:

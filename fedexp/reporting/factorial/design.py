@@ -152,8 +152,9 @@ class Design:
         two effects cannot be told apart.
         """
         for first, second in itertools.combinations(self.factors, 2):
-            for one, other in itertools.product(self.factors[first], self.factors[second]):
-                if both := [k for k in one if k in other and one[k] != other[k]]:
+            for level, second_level in itertools.product(self.factors[first], self.factors[second]):
+                shared = level.keys() & second_level.keys()
+                if both := sorted(key for key in shared if level[key] != second_level[key]):
                     raise InputError(
                         f"{KEY}.factors: {first} and {second} set {both[0]} to different values; a "
                         "key should belong to one factor"
