@@ -50,6 +50,9 @@ class Private(Aggregator):
     * Facts that the method treats as public: which clients have data and their numbers of samples,
       the classes, and the statistics by which inputs are standardised.
     * Updates that are not finite. They are left out, and a round without any update adds no noise.
+    * In a deployment that is resumed, the rounds after its checkpoint. The clients have seen their
+      models, and the repeated rounds have other noise. With ``checkpoint.every=1`` it is at most
+      one round for each time that the server was killed.
 
     A part is refused if it may take more from clients than this aggregator's result, such as a
     report, the weights of one client or class counts (``Part.takes_only_merged``). Also refused are
