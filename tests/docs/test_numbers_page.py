@@ -17,7 +17,7 @@ ROOMS = (
 )
 """Folders of the package whose code names metrics and figures."""
 
-NOT_LOGGED = ("gradient/", "figures/")
+NOT_LOGGED = ("gradient/", "start/", "figures/")
 """Beginnings of names that parts use among themselves."""
 
 PAGES = ROOT / "docs" / "numbers"
