@@ -14,8 +14,8 @@ def test_the_trials_that_have_ended_can_be_taken_as_done() -> None:
     assert set(trials["cell"]) == {"cifar10_dir03"}
     assert set(trials["seed"]) <= {900, 901}
     text = " ".join((RESULTS / "factorial.md").read_text().split())
-    assert f"have begun; {len(trials)} of 96 have ended" in text
+    assert f"have begun; {len(trials)} of 128 have ended" in text
     tuning = Tuning.read(
-        {"seed": "900,901", "budgets": [3], "common": {}, "own": {}, "earlier": [FOLDER]}
+        {"seed": "900,901", "budgets": [4], "common": {}, "own": {}, "earlier": [FOLDER]}
     )
     assert len(earlier_scores(tuning)) == len(trials)
