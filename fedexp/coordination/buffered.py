@@ -167,7 +167,8 @@ class Buffered(Coordination):
                 self._train(exchange, engine)
             if not len(self.flights):
                 break
-            # A turn ends before its planned time if a part trains on fewer samples (``train_on``).
+            # A turn ends before its planned time if a part trains on fewer samples than its
+            # ``trained_samples`` says.
             self.system.now = max(self.system.now, self.flights.next_end)
         self._train(exchange, engine)
 

@@ -14,24 +14,20 @@ from fedexp.core.transfer import to_device
 LOGGER = logging.getLogger(__name__)
 
 
-def is_finite(trained: Iterable[Tensor], what: str) -> bool:
-    """Whether tensors that the server has trained are free of NaN and infinity; if not, warn.
+def diverged(trained: Iterable[Tensor]) -> bool:
+    """Whether a classifier's tensors have NaN or infinity after training at the server.
 
-    The server then keeps what it had before. Otherwise all updates of clients that go on from such
-    tensors would be refused, and the server could never leave them.
-
-    Args:
-        trained: the tensors.
-        what: their name in the warning.
+    If so, a warning says that the training is undone: the caller then keeps the tensors from before
+    it. Otherwise all updates of clients that go on from such tensors would be refused, and the
+    server could never leave them.
     """
     if bool(torch.stack([value.isfinite().all() for value in trained]).all()):
-        return True
+        return False
     LOGGER.warning(
-        "the server's training of %s diverged and is undone; try a smaller learning rate of the "
-        "server",
-        what,
+        "the server's training of a classifier diverged and is undone; try a smaller learning rate "
+        "of the server"
     )
-    return False
+    return True
 
 
 def train_classifier(
@@ -70,4 +66,4 @@ def train_classifier(
             steps = zip(weights.items(), slopes, strict=True)
             weights = {name: (w.detach() - lr * g).requires_grad_() for (name, w), g in steps}
     trained = {name: w.detach() for name, w in weights.items()}
-    return trained if is_finite(trained.values(), "a classifier") else before
+    return before if diverged(trained.values()) else trained

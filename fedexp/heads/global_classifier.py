@@ -6,7 +6,7 @@ from torch import Generator, Tensor, nn
 
 from fedexp.config.compatibility.traits import UNTRAINED_CLASSIFIER
 from fedexp.core.messages import PartMessage
-from fedexp.core.server_training import is_finite
+from fedexp.core.server_training import diverged
 from fedexp.core.transfer import to_device
 from fedexp.heads.linear import Linear
 
@@ -50,7 +50,7 @@ def trained_classifier(
             z = inputs[batch]
             errors = (z @ weight.T).softmax(dim=1) - targets[batch]
             weight.addmm_(errors.T, z, alpha=-lr / len(batch))
-    return weight if is_finite([weight], "a classifier") else before
+    return before if diverged([weight]) else weight
 
 
 class GlobalClassifier(Linear):

@@ -1,30 +1,14 @@
 """``ablate=head,loss``: which jobs it stands for, and what it refuses."""
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
-from omegaconf import DictConfig
+from support.composed import compose
 
 from fedexp.cli.ablate import _defaults, ablation_sweep, check_word
 from fedexp.cli.command import config_folder
-from fedexp.cli.hydra_api import initialize
 from fedexp.cli.sweeps import check_in_jobs
 from fedexp.errors import InputError
-
-
-@pytest.fixture(autouse=True)
-def config_tree() -> Iterator[None]:
-    with initialize(config_folder()):
-        yield
-
-
-def compose(overrides: Sequence[str]) -> DictConfig:
-    loader = GlobalHydra.instance().config_loader()
-    return loader.load_configuration("config", list(overrides), RunMode.RUN)
-
 
 TYPED = ["algorithm=fednh", "loss=moon", "loss.mu=5", "head.rho=0.5", "optimizer.lr=0.1"]
 JOBS = [[*TYPED, f"seed={seed}"] for seed in (0, 1)]

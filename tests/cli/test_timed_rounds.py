@@ -1,27 +1,10 @@
 """The time that a sweep is said to take before it begins."""
 
-from collections.abc import Iterator, Sequence
-
 import pytest
-from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
-from omegaconf import DictConfig
+from support.composed import compose
 
-from fedexp.cli.command import config_folder
-from fedexp.cli.hydra_api import initialize
 from fedexp.cli.timed_rounds import _Timed, announce_seconds
 from fedexp.errors import InputError
-
-
-@pytest.fixture(autouse=True)
-def config_tree() -> Iterator[None]:
-    with initialize(config_folder()):
-        yield
-
-
-def compose(overrides: Sequence[str]) -> DictConfig:
-    loader = GlobalHydra.instance().config_loader()
-    return loader.load_configuration("config", list(overrides), RunMode.RUN)
 
 
 @pytest.mark.parametrize(

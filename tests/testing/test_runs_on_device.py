@@ -76,7 +76,7 @@ PLACES = {
     "aggregators/q_fair.py QFair.summand": "once an update: its weight",
     "aggregators/q_fair.py _loss": "once an update: its weight",
     "drawing/feature_map.py feature_map": "a figure",
-    "core/server_training.py is_finite": "once a round: whether it diverged",
+    "core/server_training.py diverged": "once a round: whether it diverged",
     "faults/backdoor.py Backdoor.__call__": "once an attacker's turn: a bincount of its labels",
     "faults/quarantine.py _named": "an update that is not finite: which tensor to name",
     "compression/svd.py SingularValues.encode": "once a tensor that is sent: whether it is finite",
