@@ -59,7 +59,11 @@ class Mixed(nn.Module):
 
     def begin_client(self, client: int) -> None:
         """Select the backbone of the client's group. Called before the client's training."""
-        self.group.fill_(group_of(client, tuple(self.shares.values())))
+        self.group.fill_(self.variant_of_clients(client + 1)[-1])
+
+    def variant_of_clients(self, num_clients: int) -> list[int]:
+        """For each client, the position of its backbone in ``variants``."""
+        return groups_of_clients(num_clients, tuple(self.shares.values()))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute the features z [B, d] with the backbone of the current client."""
@@ -67,23 +71,23 @@ class Mixed(nn.Module):
         return z
 
 
-def group_of(client: int, shares: tuple[float, ...]) -> int:
-    """The number of the client's group, from 0.
+def groups_of_clients(num_clients: int, shares: tuple[float, ...]) -> list[int]:
+    """For each client the number of its group, from 0.
 
     Clients 0, 1, ... join groups one after another. Each client joins the group that lacks the most
     members to have its share of the clients so far. Among groups that lack equally many, the client
     joins the first. So for any n, the first n clients are divided according to the shares, up to
     rounding.
     """
-    members = [0] * len(shares)
-    group = 0
-    for count in range(1, client + 2):
+    members, groups = [0] * len(shares), []
+    for count in range(1, num_clients + 1):
         missing = [
             share * count / sum(shares) - n for share, n in zip(shares, members, strict=True)
         ]
         group = max(range(len(shares)), key=lambda index: missing[index])
         members[group] += 1
-    return group
+        groups.append(group)
+    return groups
 
 
 def mixed(input_shape: tuple[int, ...], groups: dict[str, ClientGroup]) -> Mixed:

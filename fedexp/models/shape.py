@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -130,12 +131,19 @@ def forward_flops(build: Callable[..., nn.Module], input_shape: tuple[int, ...],
 
 
 def training_flops(
-    build: Callable[..., nn.Module], input_shape: tuple[int, ...], num_classes: int
-) -> float:
-    """Count the floating-point operations per sample of a forward and a backward pass.
+    build: Callable[..., nn.Module],
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    num_clients: int,
+) -> np.ndarray:
+    """Count each client's floating-point operations per sample of a forward and a backward pass.
 
     Only matrix products and convolutions are counted. The head is counted as one linear layer with
-    ``num_classes`` outputs. Layers that do not train have no weight gradients to count.
+    ``num_classes`` outputs. Layers that do not train have no weight gradients to count. If clients
+    have different backbones (``fedexp.models.mixed``), a client's own is counted.
+
+    Returns:
+        [N], for clients 0 to N - 1.
     """
 
     def count(network: nn.Module, inputs: Tensor) -> int:
@@ -145,7 +153,14 @@ def training_flops(
             (z @ head).sum().backward()
         return int(counter.get_total_flops())
 
-    return _apply(build, input_shape, count, batch=2) / 2
+    def count_all(network: nn.Module, inputs: Tensor) -> np.ndarray:
+        if not hasattr(network, "variants"):
+            return np.full(num_clients, count(network, inputs), float)
+        flops = np.array([count(each, inputs) for each in network.variants], float)
+        return flops[network.variant_of_clients(num_clients)]
+
+    batch = 2
+    return _apply(build, input_shape, count_all, batch) / batch
 
 
 def outline(build: Callable[..., nn.Module], input_shape: tuple[int, ...]) -> nn.Module:

@@ -148,8 +148,8 @@ def setting_without_data(plan: Plan, module: ClientModule, clients: Clients) -> 
 
 def _set_up(plan: Plan, module: ClientModule, setting: Setting, device: torch.device) -> None:
     """Set up the parts, and move the resident module to the device."""
-    shapes = setting.model.input_shape, setting.num_classes
-    flops_of_sample = partial(training_flops, plan.backbone, *shapes)
+    sizes = setting.model.input_shape, setting.num_classes, setting.num_clients
+    flops_of_sample = partial(training_flops, plan.backbone, *sizes)
     plan.system.setup(setting.num_clients, setting.seed, flops_of_sample)
     invited = replace(setting, clients_per_round=plan.system.invited)
     for socket, part in plan.sockets.by_name().items():

@@ -57,7 +57,8 @@ class Replay:
         _check(planned, self._folder)
         times, clock = Times(targets), planned.system
         about, clients = planned.description, planned.config.clients.count
-        flops = partial(training_flops, planned.backbone, about.input_shape, about.num_classes)
+        sizes = about.input_shape, about.num_classes, clients
+        flops = partial(training_flops, planned.backbone, *sizes)
         clock.setup(clients, planned.config.seed, flops)
         found = []
         for round, metrics in enumerate(self._history, start=1):

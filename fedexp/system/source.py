@@ -10,8 +10,8 @@ from fedexp.system.devices import Devices
 
 T = TypeVar("T")
 
-CountFlops = Callable[[], float]
-"""Counts the floating-point operations of training on one sample, when it is called."""
+CountFlops = Callable[[], np.ndarray]
+"""Counts each client's floating-point operations of training on one sample [N], when called."""
 
 
 class DeviceSource:
@@ -57,6 +57,6 @@ def in_samples(speeds: np.ndarray, in_flops: bool, flops_of_sample: CountFlops) 
     Args:
         speeds: in samples or in floating-point operations per second.
         in_flops: whether ``speeds`` are in floating-point operations.
-        flops_of_sample: counts the operations of training on one sample.
+        flops_of_sample: counts each client's operations of training on one sample.
     """
     return speeds / flops_of_sample() if in_flops else speeds

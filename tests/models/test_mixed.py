@@ -11,7 +11,7 @@ from torch import nn
 from fedexp.core.prototypes import class_prototypes
 from fedexp.errors import InputError
 from fedexp.measures.scoring.scoring import Scoring
-from fedexp.models.mixed import group_of
+from fedexp.models.mixed import groups_of_clients
 from fedexp.runtime.plan import plan
 
 SMALL = ["clients.count=4", "clients.per_round=4", "local.epochs=1", "data.subset=120"]
@@ -20,10 +20,10 @@ FEDPROTO = [*SMALL, *MIXED, "algorithm=fedproto", "measure.personal.every=1"]
 
 
 def test_groups_take_turns_as_their_shares_say() -> None:
-    assert [group_of(client, (1, 1)) for client in range(6)] == [0, 1, 0, 1, 0, 1]
-    thirds = [group_of(client, (2, 1)) for client in range(9)]
+    assert groups_of_clients(6, (1, 1)) == [0, 1, 0, 1, 0, 1]
+    thirds = groups_of_clients(9, (2, 1))
     assert [thirds[:3].count(0), thirds[:6].count(0), thirds.count(0)] == [2, 4, 6]
-    assert {group_of(client, (0.2,)) for client in range(3)} == {0}
+    assert groups_of_clients(3, (0.2,)) == [0, 0, 0]
 
 
 def test_a_client_trains_its_own_backbone_and_sends_prototypes_only() -> None:

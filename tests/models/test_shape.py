@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from fedexp.errors import InputError
 from fedexp.models.cnn import conv2cifar, simple_cnn
 from fedexp.models.convnet import convnet
+from fedexp.models.mixed import ClientGroup, mixed
 from fedexp.models.mlp import mlp
 from fedexp.models.resnet import resnet
-from fedexp.models.shape import feature_dim, forward_flops
+from fedexp.models.shape import feature_dim, forward_flops, training_flops
 from fedexp.models.zoo import torchvision_model
 
 CONV2CIFAR = partial(conv2cifar, feature_dim=192)
@@ -113,6 +114,28 @@ def test_it_allocates_nothing() -> None:
 def test_operations_of_a_forward_pass_by_hand() -> None:
     build = partial(mlp, hidden=[7], feature_dim=2, rectify=True, batch_norm=False)
     assert forward_flops(build, (1, 3, 5), batch=4) == 2 * 4 * (15 * 7 + 7 * 2)
+
+
+def small_mlp(hidden: list[int]) -> dict[str, object]:
+    rest = {"feature_dim": 2, "rectify": True, "batch_norm": False}
+    return {"_target_": "fedexp.models.mlp.mlp", "hidden": hidden, **rest}
+
+
+def test_training_has_a_forward_pass_and_the_gradients_of_weights_and_of_hidden_inputs() -> None:
+    """Hand-derived: the first layer needs no gradient of its inputs; the head has four outputs."""
+    build = partial(mlp, hidden=[7], feature_dim=2, rectify=True, batch_norm=False)
+    found = training_flops(build, (1, 3, 5), num_classes=4, num_clients=3)
+    assert found.tolist() == [2 * (2 * 15 * 7 + 3 * 7 * 2 + 3 * 2 * 4)] * 3
+
+
+def test_the_operations_of_a_client_are_those_of_its_own_backbone() -> None:
+    groups = {
+        "deep": ClientGroup(share=1, model=small_mlp([7])),
+        "flat": ClientGroup(share=2, model=small_mlp([])),
+    }
+    found = training_flops(partial(mixed, groups=groups), (1, 3, 5), num_classes=4, num_clients=4)
+    deep, flat = 2 * (2 * 15 * 7 + 3 * 7 * 2 + 3 * 2 * 4), 2 * (2 * 15 * 2 + 3 * 2 * 4)
+    assert found.tolist() == [flat, deep, flat, flat]
 
 
 @pytest.mark.parametrize("build", [CONV2CIFAR, partial(TORCHVISION, name="regnet_x_400mf")])

@@ -9,13 +9,17 @@ from support.federations import compose
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
 from fedexp.system.lognormal import LogNormal
-from fedexp.system.source import DeviceSource
+from fedexp.system.source import CountFlops, DeviceSource
 from fedexp.system.table import PROFILES, Table
 from fedexp.system.uniform import Uniform
 
 
-def no_flops() -> float:
+def no_flops() -> np.ndarray:
     raise AssertionError("nobody asked for operations")
+
+
+def equal_flops(num_clients: int, flops: float) -> CountFlops:
+    return lambda: np.full(num_clients, flops)
 
 
 def uniform() -> Uniform:
@@ -28,8 +32,8 @@ def lognormal(spread: float) -> LogNormal:
 
 @pytest.mark.parametrize("source", [uniform(), lognormal(1.0), Table("phones")])
 def test_a_device_depends_on_seed_and_client_alone(source: DeviceSource) -> None:
-    few, many = source.draw(3, 7, lambda: 10.0), source.draw(50, 7, lambda: 10.0)
-    other = source.draw(50, 8, lambda: 10.0)
+    few, many = source.draw(3, 7, equal_flops(3, 10)), source.draw(50, 7, equal_flops(50, 10))
+    other = source.draw(50, 8, equal_flops(50, 10))
     for name in ("samples_per_second", "download", "upload", "latency"):
         assert (getattr(few, name) == getattr(many, name)[:3]).all()
     assert (other.samples_per_second != many.samples_per_second).any()
@@ -54,8 +58,8 @@ def test_lognormal_speeds_have_the_median_and_the_spread() -> None:
 
 
 def test_speeds_in_operations_are_divided_by_the_operations_of_a_sample() -> None:
-    found = Uniform(None, 1e9, 1.0, 1.0, 0.0).draw(2, 0, lambda: 5e6)
-    assert found.samples_per_second.tolist() == [200, 200]
+    found = Uniform(None, 1e9, 1.0, 1.0, 0.0).draw(2, 0, lambda: np.array([5e6, 2e6]))
+    assert found.samples_per_second.tolist() == [200, 500]
 
 
 def test_either_samples_or_operations() -> None:
@@ -69,7 +73,7 @@ def test_either_samples_or_operations() -> None:
 def test_each_profile_names_its_sources_and_is_an_option(path: Path) -> None:
     assert "data sheet" in path.read_text() or "Ookla" in path.read_text()
     planned = plan(compose(f"system={path.stem}"))
-    planned.system.setup(40, 0, lambda: 1e5)
+    planned.system.setup(40, 0, equal_flops(40, 1e5))
     devices = planned.system.devices
     assert devices is not None
     assert len(set(devices.samples_per_second.tolist())) > 1
