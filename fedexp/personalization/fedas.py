@@ -7,6 +7,7 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.func import grad
 
+from fedexp.config.compatibility.traits import MOVES_START
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.core.forward import at_least_float32
 from fedexp.core.functional import call_in_eval_mode
@@ -42,6 +43,7 @@ class FedAS(FedPer):
         global_model: whether a global model is evaluated; see ``FedPer``.
     """
 
+    traits = frozenset({MOVES_START})
     takes_only_merged = True
     takes_tokens = False
 

@@ -112,6 +112,8 @@ def test_weighting_by_size_twice_is_warned_of(
         (["sampler=hics", "algorithm=fedamp"], True),
         (["sampler=clustered", "algorithm=ifca"], True),
         (["sampler=divfl", "algorithm=ifca"], True),
+        (["sampler=hics", "algorithm=fedala"], True),
+        (["sampler=clustered", "algorithm=fedas"], True),
         (["sampler=divfl_released", "algorithm=ifca"], False),  # it compares gradients
         (["sampler=weighted", "algorithm=fedamp"], False),
         (["sampler=hics", "algorithm=fedavg"], False),
