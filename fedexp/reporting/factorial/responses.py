@@ -117,15 +117,15 @@ def read_responses(
     problems += [how_to_finish(run) for run in of_design if not run.finished]
     finished = [run for run in of_design if run.finished]
     rows = list(_rows(finished, design, tuning, metric, statistic))
-    if not rows or all(math.isnan(row["value"]) for row in rows):
-        raise InputError(f"--factorial: no finished run has {metric} with statistic={statistic}")
     frame = pd.concat([pd.DataFrame(rows), *(_of_report(path, design) for path in reports)])
+    if frame.empty or frame["value"].isna().all():
+        raise InputError(f"--factorial: no finished run has {metric} with statistic={statistic}")
     frame = frame.sort_values(["combination", "seed"], kind="stable")
     repeated = frame.duplicated(["cell", "combination", "setting", "seed"])
     frame = frame[~repeated]
     is_trial = frame["trial"] > 0
     finals = frame[~is_trial].drop(columns=["trial", "score", "overrides"])
-    better = _better(finished[0], metric)
+    better = _better(of_design[0], metric)
     return Responses(design, tuning, finals, frame[is_trial], better), problems
 
 

@@ -210,6 +210,18 @@ def test_a_report_stands_for_its_sweeps(sweeps: Path, tmp_path: Path) -> None:
         pd.testing.assert_frame_equal(found[[*expected]], expected, check_dtype=False)
 
 
+def test_a_report_counts_beside_a_sweep_without_a_finished_run(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweep", "steep", (0, 1))
+    whole = FactorialReport.read([sweep])
+    whole.write(tmp_path / "report")
+    for path in sweep.glob("*/metrics.jsonl"):
+        path.write_text(path.read_text().splitlines(keepends=True)[0])
+    with pytest.raises(InputError, match="no finished run has global/accuracy"):
+        FactorialReport.read([sweep])
+    joined = FactorialReport.read([sweep, tmp_path / "report"])
+    pd.testing.assert_frame_equal(joined.frames["effects"], whole.frames["effects"])
+
+
 def test_a_run_of_a_sweep_counts_before_its_row_in_a_table(sweeps: Path, tmp_path: Path) -> None:
     FactorialReport.read([sweeps / "a"]).write(tmp_path)
     runs = pd.read_csv(tmp_path / "runs.csv")
