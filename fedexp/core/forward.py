@@ -108,6 +108,14 @@ class Forward(NamedTuple):
         return mean_over(values, self.real)
 
 
+def is_of_class(labels: Tensor, num_classes: int) -> Tensor:
+    """Whether each sample is of each class: bool [B, C], for the samples' classes ``labels`` [B].
+
+    ``F.one_hot`` does not work inside vmap in all supported versions of PyTorch; this does.
+    """
+    return labels.unsqueeze(1) == torch.arange(num_classes, device=labels.device)
+
+
 def mean_over(values: Tensor, weights: Tensor | None) -> Tensor:
     """Mean of ``values`` [B, ...] over the rows with weight 1; ``weights`` [B] are 0 or 1.
 

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from fedexp.config.compatibility.traits import RUNNING_STATISTICS, UNTRAINED_CLASSIFIER
 from fedexp.contract import Client, Forward, Loss, Memory, PartMessage, PartUpdate, Setting, Tensors
-from fedexp.core.forward import mean_over
+from fedexp.core.forward import is_of_class, mean_over
 from fedexp.core.randomness import key, seeded, torch_generator, uniform
 from fedexp.errors import InputError
 from fedexp.losses.distillation import distillation
-from fedexp.losses.generator import FeatureGenerator, GeneratorTraining, generate, one_hot
+from fedexp.losses.generator import FeatureGenerator, GeneratorTraining, generate
 
 _LEAST_WEIGHT = 1e-4
 
@@ -178,7 +178,7 @@ class Generative(Loss):
 
     def measure(self, batch: Forward) -> Tensors:
         """The number of samples of each class in the batch, [C], named ``seen``."""
-        classes = one_hot(batch.targets, self.setting.num_classes)
+        classes = is_of_class(batch.targets, self.setting.num_classes).float()
         real = 1 if batch.real is None else batch.real.unsqueeze(1)
         return {"seen": (classes * real).sum(dim=0)}
 

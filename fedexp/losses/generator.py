@@ -7,13 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from fedexp.core.forward import is_of_class
 from fedexp.core.messages import Tensors
 from fedexp.core.transfer import to_device
-
-
-def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """Turn ``labels`` [B] into one-hot vectors [B, C], float. vmap does not support F.one_hot."""
-    return (labels.unsqueeze(1) == torch.arange(num_classes, device=labels.device)).float()
 
 
 class FeatureGenerator(nn.Module):
@@ -32,7 +28,7 @@ class FeatureGenerator(nn.Module):
 
     def forward(self, noise: Tensor, labels: Tensor) -> Tensor:
         """Make features [B, d]."""
-        inputs = torch.cat([noise, one_hot(labels, self.num_classes)], dim=1)
+        inputs = torch.cat([noise, is_of_class(labels, self.num_classes).float()], dim=1)
         features: Tensor = self.last(F.relu(self.norm(self.first(inputs))))
         return features
 
@@ -56,7 +52,7 @@ def generate(folded: Tensors, noise: Tensor, labels: Tensor) -> Tensor:
     ``folded`` are the weights that ``FeatureGenerator.folded`` returns.
     """
     num_classes = folded["first_weight"].shape[1] - noise.shape[1]
-    inputs = torch.cat([noise, one_hot(labels, num_classes)], dim=1)
+    inputs = torch.cat([noise, is_of_class(labels, num_classes).float()], dim=1)
     hidden = F.relu(F.linear(inputs, folded["first_weight"], folded["first_bias"]))
     return F.linear(hidden, folded["last_weight"], folded["last_bias"])
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedexp.config.compatibility.traits import LINEAR_HEAD
 from fedexp.contract import Client, Forward, Loss, Memory, PartMessage, Setting, Tensors
+from fedexp.core.forward import is_of_class
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -26,9 +27,7 @@ def classifier_gradient(
         targets: labels [B].
         real: [B], 1 for a sample, 0 for padding; see ``Forward``.
     """
-    classes = torch.arange(logits.shape[1], device=targets.device)
-    # F.one_hot is not used, because vmap does not support it.
-    errors = logits.softmax(dim=1) - (targets.unsqueeze(1) == classes).to(logits)
+    errors = logits.softmax(dim=1) - is_of_class(targets, logits.shape[1]).to(logits)
     rows = z.new_ones(len(z)) if real is None else real.to(z.dtype)
     errors = errors * (rows / rows.sum().clamp(min=1)).unsqueeze(1)
     return errors.T @ F.pad(z, (0, 1), value=1.0)

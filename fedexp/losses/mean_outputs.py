@@ -8,6 +8,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from fedexp.contract import Client, Forward, Loss, Memory, PartMessage, PartUpdate, Setting, Tensors
+from fedexp.core.forward import is_of_class
 from fedexp.core.transfer import to_device
 
 
@@ -101,9 +102,7 @@ class MeanOutputs(Loss):
 
     def measure(self, batch: Forward) -> Tensors:
         """For each class, the sum of the predictions and the number of samples in the batch."""
-        classes = torch.arange(self.num_classes, device=batch.targets.device)
-        # F.one_hot is not used, because vmap does not support it.
-        members = (batch.targets.unsqueeze(1) == classes).to(batch.logits)
+        members = is_of_class(batch.targets, self.num_classes).to(batch.logits)
         if batch.real is not None:
             members = members * batch.real.unsqueeze(1)
         return {"sums": members.T @ batch.logits.softmax(dim=1), "counts": members.sum(dim=0)}

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT
 from fedexp.contract import Forward, Loss, Outputs
+from fedexp.core.forward import is_of_class
 
 
 def not_true_distillation(
@@ -28,8 +29,7 @@ def not_true_distillation(
     Returns:
         The loss of each sample, [B].
     """
-    # F.one_hot is not used, because vmap does not support it.
-    true = targets.unsqueeze(1) == torch.arange(logits.shape[1], device=logits.device)
+    true = is_of_class(targets, logits.shape[1])
     excluded = true | logits.isneginf() | global_logits.isneginf()
     local, reference = (
         _log_softmax(each / temperature, excluded) for each in (logits, global_logits)

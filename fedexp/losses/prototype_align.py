@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedexp.config.compatibility.traits import CLASS_PROTOTYPES, TAKES_STALE
 from fedexp.contract import Client, Forward, Memory, PartMessage, Setting, Tensors
+from fedexp.core.forward import is_of_class
 from fedexp.core.randomness import torch_generator
 from fedexp.losses.prototype_loss import PrototypeLoss
 from fedexp.losses.semantic import cpdr
@@ -116,9 +117,7 @@ class PrototypeAlign(PrototypeLoss):
         """
         if not self._uses_last_epoch:
             return {}
-        classes = torch.arange(self.num_classes, device=batch.targets.device)
-        # F.one_hot is not used, because vmap does not support it.
-        members = (batch.targets.unsqueeze(1) == classes).to(batch.z)
+        members = is_of_class(batch.targets, self.num_classes).to(batch.z)
         members = members * batch.in_last_epoch
         if batch.real is not None:
             members = members * batch.real.unsqueeze(1)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedexp.config.compatibility.traits import CLASS_PROTOTYPES
 from fedexp.contract import Forward, PartMessage, PartUpdate, Setting, Tensors
+from fedexp.core.forward import is_of_class
 from fedexp.core.prototypes import stack_reports
 from fedexp.losses.prototype_align import Weighting, mean_prototypes
 from fedexp.losses.prototype_loss import PrototypeLoss
@@ -40,7 +41,7 @@ def contrasts(
     """
     scores = torch.einsum("bd,pcd->bpc", z, prototypes) / temperature
     own = torch.take_along_dim(scores, y[:, None, None], dim=2).squeeze(2)
-    is_own = y.unsqueeze(1) == torch.arange(len(holds), device=y.device)
+    is_own = is_of_class(y, len(holds))
     summed = holds & ~is_own if negatives == "others" else holds.expand_as(is_own)
     # The least finite number replaces -inf: the gradient of logsumexp is NaN if all are -inf.
     least = torch.finfo(scores.dtype).min
