@@ -12,9 +12,9 @@ from torch.func import grad
 from fedexp.aggregators.average import Average, Weighting, of_aggregator
 from fedexp.config.compatibility.traits import NOT_THE_MEAN
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors, Update
+from fedexp.core.named_tensors import prefixed
 from fedexp.core.randomness import torch_generator
 from fedexp.core.transfer import to_device
-from fedexp.regularizers.anchors import prefixed
 
 _OMEGA = "sensitivity"
 

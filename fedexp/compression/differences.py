@@ -7,6 +7,7 @@ from torch import Generator, Tensor
 from fedexp.compression.compressor import Compressor
 from fedexp.core import results
 from fedexp.core.messages import Tensors
+from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.core.part import Memory
 from fedexp.core.randomness import torch_generator
 
@@ -80,8 +81,7 @@ class Differences:
         self, name: str, difference: Tensor, memory: Memory, key: tuple[int, ...]
     ) -> Tensors:
         """Encode a difference plus the part of earlier differences that compression lost."""
-        start = f"{name}/"
-        own = {key.removeprefix(start): v for key, v in memory.items() if key.startswith(start)}
+        own = with_prefix(name, memory)
         lost = own.pop("lost", None)
         value = difference if lost is None else difference + lost
         compressor = self._compressor.in_round(key[0])
@@ -90,7 +90,7 @@ class Differences:
         if self._feedback:
             own["lost"] = value - self._decode(name, code, value, key)
         results.memory(own, self._purpose, self._compressor)
-        memory.update({f"{name}/{field}": tensor for field, tensor in own.items()})
+        memory.update(prefixed(name, own))
         return code
 
     def _decode(self, name: str, code: Tensors, like: Tensor, key: tuple[int, ...]) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 
 from fedexp.core import results
 from fedexp.core.messages import Extras, Message, PartMessage, Tensors, Update
+from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.core.part import Part
 from fedexp.core.reducible import Contribution, Reducible, joined, split
 from fedexp.core.sockets import Aggregator
@@ -233,8 +234,7 @@ class _Digests:
         In float32 the sum would depend on the order in which the updates arrive. In float64 the
         order changes only digits that are lost when the sum is rounded to float32.
         """
-        for name, value in report.items():
-            key = f"{socket}/{name}"
+        for key, value in prefixed(socket, report).items():
             if key in self.sums:
                 self.sums[key].add_(value)
             else:
@@ -242,8 +242,7 @@ class _Digests:
 
     def sums_of(self, socket: str) -> Tensors:
         """Name of a reported tensor of the part in this socket -> sum."""
-        start = f"{socket}/"
-        return {n.removeprefix(start): v for n, v in self.sums.items() if n.startswith(start)}
+        return with_prefix(socket, self.sums)
 
     def contribution(self) -> Contribution:
         """This process's sums of reported tensors, and its updates without weights."""

@@ -20,8 +20,8 @@ from fedexp.contract import (
     Setting,
     Tensors,
 )
+from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.core.own_validation import own_validation, validation_samples
-from fedexp.regularizers.anchors import prefixed, with_prefix
 
 LOGGER = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from typing import Literal
 from fedexp.aggregators.average import Average
 from fedexp.config.compatibility.traits import NOT_THE_MEAN
 from fedexp.core.messages import PartUpdate, Tensors
+from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.personalization.received import Received
-from fedexp.regularizers.anchors import prefixed, with_prefix
 
 Weighting = Literal["uniform", "samples"]
 _WEIGHTS = "weights"

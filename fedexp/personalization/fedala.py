@@ -11,10 +11,10 @@ from torch import Tensor
 from fedexp.config.compatibility.traits import MOVES_START
 from fedexp.contract import Batch, Client, Loss, Memory, Network, Personalization, Setting
 from fedexp.core.messages import PartMessage, Tensors
+from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.core.randomness import torch_generator
 from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
-from fedexp.regularizers.anchors import prefixed, with_prefix
 from fedexp.rounding import rounded_down
 
 Percent = Annotated[float, Field(gt=0, le=100)]

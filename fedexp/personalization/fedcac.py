@@ -16,8 +16,8 @@ from fedexp.contract import (
     Setting,
     Tensors,
 )
+from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.personalization.client_models import ClientModels, weighted_mean
-from fedexp.regularizers.anchors import prefixed, with_prefix
 from fedexp.rounding import rounded_down
 
 _ROUNDING = 1e-12

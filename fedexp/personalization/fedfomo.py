@@ -18,12 +18,12 @@ from fedexp.contract import (
     Setting,
     Tensors,
 )
+from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.core.own_validation import own_validation, validation_samples
 from fedexp.core.randomness import numpy_generator
 from fedexp.core.transfer import to_device
 from fedexp.personalization.local import Local
 from fedexp.personalization.mean_loss import mean_loss
-from fedexp.regularizers.anchors import prefixed, with_prefix
 
 _BEGAN = "began"
 """Prefix of the weights of b_i in the client's memory."""

@@ -7,10 +7,10 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
+from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.core.transfer import to_device
 from fedexp.personalization.cluster_models import ClusterModels, Weighting, model_of
 from fedexp.personalization.mean_loss import mean_loss
-from fedexp.regularizers.anchors import prefixed, with_prefix
 
 
 class IFCA(ClusterModels):

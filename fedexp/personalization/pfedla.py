@@ -8,10 +8,10 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Size, Tensor, nn
 
 from fedexp.contract import PartMessage, PartUpdate, Personalization, Setting, Tensors
+from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.core.randomness import seeded
 from fedexp.personalization.client_models import ClientModels
 from fedexp.personalization.server_network import ServerNetwork, fully_connected
-from fedexp.regularizers.anchors import prefixed, with_prefix
 from fedexp.regularizers.layers import layers_of
 
 

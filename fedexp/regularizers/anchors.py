@@ -65,14 +65,3 @@ def combine(left: Tensors, right: Tensors, scale: float = 1.0) -> Tensors:
         scaled = scale * value
         result[name] = result[name] + scaled if name in result else scaled
     return result
-
-
-def prefixed(prefix: str, tensors: Tensors) -> Tensors:
-    """Rename each tensor from ``name`` to ``prefix/name``."""
-    return {f"{prefix}/{name}": value for name, value in tensors.items()}
-
-
-def with_prefix(prefix: str, tensors: Tensors) -> Tensors:
-    """Select the tensors named ``prefix/name`` and rename each to ``name``."""
-    start = f"{prefix}/"
-    return {n.removeprefix(start): value for n, value in tensors.items() if n.startswith(start)}

@@ -9,7 +9,8 @@ from pydantic import PositiveFloat
 
 from fedexp.config.compatibility.traits import DRAWS_REPEATEDLY, NOT_THE_MEAN
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
-from fedexp.regularizers.anchors import combine, prefixed, with_prefix
+from fedexp.core.named_tensors import prefixed, with_prefix
+from fedexp.regularizers.anchors import combine
 from fedexp.regularizers.dynamic import Dynamic
 
 

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from fedexp.config.compatibility.traits import KEEPS_MOMENTUM, TAKES_STALE
 from fedexp.contract import Client, Memory, PartMessage, Regularizer, Setting, Tensors
+from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.core.unit_distance import optimizer_of, unit_distance
-from fedexp.regularizers.anchors import Anchors, Scaling, combine, prefixed, total, with_prefix
+from fedexp.regularizers.anchors import Anchors, Scaling, combine, total
 
 LOGGER = logging.getLogger(__name__)
 _KEPT_MOMENTUM = (

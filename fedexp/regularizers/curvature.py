@@ -8,7 +8,8 @@ from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Regularizer, Setting, Tensors
-from fedexp.regularizers.anchors import Anchors, combine, prefixed, total, with_prefix
+from fedexp.core.named_tensors import prefixed, with_prefix
+from fedexp.regularizers.anchors import Anchors, combine, total
 from fedexp.regularizers.fisher import diagonal_fisher
 
 

@@ -7,7 +7,8 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
-from fedexp.regularizers.anchors import Scaling, combine, prefixed, total, with_prefix
+from fedexp.core.named_tensors import prefixed, with_prefix
+from fedexp.regularizers.anchors import Scaling, combine, total
 from fedexp.regularizers.control_variates import ControlVariates
 from fedexp.regularizers.dynamic import Dynamic
 

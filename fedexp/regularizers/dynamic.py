@@ -8,7 +8,8 @@ from torch import Tensor
 
 from fedexp.config.compatibility.traits import ADDS_DRIFT, DRAWS_REPEATEDLY, NOT_THE_MEAN
 from fedexp.contract import Client, Memory, PartMessage, Regularizer, Setting, Tensors
-from fedexp.regularizers.anchors import Anchors, Scaling, combine, prefixed, total, with_prefix
+from fedexp.core.named_tensors import prefixed, with_prefix
+from fedexp.regularizers.anchors import Anchors, Scaling, combine, total
 
 
 class Dynamic(Regularizer):

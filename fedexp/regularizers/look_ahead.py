@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from fedexp.contract import Functional, Memory, Tensors
-from fedexp.regularizers.anchors import prefixed, with_prefix
+from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.regularizers.dsa import draw_transform
 from fedexp.regularizers.matching import Augment, FunctionalLoss, match_trajectory
 

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from fedexp.config.compatibility.traits import DIFFERENT_NETWORKS, PRIVATE_BACKBONE
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Regularizer, Setting, Tensors
+from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.core.transfer import to_device
-from fedexp.regularizers.anchors import Anchors, prefixed, total, with_prefix
+from fedexp.regularizers.anchors import Anchors, total
 
 _LEAST_EIGENVALUE = 1e-7
 """Lower bound of the eigenvalues of W^T W, so that Omega exists; value in the authors' code."""

@@ -1,7 +1,7 @@
 import torch
 
 from fedexp.core.part import Clients
-from fedexp.regularizers.anchors import Anchors, combine, prefixed, total, with_prefix
+from fedexp.regularizers.anchors import Anchors, combine, total
 
 
 def test_anchors_that_are_not_given_become_zero() -> None:
@@ -21,13 +21,6 @@ def test_combine_takes_what_is_missing_for_zero_and_changes_nothing() -> None:
     assert {name: value.item() for name, value in result.items()} == {"a": 1, "b": -4, "c": -8}
     assert left["b"].item() == 2
     assert combine({}, right)["c"] is not right["c"]
-
-
-def test_with_prefix_inverts_prefixed() -> None:
-    tensors = {"a.weight": torch.tensor(1.0)}
-    both = prefixed("x", tensors) | prefixed("xy", {"b": torch.tensor(2.0)})
-    assert set(both) == {"x/a.weight", "xy/b"}
-    assert with_prefix("x", both) == tensors
 
 
 def test_the_sum_of_nothing() -> None:

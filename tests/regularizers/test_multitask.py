@@ -8,9 +8,9 @@ from support.small_federations import SMALL, copy, train
 from torch import Tensor
 
 from fedexp.core.messages import Message, PartMessage, PartUpdate, Tensors
+from fedexp.core.named_tensors import with_prefix
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
-from fedexp.regularizers.anchors import with_prefix
 from fedexp.regularizers.multitask import MultiTask, learned_relation, mean_relation
 from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
