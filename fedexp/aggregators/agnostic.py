@@ -4,23 +4,12 @@ from collections.abc import Sequence
 
 import torch
 from pydantic import NonNegativeFloat
-from torch import Tensor
 
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.start_loss import ReportsStartLoss
 from fedexp.config.compatibility.traits import DRAWS_BY_SIZE
 from fedexp.contract import PartUpdate, Setting, Tensors
-
-
-def on_simplex(point: Tensor) -> Tensor:
-    """Project ``point`` [n] onto the simplex: the nearest point with entries >= 0 and sum 1.
-
-    The result is max(point - theta, 0), with theta chosen so that the sum is 1.
-    """
-    descending = point.sort(descending=True).values
-    excess = (descending.cumsum(dim=0) - 1) / torch.arange(1, len(point) + 1)
-    theta = excess[descending > excess][-1]
-    return (point - theta).clamp(min=0)
+from fedexp.core.simplex_projection import nearest_in_simplex
 
 
 class Agnostic(ReportsStartLoss, Average):
@@ -86,7 +75,7 @@ class Agnostic(ReportsStartLoss, Average):
         for update in updates:
             moved[update.client] += scale * update.draws * update.extras["loss"].item()
         mixture = torch.zeros_like(moved)
-        mixture[self.eligible] = on_simplex(moved[self.eligible])
+        mixture[self.eligible] = nearest_in_simplex(moved[self.eligible])
         self.mixture = mixture
 
     def metrics(self) -> dict[str, float]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedexp.config.compatibility.traits import READS_ROUNDS
 from fedexp.contract import Client, Head, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.randomness import key, uniform
+from fedexp.core.simplex_projection import nearest_in_simplex
 from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
 from fedexp.rounding import rounded_down
@@ -187,21 +188,6 @@ def subregions(changes: Tensor, endpoints: int) -> Tensor:
     kappa = (u * lengths * largest.sign())[:, :endpoints]
     kappa = F.pad(kappa, (0, endpoints - kappa.shape[1]))
     return min((nearest_in_simplex(kappa / z) for z in _SCALES), key=_energy)
-
-
-def nearest_in_simplex(points: Tensor) -> Tensor:
-    """The nearest points [n, M] of the simplex: elements of at least 0 whose sum is 1.
-
-    They are $max(x - t, 0)$ for the t that makes the sum 1.
-
-    Args:
-        points: x, [n, M].
-    """
-    ordered = points.sort(dim=1, descending=True).values
-    excess = ordered.cumsum(dim=1) - 1
-    counts = torch.arange(1, points.shape[1] + 1)
-    last = (ordered - excess / counts > 0).sum(dim=1, keepdim=True)
-    return (points - excess.gather(1, last - 1) / last).clamp(min=0)
 
 
 def _energy(points: Tensor) -> float:

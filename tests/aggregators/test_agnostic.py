@@ -1,4 +1,4 @@
-"""AFL: the projection by its conditions, a round by hand, and short runs against a loop."""
+"""AFL: a round by hand, and short runs against a loop."""
 
 import math
 
@@ -8,36 +8,15 @@ import torch
 from support.federations import federate
 from torch import Tensor
 
-from fedexp.aggregators.agnostic import Agnostic, on_simplex
+from fedexp.aggregators.agnostic import Agnostic
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.server import Server
+from fedexp.core.simplex_projection import nearest_in_simplex
 from fedexp.testing import check_part
 
 SMALL = ["clients.count=6", "clients.per_round=3", "local.epochs=1", "data.subset=300"]
 AFL = ["algorithm=afl", *SMALL]
-
-
-def test_the_nearest_point_by_hand() -> None:
-    def near(*values: float) -> list[float]:
-        found: list[float] = on_simplex(torch.tensor(values, dtype=torch.float64)).tolist()
-        return found
-
-    assert near(0.2, 0.3, 0.5) == pytest.approx([0.2, 0.3, 0.5])  # it is there
-    assert near(1.2, 0.4, -3) == pytest.approx([0.9, 0.1, 0])
-    assert near(5, 0, 1) == [1, 0, 0]
-    assert near(-7) == [1]
-
-
-def test_no_point_of_the_simplex_is_nearer() -> None:
-    draw = np.random.default_rng(0)
-    for _ in range(20):
-        point = torch.from_numpy(draw.normal(size=6))
-        found = on_simplex(point)
-        assert found.min() >= 0
-        assert found.sum().item() == pytest.approx(1)
-        others = torch.from_numpy(draw.dirichlet(np.full(6, 0.3), size=200))
-        assert ((others - point).norm(dim=1) >= (found - point).norm() - 1e-12).all()
 
 
 def prepared(lr: float, sizes: Tensor) -> Agnostic:
@@ -129,7 +108,7 @@ def test_rounds_against_a_loop() -> None:
         for client in cohort:
             gradient[client] = 2 * updates[client].extras["aggregator"]["loss"].item()  # N / K
         mixture = mixture + 0.05 * gradient
-        mixture = on_simplex(torch.from_numpy(mixture)).numpy()
+        mixture = nearest_in_simplex(torch.from_numpy(mixture)).numpy()
     assert federation.server.aggregator.server_state()["mixture"].tolist() == pytest.approx(
         mixture.tolist(), rel=1e-5, abs=1e-8
     )

@@ -13,19 +13,12 @@ from torch import Tensor
 
 from fedexp.core.randomness import key, uniform
 from fedexp.errors import InputError
-from fedexp.heads.simplex import nearest_in_simplex, subregions
+from fedexp.heads.simplex import subregions
 from fedexp.testing import check_part
 
 ETA = 0.1
 SMALL = ["clients.count=4", "clients.per_round=3", "data.subset=200", "local.epochs=1", "rounds=4"]
 FLOCO = [*SMALL, "algorithm=floco", "head.endpoints=3", "head.radius=0.2"]
-
-
-def test_the_nearest_points_of_the_simplex_by_hand() -> None:
-    points = torch.tensor([[0.5, 0.5, 0], [2, 0, 0], [1, 1, 0], [0, 0, 0], [0.2, 0.4, -9]])
-    third = 1 / 3
-    expected = [[0.5, 0.5, 0], [1, 0, 0], [0.5, 0.5, 0], [third] * 3, [0.4, 0.6, 0]]
-    torch.testing.assert_close(nearest_in_simplex(points.double()), torch.tensor(expected).double())
 
 
 def test_subregions_of_three_clients_on_a_line_by_hand() -> None:
