@@ -36,6 +36,11 @@ def readable(place: object = None, *others: type[Exception]) -> Iterator[None]:
         raise InputError(f"{where}: cannot be read ({reason})") from error
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, for a message of one line; its class if it has none."""
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
 class Interrupted(KeyboardInterrupt):
     """The run stopped at a signal, such as Ctrl-C; its last checkpoint, if any, can be resumed.
 

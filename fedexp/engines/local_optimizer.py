@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from fedexp.config.build import Node, build
 from fedexp.config.compatibility.traits import ELEMENTWISE
-from fedexp.errors import InputError
+from fedexp.errors import InputError, first_line
 
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 
@@ -114,7 +114,7 @@ def _optimizer_factory(node: Node) -> tuple[partial[Optimizer], Optimizer]:
         tried = make([parameter])
         tried.step()
     except _REFUSALS as error:
-        raise InputError(f"optimizer: {_first_line(error)}") from error
+        raise InputError(f"optimizer: {first_line(error)}") from error
     return make, tried
 
 
@@ -136,7 +136,7 @@ def _learning_rates(
                 scheduler.step()
                 rates.append(float(group["lr"]))
     except _REFUSALS as error:
-        raise InputError(f"schedule: {_first_line(error)}") from error
+        raise InputError(f"schedule: {first_line(error)}") from error
     if changed := [name for name, value in others.items() if group[name] != value]:
         raise InputError(f"schedule: changes {changed[0]}; only the learning rate may change")
     for round, rate in enumerate(rates, start=1):
@@ -145,7 +145,3 @@ def _learning_rates(
                 f"schedule: the learning rate of round {round} is {rate:g}, not positive"
             )
     return tuple(rates)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedexp.config.compatibility.unread import declares_unread
 from fedexp.config.optional import optional
-from fedexp.errors import InputError
+from fedexp.errors import InputError, first_line
 from fedexp.models.layers import Projection, image_channels, project, similar
 from fedexp.models.weights import reads_initial_weights
 from fedexp.models.zoo import GreyToColour
@@ -158,7 +158,7 @@ def _settings(library: Any, name: str, changes: Mapping[str, Any]) -> Any:
         hint = "" if Path(name).exists() else similar(name, kinds)
         raise InputError(
             f"model.name={name}: {hint and f'{hint} '}transformers has no such type of model, and "
-            f"there is no such folder or hub model ({_first_line(error)})"
+            f"there is no such folder or hub model ({first_line(error)})"
         ) from error
     for key, value in changes.items():
         if not hasattr(settings, key):
@@ -210,7 +210,7 @@ def _network(
         if on_meta and isinstance(error, RuntimeError):
             raise  # ``fedexp.models.shape`` builds the network again on the CPU
         raise InputError(
-            f"model.name={name}: transformers cannot make it ({_first_line(error)})"
+            f"model.name={name}: transformers cannot make it ({first_line(error)})"
         ) from error
     for problem in ("missing_keys", "mismatched_keys"):
         if found := sorted(map(str, loaded[problem])):
@@ -230,7 +230,3 @@ def _check_input(name: str, network: nn.Module, vocabulary: int) -> None:
         )
     if not vocabulary and "pixel_values" not in taken:
         raise InputError(f"model.name={name}: takes no images, but the data are images; try vit")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from fedexp.errors import InputError
+from fedexp.errors import InputError, first_line
 from fedexp.reporting.report import Report
 from fedexp.reporting.runs import Run
 from fedexp.tracking.wandb_access import check_access
@@ -75,5 +75,4 @@ def saved(
     except InputError as error:
         raise InputError(f"{option} {entity}/{project}: {error}") from error
     except Exception as error:  # from several packages, whose errors have no common class
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(f"{option} {entity}/{project}: not saved ({reason})") from error
+        raise InputError(f"{option} {entity}/{project}: not saved ({first_line(error)})") from error

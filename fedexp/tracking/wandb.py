@@ -15,7 +15,7 @@ from fedexp.config.schema import Wandb
 from fedexp.config.wandb_variables import DISABLED, VARIABLES
 from fedexp.drawing.data_figure import pixels
 from fedexp.drawing.texts import printable
-from fedexp.errors import InputError
+from fedexp.errors import InputError, first_line
 from fedexp.state.files import digest
 from fedexp.state.run_folder import CHECKPOINTS, DATA, FILE_NAME, PARTITION
 from fedexp.tracking.failed_figures import leaving_out
@@ -172,8 +172,7 @@ class WandbTracker(Tracker):
             yield
         except Exception as error:
             self._run = None
-            reason = str(error).partition("\n")[0] or type(error).__name__
-            _LOGGER.warning("W&B: %s (%s)", consequence, reason)
+            _LOGGER.warning("W&B: %s (%s)", consequence, first_line(error))
 
 
 def _log_identity(run: RunInfo, settings: Wandb, identity: WandbIdentity) -> None:
@@ -254,7 +253,7 @@ def _save_artifacts(run: "wandb.Run", folder: Path) -> None:
         partition.add_file(str(table))
         run.log_artifact(partition)  # as an output: in a local record, W&B declares no inputs
     except Exception as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
+        reason = first_line(error)
         _LOGGER.warning("W&B: model and partition are not saved as artifacts (%s)", reason)
 
 
@@ -304,7 +303,7 @@ def save_report(
                     report.add_file(str(path), name=inside.as_posix())
             run.log_artifact(report)
     except (wandb.errors.Error, OSError) as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
+        reason = first_line(error)
         raise InputError(f"--wandb {entity}/{project}: files not saved ({reason})") from error
 
 
