@@ -6,7 +6,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from fedexp.core.client import ClientModule
 from fedexp.core.client_protocol import Batch
-from fedexp.core.messages import Message
+from fedexp.core.messages import Message, count_bytes
 from fedexp.engines.resources import Resources
 
 _CPU_BYTES = 2**30
@@ -34,7 +34,7 @@ def clients_that_fit(resources: Resources, client: int, message: Message) -> int
     rows = torch.arange(longest, device=targets.device)
     batch = inputs[rows % len(targets)], targets[rows % len(targets)]
     # All clients share the fixed tensors, which therefore do not count.
-    state = sum(each.numel() * each.element_size() for _, each in module.tensor_index.everything())
+    state = count_bytes(dict(module.tensor_index.everything()))
     per_client = _COPIES * state + _saved_bytes(module, batch)
     return max(1, int(stack_bytes(module.device, _CPU_BYTES, _CUDA_SHARE) // per_client))
 

@@ -5,7 +5,7 @@ from torch import nn
 
 from fedexp.errors import InputError
 
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def prefers_channels_last(model: nn.Module, device: torch.device, precision: str) -> bool:
@@ -29,7 +29,7 @@ def prefers_channels_last(model: nn.Module, device: torch.device, precision: str
 
 def convolves(model: nn.Module) -> bool:
     """Whether the model has convolutions."""
-    return any(isinstance(layer, CONVOLUTIONS) for layer in model.modules())
+    return any(isinstance(layer, _CONVOLUTIONS) for layer in model.modules())
 
 
 def gains_from_bf16(model: nn.Module, device: torch.device, precision: str) -> bool:

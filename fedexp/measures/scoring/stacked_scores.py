@@ -9,8 +9,9 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils.rnn import pad_sequence
 
 from fedexp.core.forward import Outputs
+from fedexp.core.messages import count_bytes
 from fedexp.engines.footprint import stack_bytes
-from fedexp.engines.layout import CONVOLUTIONS
+from fedexp.engines.layout import convolves
 from fedexp.engines.resources import Resources
 from fedexp.engines.stack import Stack, StackedMethod
 from fedexp.measures.scoring.predictions import Predictions, Selection, outputs_of_head, score_rows
@@ -48,8 +49,7 @@ class StackedScores:
         """
         if self._size is None:
             module = self.resources.module.eval()
-            convolves = any(isinstance(layer, CONVOLUTIONS) for layer in module.modules())
-            slow = convolves and module.device.type == "cpu"
+            slow = convolves(module) and module.device.type == "cpu"
             self._size = 1 if slow or not self._works() else self._models_that_fit()
         return self._size
 
@@ -146,7 +146,7 @@ class StackedScores:
             hook.remove()
         module, test = self.resources.module, self.resources.data.test
         samples = min(self.resources.eval_batch_size, len(test))
-        weights = sum(v.numel() * v.element_size() for _, v in module.tensor_index.everything())
+        weights = count_bytes(dict(module.tensor_index.everything()))
         each = weights + outputs * samples // len(inputs)
         return max(1, int(stack_bytes(module.device, _CPU_BYTES, _CUDA_SHARE) // each))
 
