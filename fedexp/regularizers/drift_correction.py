@@ -119,7 +119,7 @@ class DriftCorrection(Dynamic):
 
         w are the parameters, g_k is the client's mean local step, and g is the mean of all g_k.
         """
-        shared = [(name, value) for name, value in parameters if name in self.start]
+        shared = self._shared(parameters)
         gaps = [value + self.drift[name] - self.start[name] for name, value in shared]
         penalty = 0.5 * self.alpha * total([gap.square().sum() for gap in gaps])
         return self._scaled(penalty) + self.variates.forward(shared)
