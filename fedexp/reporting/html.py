@@ -74,7 +74,7 @@ def _runs(report: Report) -> list[dict[str, Any]]:
         {
             "label": text(label),
             "seed": run.seed,
-            "rounds": f"{len(run.history)} of {run.config['rounds']}",
+            "rounds": run.progress,
             "folder": run.place,
             "command": " ".join(run.overrides),
             "differences": [(key, show(run.values[key])) for key in differing if key in run.values],

@@ -94,9 +94,8 @@ def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
     yield from _pages(f"curves_{file_name(_LOSS)}", title, pages)
     yield from _values(report)
     yield from report.further_drawings()
-    measured = sorted({name for run in report.runs for row in run.history for name in row})
     for prefix, title in (("geometry", "Angles and alignment"), ("sampler", "Client sampling")):
-        metrics = [name for name in measured if name.startswith(f"{prefix}/")]
+        metrics = [name for name in report.round_metrics if name.startswith(f"{prefix}/")]
         yield from _pages(prefix, title, metric_panels(configurations, metrics))
     for picture in SAVED:
         yield from _pages(picture.name, picture.title, picture.pages(configurations, problems))

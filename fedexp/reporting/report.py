@@ -260,8 +260,12 @@ class Report:
     @cached_property
     def curve_metrics(self) -> list[str]:
         """The metrics in the tables that runs measure in rounds, unlike ``rounds_to/<target>``."""
-        known = {name for run in self.runs for row in run.history for name in row}
-        return [name for name in self.metrics if name in known]
+        return [name for name in self.metrics if name in self.round_metrics]
+
+    @cached_property
+    def round_metrics(self) -> list[str]:
+        """All metrics that any run measured in any round, in alphabetical order."""
+        return sorted({name for run in self.runs for row in run.history for name in row})
 
     @property
     def heading(self) -> list[str]:
@@ -325,8 +329,7 @@ class Report:
         rows = []
         for run, label in zip(self.runs, self.labels, strict=True):
             seconds = "" if run.wall_time is None else f"{run.wall_time:.0f}"
-            rounds = f"{len(run.history)} of {run.config['rounds']}"
-            rows.append([text(label), str(run.seed), rounds, seconds, run.place])
+            rows.append([text(label), str(run.seed), run.progress, seconds, run.place])
         notes = [f"{run.place}: {each}." for run in self.runs for each in run.warnings]
         return Table("Runs", ["run", "seed", "rounds", "seconds", "folder"], rows, notes=notes)
 

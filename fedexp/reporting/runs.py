@@ -71,6 +71,11 @@ class Run:
         return printable(str(self.folder))
 
     @property
+    def progress(self) -> str:
+        """The number of finished rounds, and of all rounds, such as ``63 of 400``."""
+        return f"{len(self.history)} of {self.config['rounds']}"
+
+    @property
     def targets(self) -> Sequence[float]:
         """The accuracies of ``measure.global.targets``."""
         return _targets(self.config)

@@ -11,7 +11,7 @@ def how_to_finish(run: Run) -> str:
     It ends with the command that finishes the run. For a job of a sweep, this is the command that
     resumes the sweep. A run without saved overrides has no such command.
     """
-    line = f"{run.place}: {len(run.history)} of {run.config['rounds']} rounds, left out of means"
+    line = f"{run.place}: {run.progress} rounds, left out of means"
     sweep = run.folder.parent
     if (sweep / "multirun.yaml").is_file():
         command = f"fedexp -m resume={printable(str(sweep))}"

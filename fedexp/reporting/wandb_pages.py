@@ -36,11 +36,6 @@ def grouping(report: Report) -> list[str]:
     return [f"config.choices.{k}" if k in groups else f"config.{k}" for k in keys]
 
 
-def measured(runs: Sequence[Run]) -> list[str]:
-    """The metrics that the runs measured in any round."""
-    return sorted({name for run in runs for row in run.history for name in row})
-
-
 def pictures(runs: Sequence[Run]) -> list[str]:
     """The pictures in the runs' folders, as keys in W&B such as ``sampler/times_chosen``."""
     paths = (path for run in runs for path in (run.folder / "figures").glob("*_*.png"))

@@ -12,7 +12,7 @@ from typing import Any
 from fedexp.reporting.labels import text
 from fedexp.reporting.markdown import markdown
 from fedexp.reporting.report import Report
-from fedexp.reporting.wandb_pages import grouping, measured, package, pictures, saved, title
+from fedexp.reporting.wandb_pages import grouping, package, pictures, saved, title
 
 _SECTIONS = {
     "Global model": ("global/", "train/"),
@@ -41,9 +41,8 @@ class Section:
 
 def sections(report: Report) -> list[Section]:
     """The sections for the runs' metrics and pictures, without empty ones."""
-    names = measured(report.runs)
     found = [
-        Section(heading, metrics=[name for name in names if name.startswith(begin)])
+        Section(heading, metrics=[name for name in report.round_metrics if name.startswith(begin)])
         for heading, begin in _SECTIONS.items()
     ]
     found.append(Section("Heatmaps and other pictures", pictures=pictures(report.runs)))

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedexp.reporting.marks import direction
 from fedexp.reporting.report import Report
-from fedexp.reporting.wandb_pages import grouping, measured, package, pictures, saved, title
+from fedexp.reporting.wandb_pages import grouping, package, pictures, saved, title
 from fedexp.state.run_folder import METRICS
 from fedexp.tracking.jsonl import PER_CLASS
 
@@ -47,12 +47,7 @@ class Facts:
     def headlines(self) -> list[str]:
         """The metrics in the tables of the report, then the other headlines that were measured."""
         found = [*self.report.curve_metrics, *self.report.better]
-        return [name for name in dict.fromkeys(found) if name in self.measured]
-
-    @cached_property
-    def measured(self) -> list[str]:
-        """The metrics that the runs measured in any round."""
-        return measured(self.report.runs)
+        return [name for name in dict.fromkeys(found) if name in self.report.round_metrics]
 
     @cached_property
     def pictures(self) -> list[str]:
@@ -77,7 +72,8 @@ class Facts:
     @cached_property
     def chapters(self) -> list[str]:
         """The beginnings of the names of metrics and pictures, such as ``geometry``."""
-        return sorted({name.partition("/")[0] for name in (*self.measured, *self.pictures)})
+        names = (*self.report.round_metrics, *self.pictures)
+        return sorted({name.partition("/")[0] for name in names})
 
 
 def build(report: Report, entity: str, project: str) -> Any:
@@ -164,7 +160,7 @@ class _Panels:
     def chapter(self, name: str) -> list[Any]:
         """The panels of a chapter's metrics that are no headlines, then of its pictures."""
         facts, begin = self._facts, f"{name}/"
-        metrics = [each for each in facts.measured if each.startswith(begin)]
+        metrics = [each for each in facts.report.round_metrics if each.startswith(begin)]
         pictures = [each for each in facts.pictures if each.startswith(begin)]
         rest = [each for each in metrics if each not in facts.headlines]
         return [*self.lines(rest), *self.pictures(pictures)]
@@ -202,7 +198,7 @@ class _Panels:
         """The first headline against each cost, and its curve over simulated time."""
         if not self._facts.summarized:
             return []
-        metric, known = self._facts.summarized[0], self._facts.measured
+        metric, known = self._facts.summarized[0], self._facts.report.round_metrics
         totals = {f"{cost}/total": name for cost, name in _BYTES.items() if cost in known}
         points = [
             self._v2.ScatterPlot(
