@@ -12,6 +12,7 @@ from fedexp.drawing.style import COLORS, REFERENCE, PlainFigure
 from fedexp.reporting.bars import bar_axes, error_bars, or_zero
 from fedexp.reporting.factorial.design import HIGH, LOW, Design
 from fedexp.reporting.factorial.effects import Fit
+from fedexp.reporting.families import LEVEL
 
 _SIDE = 1.45
 """Inches of a panel's axes."""
@@ -23,7 +24,7 @@ _LINE = 0.16
 def draw_effects(fit: Fit, title: str) -> Figure:
     """Each effect with its interval; the band spans the effects that are too small to matter.
 
-    Filled points are effects whose corrected p-value is at most 0.05.
+    Filled points are effects whose corrected p-value is at most ``LEVEL``.
     """
     table = fit.table
     figure, axes = bar_axes(table["effect"].tolist(), 0.27)
@@ -40,7 +41,7 @@ def draw_effects(fit: Fit, title: str) -> Figure:
             markersize=5,
             capsize=3,
             color=color,
-            markerfacecolor=color if row["p_corrected"] <= 0.05 else "white",
+            markerfacecolor=color if row["p_corrected"] <= LEVEL else "white",
         )
     name_axes(axes, title)
     return figure
