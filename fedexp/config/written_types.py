@@ -50,7 +50,7 @@ def written_types(target: str) -> dict[str, Any]:
     """Argument -> type, for the arguments of a class or function whose type can be read.
 
     Args:
-        target: a dotted name, such as "fedexp.losses.rpcl_cpdr.RPCLCPDR".
+        target: a dotted name, such as "fedexp.losses.rpcl_cpdr.RpclCpdr".
     """
     module, _, name = target.rpartition(".")
     types = {}
