@@ -100,9 +100,14 @@ def cost_to(history: Sequence[Mapping[str, float]], target: float) -> dict[str, 
     for prefix, names in ((BYTES_TO, BYTES), (SECONDS_TO, SECONDS)):
         # A cost that was not measured is absent, not 0.
         if any(name in until[0] for name in names):
-            costs[f"{prefix}{target:g}"] = sum(row.get(n, 0.0) for row in until for n in names)
+            costs[f"{prefix}{target:g}"] = total(until, names)
     kind = AtLeast if first is None else float
     return {name: {"final": kind(value)} for name, value in costs.items()}
+
+
+def total(history: Iterable[Mapping[str, float]], metrics: Iterable[str]) -> float:
+    """The sum of these metrics over all rounds; a metric that a round lacks counts as 0."""
+    return sum(row.get(metric, 0.0) for row in history for metric in metrics)
 
 
 def smoothed_rounds_to(

@@ -1,7 +1,7 @@
 """The results of a contest: one row for each run, from the files of its sweeps."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from fedexp.reporting.leaderboard.tuning import (
     mean_score,
 )
 from fedexp.reporting.runs import Run, read_runs
-from fedexp.reporting.statistics import BYTES, SECONDS, mean_of_last
+from fedexp.reporting.statistics import BYTES, SECONDS, mean_of_last, total
 from fedexp.reporting.unfinished import how_to_finish
 from fedexp.tracking.statistics import headline_statistics
 
@@ -164,8 +164,8 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
         "objective": run.config["objective"] if tuning.budgets or tuning.chosen else "",
         GLOBAL: mean_of_last(run.history, "global/accuracy"),
         **{name: last.get(metric, math.nan) for name, metric in MEASURED.items()},
-        "megabytes": _total(run.history, BYTES) / 1e6,
-        "seconds": _total(run.history, SECONDS),
+        "megabytes": total(run.history, BYTES) / 1e6,
+        "seconds": total(run.history, SECONDS),
         "budgets": " ".join(map(str, tuning.budgets)),
     }
 
@@ -213,7 +213,3 @@ def _named_apart(frame: pd.DataFrame, column: str, names: list[str]) -> pd.DataF
     longer = (frame["method"] + " " + frame[column]).str.strip()
     method = frame["method"].where(~several, longer)
     return frame.assign(method=method).drop(columns=column)
-
-
-def _total(history: Iterable[Mapping[str, float]], metrics: Iterable[str]) -> float:
-    return sum(row.get(metric, 0.0) for row in history for metric in metrics)
