@@ -23,12 +23,16 @@ def draw_samples(data: FederatedData, purpose: str, count: int, balanced: bool) 
     Returns:
         The inputs of the model [n, *input_shape], and the targets.
     """
-    held = np.sort(torch.cat([client.train_index for client in data.clients]).cpu().numpy())
-    order = numpy_generator(data.seed, purpose).permutation(held)
+    order = numpy_generator(data.seed, purpose).permutation(training_positions(data))
     if balanced:
         labels = data.train.labels.cpu().numpy()[order]
         order = order[np.argsort(_places_in_class(labels), kind="stable")]
     return data.train.gather(torch.from_numpy(order[:count]).to(data.train.labels.device))
+
+
+def training_positions(data: FederatedData) -> np.ndarray:
+    """The positions of all clients' training samples in the training split, ascending."""
+    return np.sort(torch.cat([client.train_index for client in data.clients]).cpu().numpy())
 
 
 def _places_in_class(labels: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ from fedexp.core.randomness import key, numpy_generator
 from fedexp.core.sockets import Regularizer
 from fedexp.data.federated import ClientData, FederatedData
 from fedexp.data.samples import Samples
+from fedexp.data.server_samples import training_positions
 from fedexp.data.split import apportion, class_counts, deal
 from fedexp.engines.resources import Resources
 from fedexp.engines.serial import Serial
@@ -211,7 +212,7 @@ def choose(data: FederatedData, samples: int) -> tuple[np.ndarray, np.ndarray]:
     the number of samples of the class in the split that has fewer of them. In all, there are
     ``samples`` members and ``samples`` non-members, or fewer if there are not enough samples.
     """
-    held = np.sort(torch.cat([client.train_index for client in data.clients]).cpu().numpy())
+    held = training_positions(data)
     labels = data.train.labels.cpu().numpy()[held], data.test.labels.cpu().numpy()
     classes = data.description.num_classes
     available = np.minimum(*(np.bincount(side, minlength=classes) for side in labels))
