@@ -1,6 +1,5 @@
 """Checks an artefact: the digests of its files, its runs and its report."""
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from fedexp.drawing.texts import printable
 from fedexp.errors import InputError, readable
 from fedexp.reporting.runs import read_runs
 from fedexp.reporting.sources import FILE_NAME as SOURCES
+from fedexp.reporting.sources import file_digest
 from fedexp.state.run_folder import read_json
 from fedexp.tracking.origin import read_origins
 from fedexp.verification.archive import unpack
@@ -61,7 +61,7 @@ def _wrong_files(shown: str) -> Iterator[str]:
             raise InputError(f"{shown}: {printable(name)}: a file may not have this name")
         if not path.is_file():
             yield f"{printable(name)}: is missing"
-        elif hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        elif file_digest(path) != digest:
             yield f"{printable(name)}: has changed"
 
 

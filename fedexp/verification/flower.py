@@ -1,6 +1,5 @@
 """Checks an app for Flower: its files must follow from its config; its runs are trained again."""
 
-import hashlib
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +10,7 @@ from fedexp.deployment.flower.own_code import FOLDER, OwnCode
 from fedexp.drawing.texts import printable
 from fedexp.errors import InputError
 from fedexp.reporting.runs import is_within, run_folders
+from fedexp.reporting.sources import file_digest
 from fedexp.verification.run import Ways
 from fedexp.verification.sample import verify_runs
 from fedexp.verification.verdict import Outcome, Verdict
@@ -65,7 +65,7 @@ def _digest(path: Path) -> str | None:
         return None
     if not is_within(path, path.parent):
         raise InputError(f"{printable(str(path))}: is a link out of its folder")
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return file_digest(path)
 
 
 def _wrong(path: Path, expected: str) -> str | None:
