@@ -1,6 +1,11 @@
-"""Names of tensors: by a prefix, one dictionary holds several groups of tensors."""
+"""Dictionaries of tensors: the floats in one; and several groups in one, each with a prefix."""
 
 from fedexp.core.messages import Tensors
+
+
+def floats(tensors: Tensors) -> Tensors:
+    """Select the tensors that are not integers, such as weights without counters of batches."""
+    return {name: value for name, value in tensors.items() if value.is_floating_point()}
 
 
 def prefixed(prefix: str, tensors: Tensors) -> Tensors:

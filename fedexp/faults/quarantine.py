@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedexp.contract import Contribution, Tensors, Update
+from fedexp.core.named_tensors import floats
 from fedexp.errors import InputError
 
 LOGGER = logging.getLogger(__name__)
@@ -57,10 +58,10 @@ class Quarantine:
         Raises:
             InputError: the weights are not finite, and ``policy`` is ``raise``.
         """
-        floats = {name: value for name, value in weights.items() if value.is_floating_point()}
-        if _all_finite(floats.values()):
+        checked = floats(weights)
+        if _all_finite(checked.values()):
             return True
-        what = f"round {round}: the merged model is not finite ({_named(floats)})"
+        what = f"round {round}: the merged model is not finite ({_named(checked)})"
         if self.policy == "raise":
             raise InputError(f"on_bad_update=raise: {what}")
         LOGGER.warning("%s; the global model stays as it was", what)
@@ -109,9 +110,8 @@ def has_finite_sums(update: Update, kept: Sequence[Tensors], device: torch.devic
 
 
 def _floats(update: Update, kept: Sequence[Tensors]) -> Iterator[Tensor]:
-    yield from _tensors(update).values()
-    for weights in kept:
-        yield from (value for value in weights.values() if value.is_floating_point())
+    for tensors in (_tensors(update), *map(floats, kept)):
+        yield from tensors.values()
 
 
 def _named(tensors: Tensors) -> str:
@@ -142,7 +142,7 @@ def _tensors(update: Update) -> dict[str, Tensor]:
     named = dict(update.weights)
     for part, report in update.extras.items():
         named |= {f"{part}: {name}": value for name, value in report.items()}
-    return {name: value for name, value in named.items() if value.is_floating_point()}
+    return floats(named)
 
 
 def _all_finite(tensors: Iterable[Tensor]) -> bool:

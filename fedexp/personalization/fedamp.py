@@ -10,6 +10,7 @@ from pydantic import PositiveFloat
 from torch import Tensor
 
 from fedexp.contract import PartMessage, PartUpdate, Personalization, Setting, Tensors
+from fedexp.core.named_tensors import floats
 from fedexp.personalization.client_models import ClientModels
 
 LOGGER = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class FedAMP(Personalization):
 
         Only one other client's model at a time is in memory.
         """
-        own = {name: w.double() for name, w in own.items() if w.is_floating_point()}
+        own = {name: w.double() for name, w in floats(own).items()}
         cloud = {name: w.clone() for name, w in own.items()}
         for other in self._models:
             if other == client:

@@ -18,7 +18,7 @@ from fedexp.contract import (
     Setting,
     Tensors,
 )
-from fedexp.core.named_tensors import prefixed, with_prefix
+from fedexp.core.named_tensors import floats, prefixed, with_prefix
 from fedexp.core.own_validation import own_validation, validation_samples
 from fedexp.core.randomness import numpy_generator
 from fedexp.core.transfer import to_device
@@ -132,7 +132,7 @@ class FedFomo(Local):
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Load the mixture of the models, and take the validation samples out of training."""
         held_out, trained = own_validation(client, self._seed, self.validation)
-        start = own = {name: w.clone() for name, w in _floats(self._sent(client)).items()}
+        start = own = {name: w.clone() for name, w in floats(self._sent(client)).items()}
         if len(held_out):
             began = with_prefix(_BEGAN, memory) or own
             others = message.extras.get("clients", torch.tensor([])).tolist()
@@ -175,7 +175,7 @@ class FedFomo(Local):
     def _received(self, message: PartMessage, number: int, own: Tensors) -> Tensors:
         """The float weights of the model of client ``number``, on the device of ``own``."""
         model = with_prefix(str(number), message.extras)
-        return {n: to_device(w, own[n].device) for n, w in _floats(model).items()}
+        return {n: to_device(w, own[n].device) for n, w in floats(model).items()}
 
 
 def fomo_weights(start_loss: Tensor, losses: Tensor, distances: Tensor) -> Tensor:
@@ -205,11 +205,6 @@ def _mixture(began: Tensors, steps: Sequence[Tensors], shares: Tensor) -> Tensor
         + torch.stack([a * step[name] for a, step in zip(shares, steps, strict=True)]).sum(0)
         for name in steps[0]
     }
-
-
-def _floats(weights: Tensors) -> Tensors:
-    """The weights without integer buffers."""
-    return {name: weight for name, weight in weights.items() if weight.is_floating_point()}
 
 
 def _norm(tensors: Sequence[Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Size, Tensor, nn
 
 from fedexp.contract import PartMessage, PartUpdate, Personalization, Setting, Tensors
-from fedexp.core.named_tensors import prefixed, with_prefix
+from fedexp.core.named_tensors import floats, prefixed, with_prefix
 from fedexp.core.randomness import seeded
 from fedexp.personalization.client_models import ClientModels
 from fedexp.personalization.server_network import ServerNetwork, fully_connected
@@ -152,7 +152,7 @@ class PFedLA(Personalization):
         """Each client with its stored float weights, float64 on the CPU."""
         for client in self._own:
             model = with_prefix("model", self._own[client])
-            yield client, {n: w.double().cpu() for n, w in model.items() if w.is_floating_point()}
+            yield client, {n: w.double().cpu() for n, w in floats(model).items()}
 
     def _mixture(self, shares: Tensor) -> Tensors:
         """The mixture of the clients' models, without layers whose shares are all 0."""

@@ -1,6 +1,11 @@
 import torch
 
-from fedexp.core.named_tensors import prefixed, with_prefix
+from fedexp.core.named_tensors import floats, prefixed, with_prefix
+
+
+def test_floats_leaves_out_integers() -> None:
+    tensors = {"weight": torch.tensor(1.0), "half": torch.tensor(1.0).half()}
+    assert floats(tensors | {"num_batches_tracked": torch.tensor(3)}) == tensors
 
 
 def test_with_prefix_inverts_prefixed() -> None:
