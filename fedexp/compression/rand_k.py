@@ -4,7 +4,8 @@ import torch
 from torch import Generator, Tensor
 
 from fedexp.compression.compressor import Compressor
-from fedexp.compression.top_k import Share, kept, scattered
+from fedexp.compression.top_k import kept, scattered
+from fedexp.config.schema import PositiveShare
 from fedexp.contract import Memory, Tensors
 from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
@@ -26,7 +27,7 @@ class RandK(Compressor):
         error_feedback: whether the sender first adds what compression lost in earlier rounds.
     """
 
-    def __init__(self, share: Share, unbiased: bool, error_feedback: bool) -> None:
+    def __init__(self, share: PositiveShare, unbiased: bool, error_feedback: bool) -> None:
         if unbiased and error_feedback:
             raise InputError(
                 "error_feedback=true: the errors of unbiased values are larger than the tensor "

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 from torch import Generator, Tensor
 
 from fedexp.compression.compressor import Compressor
+from fedexp.config.schema import ShareBelowOne
 from fedexp.contract import Memory, Tensors
-
-Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class SingularValues(Compressor):
@@ -30,7 +27,7 @@ class SingularValues(Compressor):
         rounds: R.
     """
 
-    def __init__(self, first: Share, last: Share, rounds: PositiveInt) -> None:
+    def __init__(self, first: ShareBelowOne, last: ShareBelowOne, rounds: PositiveInt) -> None:
         self.first, self.last, self.rounds = first, last, rounds
         self.share = first
 

@@ -1,16 +1,12 @@
 """Top-k: only the entries with the largest magnitudes are sent."""
 
-from typing import Annotated
-
-from pydantic import Field
 from torch import Generator, Tensor
 
 from fedexp.compression.bits import pack, unpack, width_for
 from fedexp.compression.compressor import Compressor
+from fedexp.config.schema import PositiveShare
 from fedexp.contract import Memory, Tensors
 from fedexp.rounding import rounded_down
-
-Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class TopK(Compressor):
@@ -26,7 +22,7 @@ class TopK(Compressor):
         error_feedback: whether the sender first adds what compression lost in earlier rounds.
     """
 
-    def __init__(self, share: Share, error_feedback: bool) -> None:
+    def __init__(self, share: PositiveShare, error_feedback: bool) -> None:
         self.share, self.error_feedback = share, error_feedback
 
     def encode(self, value: Tensor, memory: Memory, generator: Generator) -> Tensors:

@@ -30,6 +30,10 @@ Population = Annotated[int, Field(gt=0, le=1_000_000)]
 Epochs = Annotated[float, Field(gt=0, le=10_000)]
 Steps = Annotated[int, Field(gt=0, le=1_000_000)]
 
+Share = Annotated[float, Field(ge=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+
 
 def _local_epochs(value: Any) -> float | list[int]:
     """Check ``local.epochs``: one number, or the smallest and largest integer of a range."""
@@ -68,7 +72,7 @@ class Clients(Group):
 
     count: Population
     per_round: PositiveInt
-    held_out: Annotated[float, Field(ge=0, lt=1)]
+    held_out: ShareBelowOne
     ram_gib: PositiveFloat
 
     def check(self) -> None:
@@ -115,7 +119,7 @@ class Data(Common):
     """The config keys that all datasets share."""
 
     subset: PositiveInt | None
-    validation: Annotated[float, Field(ge=0, lt=1)]
+    validation: ShareBelowOne
     augment: Literal[
         "none", "flip", "crop_flip", "crop_flip_mean", "half_crop_flip", "crop_flip_rotate"
     ]

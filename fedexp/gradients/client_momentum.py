@@ -1,17 +1,14 @@
 """FedCM and MoFedSAM: every local step combines the gradient with the last global step."""
 
-from typing import Annotated
-
 import torch
-from pydantic import Field, PositiveFloat
+from pydantic import PositiveFloat
 
 from fedexp.config.compatibility.traits import KEEPS_MOMENTUM, NOT_THE_MEAN
+from fedexp.config.schema import PositiveShare
 from fedexp.contract import Client, GradientAt, LocalGradient, Memory, PartMessage, Setting, Tensors
 from fedexp.core.unit_distance import optimizer_of, unit_distance
 from fedexp.gradients.sharpness_aware import SharpnessAware
 from fedexp.regularizers.anchors import Anchors
-
-Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class ClientMomentum(LocalGradient):
@@ -56,7 +53,7 @@ class ClientMomentum(LocalGradient):
         "of the cohort; with this one the momentum has another length; use aggregator=uniform"
     }
 
-    def __init__(self, alpha: Share) -> None:
+    def __init__(self, alpha: PositiveShare) -> None:
         super().__init__()
         self.alpha = alpha
         self.local = LocalGradient()
@@ -106,6 +103,6 @@ class SharpnessAwareMomentum(ClientMomentum):
         rho: norm of the step from w to the weights where FedSAM computes its gradient.
     """
 
-    def __init__(self, alpha: Share, rho: PositiveFloat) -> None:
+    def __init__(self, alpha: PositiveShare, rho: PositiveFloat) -> None:
         super().__init__(alpha)
         self.local = SharpnessAware(rho)

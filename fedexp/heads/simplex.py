@@ -10,6 +10,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
 from fedexp.config.compatibility.traits import READS_ROUNDS
+from fedexp.config.schema import PositiveShare
 from fedexp.contract import Client, Head, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.randomness import key, uniform
 from fedexp.core.simplex_projection import nearest_in_simplex
@@ -18,7 +19,6 @@ from fedexp.errors import InputError
 from fedexp.rounding import rounded_down
 
 Endpoints = Annotated[int, Field(ge=2)]
-Share = Annotated[float, Field(gt=0, le=1)]
 
 _WEIGHT = "head.weight"
 _SCALES = np.linspace(1e-4, 1, 1000)
@@ -73,7 +73,7 @@ class Simplex(Head):
         num_classes: PositiveInt,
         bias: bool,
         endpoints: Endpoints,
-        warmup: Share,
+        warmup: PositiveShare,
         radius: NonNegativeFloat,
     ) -> None:
         super().__init__()

@@ -1,19 +1,16 @@
 """FedHKD: clients share mean features and mean predictions of their classes, and follow them."""
 
-from typing import Annotated
-
 import torch
 import torch.nn.functional as F
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from fedexp.config.compatibility.traits import RUNNING_STATISTICS
+from fedexp.config.schema import ShareBelowOne
 from fedexp.contract import Client, Forward, Memory, PartMessage, Setting, Tensors
 from fedexp.core.prototypes import class_prototypes
 from fedexp.losses.prototype_align import mean_prototypes
 from fedexp.losses.prototype_loss import PrototypeLoss
-
-Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class HyperKnowledge(PrototypeLoss):
@@ -56,7 +53,7 @@ class HyperKnowledge(PrototypeLoss):
         lam: NonNegativeFloat,
         gamma: NonNegativeFloat,
         temperature: PositiveFloat,
-        threshold: Share,
+        threshold: ShareBelowOne,
     ) -> None:
         super().__init__()
         self.lam, self.gamma = lam, gamma

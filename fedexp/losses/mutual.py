@@ -1,16 +1,12 @@
 """FML: the shared model and a client's own model learn from the labels and from each other."""
 
-from typing import Annotated
-
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor
 
 from fedexp.config.compatibility.traits import MUTUAL, OWN_MODEL
+from fedexp.config.schema import Share
 from fedexp.contract import Forward, Loss, Outputs
 from fedexp.losses.distillation import distillation
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Mutual(Loss):

@@ -1,16 +1,13 @@
 """FedAvg in the first rounds; then each client gets a mixture of the clients' own models."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from fedexp.config.compatibility.traits import READS_ROUNDS
+from fedexp.config.schema import Share
 from fedexp.contract import PartMessage, PartUpdate, Personalization, Setting, Tensors
 from fedexp.personalization.client_models import ClientModels
 from fedexp.rounding import rounded_down
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class AfterWarmup(Personalization):

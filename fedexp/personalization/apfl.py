@@ -1,16 +1,13 @@
 """APFL: a client's personal model is a mixture of its own model and the shared model."""
 
-from typing import Annotated
-
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor
 
 from fedexp.config.compatibility.traits import MIXED_MODEL
+from fedexp.config.schema import Share
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.personalization.own_model import OwnModel, mixture, own_model, rate_of_round
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class APFL(OwnModel):

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import Size, Tensor, nn
 
 from fedexp.config.compatibility.traits import READS_ROUNDS
+from fedexp.config.schema import Share
 from fedexp.contract import (
     Client,
     Loss,
@@ -27,7 +28,6 @@ from fedexp.regularizers.anchors import Anchors
 from fedexp.rounding import rounded_down
 
 Decay = Literal["cosine", "exponential"]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 _LAST = 1e-3
 """The number to which the exponential decay falls."""

@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 
+from fedexp.config.schema import Share
 from fedexp.contract import Client, Loss, Memory, Network, PartUpdate, Tensors
 from fedexp.errors import InputError
-from fedexp.personalization.after_warmup import AfterWarmup, Share
+from fedexp.personalization.after_warmup import AfterWarmup
 from fedexp.personalization.client_models import weighted_mean
 from fedexp.personalization.private_norm import USE_BATCH_NORM, norm_weights
 

@@ -7,6 +7,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
+from fedexp.config.schema import Share
 from fedexp.contract import (
     Client,
     LocalData,
@@ -27,8 +28,6 @@ from fedexp.personalization.mean_loss import mean_loss
 
 _BEGAN = "began"
 """Prefix of the weights of b_i in the client's memory."""
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class FedFomo(Local):

@@ -1,16 +1,15 @@
 """kNN-Per: the global model's prediction, mixed with a vote of the client's nearest samples."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
+from fedexp.config.schema import Share
 from fedexp.contract import Client, Memory, PartMessage, Personalization, Phase, Setting
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class KNNPer(Personalization):

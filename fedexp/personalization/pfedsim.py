@@ -8,9 +8,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from fedexp.config.schema import Share
 from fedexp.contract import Loss, Network, PartUpdate, Tensors
 from fedexp.errors import InputError
-from fedexp.personalization.after_warmup import AfterWarmup, Share
+from fedexp.personalization.after_warmup import AfterWarmup
 from fedexp.personalization.client_models import weighted_mean
 
 LARGEST = 0.9999

@@ -10,11 +10,10 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from fedexp.config.compatibility.traits import DRAWS_BY_SIZE, SIMULATED_TIME
+from fedexp.config.schema import Share
 from fedexp.contract import Client, Forward, Memory, PartUpdate, Setting, Tensors
 from fedexp.rounding import rounded_down
 from fedexp.samplers.base import Sampler
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 _LEAST = 1e-9
 """Smallest odds of a client, so that a draw without replacement always finds enough clients."""

@@ -5,9 +5,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
+from fedexp.config.schema import PositiveShare
 from fedexp.core.randomness import numpy_generator
-
-Share = Annotated[float, Field(gt=0, le=1)]
 
 Seconds = Annotated[float, Field(ge=0.001)]
 
@@ -52,7 +51,7 @@ class Bernoulli(Availability):
 
     is_always = False
 
-    def __init__(self, p: Share, every: Seconds) -> None:
+    def __init__(self, p: PositiveShare, every: Seconds) -> None:
         self.p, self.every = p, every
 
     def setup(self, num_clients: int, seed: int) -> None:
@@ -83,7 +82,7 @@ class Diurnal(Availability):
 
     is_always = False
 
-    def __init__(self, period: Seconds, duty: Share) -> None:
+    def __init__(self, period: Seconds, duty: PositiveShare) -> None:
         self.period, self.duty = period, duty
 
     def setup(self, num_clients: int, seed: int) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from fedexp.config.schema import ShareBelowOne
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.partitions.shares import Concentration, Tries, dirichlet_counts, draw_until
 from fedexp.data.split import apportion, deal
@@ -20,7 +21,7 @@ def multi_alpha(
     seed: int,
     parts: Literal["random", "class_balanced"] = "random",
     balance: bool = False,
-    min_share: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+    min_share: ShareBelowOne = 0.0,
     max_tries: Tries = 1000,
 ) -> list[np.ndarray]:
     """Spread the samples over blocks of clients with different degrees of heterogeneity (HiCS-FL).

@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from fedexp.config.schema import ShareBelowOne
 from fedexp.data.partitions.shares import Concentration, check_min_size, draw_until
 from fedexp.data.split import by_owner, deal_in_order
 from fedexp.errors import InputError
@@ -79,7 +80,7 @@ def dirichlet_recut(
     seed: int,
     draw_seed: LegacySeed | None = 66,
     group: PositiveInt = 10,
-    min_share: Annotated[float, Field(ge=0, lt=1)] = 0.5,
+    min_share: ShareBelowOne = 0.5,
     max_tries: PositiveInt = 2000,
 ) -> list[np.ndarray]:
     """The partition of FedSC's released code (NID1), bit for bit.
