@@ -25,8 +25,8 @@ class Tolerance:
 
     Args:
         subject: key and value for errors, such as ``aggregator.trim=0.2``.
-        per_attacker: a, and
-        more: b: the rule tolerates f attackers among at least a f + b updates.
+        per_attacker: a; the rule tolerates f attackers among at least a f + b updates.
+        more: b.
         share: s; None if the rule assumes no number: f is then the largest number that it allows.
     """
 
