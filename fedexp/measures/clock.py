@@ -2,14 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
+from fedexp.measures.global_model import Accuracy
 from fedexp.measures.measure import AfterRound, Better, Measure, Measured, Outline
 from fedexp.system.round_time import RoundTime
-
-Accuracy = Annotated[float, Field(gt=0, le=1)]
 
 
 class Times:
