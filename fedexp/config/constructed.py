@@ -65,9 +65,15 @@ def failed(name: str, target: Callable[..., Any], error: Exception) -> InputErro
 
 def target_name(key: str, target: Callable[..., Any]) -> str:
     """``KEY._target_=MODULE.NAME``, the beginning of an error about a component."""
+    target = innermost(target)
+    return f"{key}._target_={target.__module__}.{getattr(target, '__qualname__', target)}"
+
+
+def innermost(target: Callable[..., Any]) -> Callable[..., Any]:
+    """The class or function that a ``partial`` calls, even a partial of a partial."""
     while isinstance(target, partial):
         target = target.func
-    return f"{key}._target_={target.__module__}.{getattr(target, '__qualname__', target)}"
+    return target
 
 
 def check_hooks(key: str, target: Callable[..., Any], kind: type) -> None:
@@ -154,9 +160,7 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
 
 def _place(target: Callable[..., Any], error: Exception) -> str:
     """Where in the target's package the error was raised: `` (mine.py, line 12)``; else empty."""
-    while isinstance(target, partial):
-        target = target.func
-    package = target.__module__.partition(".")[0]
+    package = innermost(target).__module__.partition(".")[0]
     frames = [
         (frame, line)
         for frame, line in walk_tb(error.__traceback__)

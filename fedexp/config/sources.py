@@ -9,10 +9,10 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from fedexp.config.build import locate
+from fedexp.config.constructed import innermost
 from fedexp.config.keys import RECORDS, nodes
 from fedexp.config.own_modules import (
     content,
@@ -82,7 +82,6 @@ def source_code(config: Mapping[str, Any]) -> Code:
 
 def _modules(target: Callable[..., Any]) -> Iterator[str]:
     """The modules of a class and its bases, or of a function."""
-    while isinstance(target, partial):
-        target = target.func
+    target = innermost(target)
     classes = inspect.getmro(target) if inspect.isclass(target) else (target,)
     return (str(each.__module__) for each in classes)

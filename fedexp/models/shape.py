@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedexp.config.constructed import failed, target_name
+from fedexp.config.constructed import failed, innermost, target_name
 from fedexp.core.description import Description
 from fedexp.core.fixed_weights import fixed_layers
 from fedexp.errors import InputError
@@ -212,9 +212,7 @@ def _has_vocabulary(build: Callable[..., nn.Module]) -> bool:
 
 
 def _name(build: Callable[..., nn.Module]) -> str:
-    build = inspect.unwrap(build)
-    while isinstance(build, partial):
-        build = build.func
+    build = innermost(inspect.unwrap(build))
     return getattr(build, "__name__", repr(build))
 
 
