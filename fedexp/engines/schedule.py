@@ -1,5 +1,6 @@
 """Which clients of a cohort train, and how much, if a deadline or over-selection is set."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -99,16 +100,16 @@ class Schedule:
         if not system.takes_partial or not system.is_late(client, work.samples, upload):
             return work
         whole, most = self._units(data, round)
-        least = 1
-        while least < most:  # binary search for the most units that end before the deadline
-            middle = (least + most) // 2 + (least + most) % 2
-            tried = self._work(_with_share(data, (middle + 0.5) / whole), round)
-            if system.is_late(client, tried.samples, upload):
-                most = middle - 1
-            else:
-                least = middle
-        self._shares[client] = (least + 0.5) / whole
-        return self._work(_with_share(data, self._shares[client]), round)
+
+        def limited(units: int) -> ClientData:
+            return _with_share(data, (units + 0.5) / whole)
+
+        def is_late(units: int) -> bool:
+            return system.is_late(client, self._work(limited(units), round).samples, upload)
+
+        in_time = 1 + bisect_left(range(2, most + 1), True, key=is_late)
+        self._shares[client] = (in_time + 0.5) / whole
+        return self._work(limited(in_time), round)
 
     def _trained_data(self, client: int, round: int) -> ClientData:
         """As many of the client's samples as it trains on, which may be others; with its faults."""
