@@ -34,18 +34,19 @@ class Cell:
         overrides: the other overrides of this cell.
         published: the published value.
         spread: the published standard deviation; None if the paper has none.
-        ours: seed -> our value; seeds without a value are absent. A seed that did not reach its
-            target has the cost of its whole run, as ``AtLeast``.
+        ours: seed -> our value; seeds without a value, and unfinished runs, are absent. A seed that
+            did not reach its target has the cost of its whole run, as ``AtLeast``.
         recent: seed -> the mean of the last five measurements, if the statistic is ``best``.
-        rounds: the number of rounds that were done, in the run with the fewest.
+        rounds: the number of rounds that were done, in the finished run with the fewest; of all
+            runs, if none is finished.
         planned: the number of rounds in the config, in the run with the most.
         measured: the number of rounds that measured the global accuracy, in the run with the
             fewest.
         differs: further overrides of the runs that can change results, besides ``method`` and
             ``overrides``.
         command: the command that repeats the cell.
-        seeds: the number of seeds that were run, with or without a value; 0 if the cell was not
-            run.
+        seeds: the number of seeds with a finished run, with or without a value; if there is none,
+            of those that were begun. 0 if the cell was not run.
         repeated: whether a seed was run more than once; then the longest run of the seed counts.
         lacks: a hint for a cell without runs: the overrides of ``method`` that are in none of the
             runs with the first override of ``method``. Empty if no run has the first override.
@@ -166,11 +167,13 @@ def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smo
     asked = Measures(targets=_targets(metric), metrics=(metric,), smooth=smooth)
     if smooth and metric.startswith(ROUNDS_TO):
         metric = statistics.SMOOTHED_ROUNDS_TO + metric.removeprefix(ROUNDS_TO)
-    longest = {run.seed: run for run in sorted(runs, key=lambda run: len(run.history))}
-    values = {seed: run_statistics(run, asked).get(metric, {}) for seed, run in longest.items()}
-    counted = longest.values()
+    ranked = sorted(runs, key=lambda run: (run.finished, len(run.history)))
+    longest = {run.seed: run for run in ranked}
+    finished = {seed: run for seed, run in longest.items() if run.finished}
+    values = {seed: run_statistics(run, asked).get(metric, {}) for seed, run in finished.items()}
+    counted = (finished or longest).values()
     differs = {each: None for run in runs for each in _unexplained(run, row, method)}
-    recent = {seed: mean_of_last(run.history, metric) for seed, run in longest.items()}
+    recent = {seed: mean_of_last(run.history, metric) for seed, run in finished.items()}
     return Cell(
         experiment=experiment,
         table=row.table,
@@ -187,8 +190,8 @@ def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smo
         measured=min((_measured(run) for run in counted), default=0),
         differs=tuple(differs),
         command=" ".join(["fedexp", f"experiment={experiment}", method, *overrides]),
-        seeds=len(values),
-        repeated=len(runs) > len(values),
+        seeds=len(counted),
+        repeated=len(runs) > len(longest),
         varies=random_sources(runs),
         better=runs[0].headlines if runs else {},
     )
