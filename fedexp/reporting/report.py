@@ -1,7 +1,7 @@
 """A report that compares runs: data frames with all numbers, and tables to read."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -111,12 +111,26 @@ class Report:
         _, alone = find_baselines(labels, pairs)
         lines = [*problems, *repeated, *_unfinished(kept), *alone]
         made = cls(kept, lines, pairs, measures, statistic)
+        made.problems.extend(made._without_pairs())
         made._check_measured()
         return made
 
     @staticmethod
     def check_run(run: Run) -> None:
         """Raise InputError for a run that this report cannot show; ``Report`` shows every run."""
+
+    def _without_pairs(self) -> Iterator[str]:
+        """Yield a line for each label that has no seed in common with its baseline."""
+        seeds = {
+            label: {run.seed for run in runs if run.finished}
+            for label, runs in self.configurations.items()
+        }
+        for label, base in self.baselines.items():
+            if label != base and seeds[label].isdisjoint(seeds[base]):
+                yield (
+                    f"{text(label)}: not compared with a baseline, as no finished run of "
+                    f"{text(base)} has one of its seeds"
+                )
 
     def _check_measured(self) -> None:
         """Check metrics and statistic; add a problem for each of ``measures.targets`` not reached.

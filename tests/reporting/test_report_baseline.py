@@ -50,6 +50,19 @@ def test_one_of_several_is_not_guessed() -> None:
     assert find_baselines(labels, ()) == ({}, [])
 
 
+def test_a_method_without_a_seed_of_its_baseline_is_named(tmp_path: Path) -> None:
+    for name, seeds in {"fedavg": (0, 1), "fednh": (2, 3), "fedprox": (1, 2)}.items():
+        for seed in seeds:
+            overrides = [f"algorithm={name}", f"seed={seed}"]
+            write_run(tmp_path / f"{name}{seed}", overrides, accuracies(0.5))
+    made = Report.read(tmp_path, baseline="algorithm=fedavg")
+    assert set(made.differences["algorithm"]) == {"fedprox"}
+    assert made.problems == [
+        "algorithm=fednh: not compared with a baseline, as no finished run of algorithm=fedavg "
+        "has one of its seeds"
+    ]
+
+
 def test_runs_of_a_swept_strength_are_compared(tmp_path: Path) -> None:
     for seed in (0, 1, 2):
         values = {"algorithm=fedavg": 0.5, "regularizer.mu=0.1": 0.6, "regularizer.mu=0.01": 0.7}
