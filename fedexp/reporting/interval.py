@@ -52,14 +52,8 @@ class Interval:
 
     @property
     def p_value(self) -> float:
-        """The p-value of the two-sided paired t-test; NaN for one pair.
-
-        Equal differences have a deviation of 0; the p-value is then 0, or 1 if they are all 0.
-        """
-        error = self.deviation / math.sqrt(self.n)
-        if error < _ROUNDING:
-            return float(abs(self.mean) <= _ROUNDING)
-        return float(2 * stdtr(self.n - 1, -abs(self.mean) / error))
+        """The p-value of the two-sided paired t-test; NaN for one pair."""
+        return t_test(self.mean, self.deviation / math.sqrt(self.n), self.n - 1)
 
 
 def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Interval | None:
@@ -107,6 +101,16 @@ def smallest_effect(n: int) -> float:
         return float(nct.sf(critical, n - 1, noncentrality)) - POWER
 
     return float(brentq(lacking, 0, 2 * critical + 2)) / math.sqrt(n)
+
+
+def t_test(estimate: float, error: float, freedom: int) -> float:
+    """The two-sided p-value of an estimate with this standard error and degrees of freedom.
+
+    NaN if the error is NaN. Without any error it is 0, or 1 if the estimate is 0, too.
+    """
+    if error < _ROUNDING:
+        return float(abs(estimate) <= _ROUNDING)
+    return float(2 * stdtr(freedom, -abs(estimate) / error))
 
 
 def _is_bound(value: float) -> bool:

@@ -13,11 +13,11 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtrit
 
 from fedexp.reporting.factorial.design import Design, Effect
 from fedexp.reporting.families import LEVEL, Floats, corrected
-from fedexp.reporting.interval import CONFIDENCE, POWER
+from fedexp.reporting.interval import CONFIDENCE, POWER, t_test
 
 _MOST_SEEDS = 1000
 
@@ -210,10 +210,5 @@ def _quantile(probability: float, freedom: int) -> float:
 
 
 def _p_values(estimates: Floats, errors: Floats, freedom: int) -> Floats:
-    """Two-sided p-values; NaN without degrees of freedom, and 0 or 1 without any deviation."""
-    if freedom < 1:
-        return np.full(len(estimates), math.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(estimates == 0, 0.0, np.abs(estimates) / errors)
-    found: Floats = 2 * stdtr(freedom, -ratios)
-    return found
+    """Two-sided p-values; NaN without degrees of freedom."""
+    return np.array([t_test(*each, freedom) for each in zip(estimates, errors, strict=True)])

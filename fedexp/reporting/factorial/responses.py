@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from fedexp.reporting.marks import direction
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.unfinished import how_to_finish
 from fedexp.tracking.statistics import headline_statistics
+
+_CHOICE = ("cell", "combination", "setting")
+"""The columns that say which setting a combination chose in a cell."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +58,24 @@ class Responses:
     def values(self, cell: str) -> tuple[Floats, list[int], list[str]]:
         """The final runs of a cell.
 
+        If a combination has run with several settings, those that smaller budgets or fewer trials
+        chose are left out.
+
         Returns:
             [n, m] values of the seeds that have run in all m combinations; these seeds; and a line
             for each seed that is left out.
         """
-        return _complete(self.finals[self.finals["cell"] == cell], self.design, cell)
+        own = self.finals[self.finals["cell"] == cell]
+        merged = own.merge(self.chosen[[*_CHOICE]], how="left", indicator=True)
+        has_one = own.groupby("combination")["setting"].transform("nunique") == 1
+        return _complete(own[has_one | (merged["_merge"] == "both").to_numpy()], self.design, cell)
 
     def pilot(self, cell: str) -> Floats:
         """[n, m] values of the trial seeds with the chosen settings; n is 0 without trials."""
-        chosen = self.chosen
-        own = self.trials.merge(chosen[["cell", "combination", "setting"]])
+        own = self.trials.merge(self.chosen[[*_CHOICE]])
         return _complete(own[own["cell"] == cell], self.design, cell)[0]
 
-    @property
+    @cached_property
     def chosen(self) -> pd.DataFrame:
         """The setting that the trials choose: ``cell``, ``combination``, levels, ``setting``, and
         ``score``, its mean over the trials' seeds.

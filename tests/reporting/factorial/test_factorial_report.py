@@ -131,6 +131,18 @@ def test_the_chosen_settings_and_the_noise_of_their_trials(sweeps: Path) -> None
     )
 
 
+def test_a_setting_that_more_trials_did_not_choose_is_left_out(tmp_path: Path) -> None:
+    """Final runs of another setting, which a smaller budget or fewer trials had chosen."""
+    folder = write_sweep(tmp_path / "a", "steep", (0, 1))
+    words = ["head=linear", "loss=cross_entropy"]
+    for number in (0, 99):  # before and behind the run of the chosen setting
+        other = folder / f"0_{number}_other"
+        write(other, "steep", words, ["optimizer.lr=0.1"], number % 98, 0.5, 0.9)
+    fit = FactorialReport.read([folder]).fits["steep"]
+    assert fit.seeds == 2
+    assert fit.estimates.tolist() == pytest.approx([0.1, -0.02, 0], abs=1e-12)
+
+
 def test_a_seed_without_all_combinations_is_left_out(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path / "a", "steep", (0, 1, 2))
     (folder / "3_1" / "summary.json").unlink()
