@@ -46,11 +46,12 @@ def stars(excludes_zero: bool, bh: float, holm: float) -> str:
 
 
 def stars_of(gains: Sequence[Interval | None]) -> list[str]:
-    """The stars of each comparison of one family; empty for None."""
-    p_values = [math.nan if gain is None else gain.p_value for gain in gains]
+    """The stars of each comparison of one family; empty for None and for fewer than three pairs."""
+    tested = [gain if gain and gain.is_tested else None for gain in gains]
+    p_values = [math.nan if gain is None else gain.p_value for gain in tested]
     return [
         "" if gain is None else stars(gain.excludes_zero, *both)
-        for gain, both in zip(gains, zip(*corrected(p_values), strict=True), strict=True)
+        for gain, both in zip(tested, zip(*corrected(p_values), strict=True), strict=True)
     ]
 
 

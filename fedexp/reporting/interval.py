@@ -37,6 +37,11 @@ class Interval:
     at_bound: int = 0
 
     @property
+    def is_tested(self) -> bool:
+        """Whether there are at least three pairs; fewer are too few for a statement."""
+        return self.n > 2
+
+    @property
     def excludes_zero(self) -> bool:
         """Whether 0 is outside the interval; False for one pair."""
         return self.n > 1 and abs(self.mean) > self.half_width + _ROUNDING

@@ -209,8 +209,8 @@ def _difference(row: Values | None, metric: str) -> str:
         return f"{row['pairs']} of {row['seeds']}"
     if not math.isfinite(row["difference"]):
         return NOT_REACHED if row["at_bound"] else number(row["difference"], metric)
-    tested = row["excludes_zero"] and row["pairs"] > 2 and row["statistic"] != "best"
     found = Interval(row["difference"], row["half_width"], row["pairs"], row["at_bound"])
+    tested = row["excludes_zero"] and found.is_tested and row["statistic"] != "best"
     return with_interval(found, metric, stars(tested, row["p_bh"], row["p_holm"]))
 
 

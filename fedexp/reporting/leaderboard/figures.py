@@ -19,7 +19,7 @@ _STRONGEST = 0.2
 def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     """Draw the gain of every method over the baseline in every cell.
 
-    The signs in a cell are those of ``standings``; one seed has no interval.
+    The signs in a cell are the signs of ``standings``.
 
     Args:
         frame: the standings.
@@ -48,9 +48,9 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     axes.set_xticks(range(len(cells)), _in_lines(cells), fontsize=9)
     axes.set_yticks(range(len(methods)), methods, fontsize=9)
     axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
-    several = any(gain.n > 1 for gain in compared["gain"])
+    is_tested = any(gain.is_tested for gain in compared["gain"])
     legend = " + or - after it: ahead or behind;\n++ after Benjamini-Hochberg, +++ after Holm"
-    legend = legend if several else "\nnothing is tested without several seeds"
+    legend = legend if is_tested else "\nnothing is tested with fewer than three seeds"
     figure.suptitle(f"{metric}, gain over FedAvg;{legend}", fontsize=9)
     return figure
 

@@ -87,7 +87,10 @@ def _accuracies(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table
         interval = "the 95 % interval of the paired differences to fedavg, seed by seed,"
         notes.append(f"With + (ahead) or - (behind) {interval} excludes 0.")
         notes += [_SIGNS, _survivors(frame)]
-        notes += list(filter(None, [_could_show(frame), _not_compared(frame, metric)]))
+        if any(gain is not None and gain.n == 2 for gain in frame["gain"]):
+            notes.append("Two pairs of runs are not tested: no sign, whatever the interval.")
+        told = [_could_show(frame), _not_compared(frame, metric), _few_seeds(frame)]
+        notes += list(filter(None, told))
     return Table(metric.capitalize(), ["method", "mean rank", *cells], rows, notes=notes)
 
 
@@ -128,14 +131,14 @@ def _interval(gain: Interval) -> str:
 def _survivors(frame: pd.DataFrame) -> str:
     plain, bh, holm = survivors(frame)
     return (
-        f"Of {frame['gain'].notna().sum()} comparisons {plain} have an interval that excludes 0; "
+        f"Of {len(_tested(frame))} comparisons {plain} have an interval that excludes 0; "
         f"{bh} remain after Benjamini and Hochberg's correction, {holm} after Holm's."
     )
 
 
 def _could_show(frame: pd.DataFrame) -> str:
     """What the comparisons without a sign could have shown; empty if all have a sign."""
-    level = frame[(frame["signs"] == "") & frame["gain"].notna()]["gain"]
+    level = _tested(frame[frame["signs"] == ""])
     smallest = level.map(smallest_gain).median()
     if math.isnan(smallest):
         return ""
@@ -143,6 +146,21 @@ def _could_show(frame: pd.DataFrame) -> str:
         f"Without a sign no difference is shown; half of these comparisons could have shown a gain "
         f"of {smallest:.3f} with 80 % power."
     )
+
+
+def _tested(frame: pd.DataFrame) -> pd.Series:
+    """The gains of at least three pairs."""
+    return frame["gain"][[gain is not None and gain.is_tested for gain in frame["gain"]]]
+
+
+def _few_seeds(frame: pd.DataFrame) -> str:
+    """Names the methods with fewer seeds than others of their cell; empty if there are none."""
+    most = frame.groupby("cell")["seeds"].transform("max")
+    rows = frame[frame["seeds"] < most].to_dict("records")
+    if not rows:
+        return ""
+    names = ", ".join(f"{row['method']} in {row['cell']} ({row['seeds']})" for row in rows)
+    return f"Fewer seeds than the others of the cell, as runs are missing: {names}."
 
 
 def _not_compared(frame: pd.DataFrame, metric: str) -> str:
@@ -185,7 +203,10 @@ def _costs(finals: pd.DataFrame, cells: Sequence[str]) -> Table:
         [str(method), *map(_number, own, (3, 3, 1, 1))]
         for method, *own in ordered.itertuples(name=None)
     ]
-    notes = ["Means over cells and seeds. Worst tenth and Gini are of the personal accuracies."]
+    notes = [
+        "Means over seeds and over the cells in which the method has run, so that methods of other "
+        "cells cannot be compared. Worst tenth and Gini are of the personal accuracies."
+    ]
     return Table("Fairness and costs of a run", ["method", *names], rows, notes=notes)
 
 

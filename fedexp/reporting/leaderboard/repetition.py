@@ -10,7 +10,7 @@ from scipy.stats import kendalltau
 from fedexp.reporting.interval import Interval, critical_value
 from fedexp.reporting.leaderboard.page import METRICS
 from fedexp.reporting.leaderboard.results import best
-from fedexp.reporting.leaderboard.standings import standings, verdict
+from fedexp.reporting.leaderboard.standings import SIGNS, standings, verdict
 from fedexp.reporting.table import Table
 
 _ROW = ["cell", "method", "setting"]
@@ -90,7 +90,7 @@ def _compared(both: pd.DataFrame) -> list[str]:
     pairs = _pairs(both)
     inside = sum(old.contains(new.mean) for old, new in pairs)
     expected = sum(expected_inside(old.n, new.n) for old, new in pairs)
-    signs = [(verdict(old), verdict(new)) for old, new in pairs if old.excludes_zero]
+    signs = [(verdict(old), verdict(new)) for old, new in pairs if verdict(old) in SIGNS]
     kept = sum(old == new for old, new in signs)
     reversed_ = sum({"ahead", "behind"} == {*pair} for pair in signs)
     ranks = [str(len(both)), f"{tau:.2f}", _largest_change(both["method"], before, now)]

@@ -111,7 +111,7 @@ def _aim(finals: Finals) -> str:
 
 
 def signs(gains: Sequence[Interval | None]) -> list[str]:
-    """The signs of each comparison of one family; empty for None.
+    """The signs of each comparison of one family; empty without a ``verdict``.
 
     ``+`` (ahead) or ``-`` (behind): the interval excludes 0; twice: also after the correction of
     Benjamini and Hochberg; three times: also after Holm's.
@@ -136,9 +136,9 @@ def by_mean_rank(frame: pd.DataFrame) -> pd.Series:
 def verdict(gain: Interval | None) -> str:
     """``ahead`` or ``behind`` if the interval excludes 0, else ``level``.
 
-    Without a gain, or with one seed, which has no interval, the verdict is empty.
+    Without a gain, or with fewer than three pairs, the verdict is empty.
     """
-    if gain is None or gain.n == 1:
+    if gain is None or not gain.is_tested:
         return ""
     if not gain.excludes_zero:
         return "level"

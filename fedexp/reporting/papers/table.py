@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from fedexp.reporting import table as tables
 from fedexp.reporting.families import stars_of
 from fedexp.reporting.papers.cells import Cell
-from fedexp.reporting.papers.verdicts import NOT_RUN, NOT_TESTED, Verdict
+from fedexp.reporting.papers.verdicts import NOT_RUN, Verdict
 from fedexp.reporting.table import Mark, Table, mean_and_deviation, number, signed, with_interval
 
 VERDICT, RECENT, COULD_SHOW = "verdict", "gain, last 5", "could show"
@@ -45,8 +45,7 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
     table, metric, statistic, *extra = cell.column
     title = f"{cell.experiment}, {table}: {metric} ({statistic})"
     title += f", {' '.join(extra)}" if extra else ""
-    gains = [each.gain for each in verdicts]
-    stars = stars_of([gain if gain and gain.n not in NOT_TESTED else None for gain in gains])
+    stars = stars_of([each.gain for each in verdicts])
     cells = zip(method_names(verdicts), map(_row, verdicts, stars), strict=True)
     rows = [[name, *own] for name, own in cells]
     empty = [c for c in _IF_FILLED if not any(row[COLUMNS.index(c)] for row in rows)]

@@ -34,16 +34,16 @@ BEFORE = results(
 def test_a_row_by_hand() -> None:
     now = results(
         7,
-        fedavg=(0.5, 0.5),
-        ahead=(0.62, 0.63),  # 0.125: inside, still ahead? 0.125 ± 12.7 * 0.005
-        odd=(0.4, 0.4),  # -0.1 is inside its wide interval
-        behind=(0.55, 0.55),  # 0.05: outside, the opposite sign
+        fedavg=(0.5, 0.5, 0.5, 0.5),
+        ahead=(0.60, 0.63, 0.66, 0.61),  # 0.125: inside, ahead again: ± 3.18 * 0.0132
+        odd=(0.4, 0.4, 0.4, 0.4),  # -0.1 is inside its wide interval
+        behind=(0.55, 0.55, 0.55, 0.55),  # 0.05: outside, the opposite sign
     )
     table = repetition(now, BEFORE)
     (row,) = table.rows
     # Orders, best first: ahead fedavg odd behind; ahead behind fedavg odd: 4 of 6 pairs agree.
     assert row[:5] == ["global accuracy", "a", "4", "0.33", "behind: 4 to 2"]
-    expected = 3 * expected_inside(3, 2)
+    expected = 3 * expected_inside(3, 4)
     assert row[5:] == ["2 of 3", f"{expected:.1f}", "1 of 2", "1"]
     assert len(table.columns) == len(row)
 
