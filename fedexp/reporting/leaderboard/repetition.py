@@ -10,7 +10,8 @@ from scipy.stats import kendalltau
 from fedexp.reporting.interval import Interval, critical_value
 from fedexp.reporting.leaderboard.page import METRICS
 from fedexp.reporting.leaderboard.results import best
-from fedexp.reporting.leaderboard.standings import SIGNS, standings, verdict
+from fedexp.reporting.leaderboard.standings import SIGNS, ranks, standings, verdict
+from fedexp.reporting.leaderboard.tuning import DIGITS
 from fedexp.reporting.table import Table
 
 _ROW = ["cell", "method", "setting"]
@@ -78,14 +79,14 @@ def _joined(now: pd.DataFrame, before: pd.DataFrame, metric: str) -> pd.DataFram
 def _repeated(pairs: list[tuple[Interval, Interval]]) -> list[str]:
     """Of pairs of an earlier and a new gain: all, and how many agree in each way."""
     again = sum(verdict(old) == verdict(new) for old, new in pairs)
-    direction = sum((old.mean > 0) == (new.mean > 0) for old, new in pairs)
+    direction = sum(old.mean * round(new.mean, DIGITS) > 0 for old, new in pairs)
     reversed_ = sum({verdict(old), verdict(new)} == {"ahead", "behind"} for old, new in pairs)
     return [str(len(pairs)), str(again), str(direction), str(reversed_)]
 
 
 def _compared(both: pd.DataFrame) -> list[str]:
     """The row of a cell, behind its name."""
-    before, now = (both[f"mean {when}"].rank(ascending=False) for when in ("before", "now"))
+    before, now = (ranks(both[f"mean {when}"]) for when in ("before", "now"))
     tau = kendalltau(before, now).statistic if len(both) > 1 else math.nan
     pairs = _pairs(both)
     inside = sum(old.contains(new.mean) for old, new in pairs)
@@ -93,9 +94,9 @@ def _compared(both: pd.DataFrame) -> list[str]:
     signs = [(verdict(old), verdict(new)) for old, new in pairs if verdict(old) in SIGNS]
     kept = sum(old == new for old, new in signs)
     reversed_ = sum({"ahead", "behind"} == {*pair} for pair in signs)
-    ranks = [str(len(both)), f"{tau:.2f}", _largest_change(both["method"], before, now)]
+    orders = [str(len(both)), f"{tau:.2f}", _largest_change(both["method"], before, now)]
     gains = [f"{inside} of {len(pairs)}", f"{expected:.1f}", f"{kept} of {len(signs)}"]
-    return [*ranks, *gains, str(reversed_)]
+    return [*orders, *gains, str(reversed_)]
 
 
 def _largest_change(methods: pd.Series, before: pd.Series, now: pd.Series) -> str:

@@ -10,6 +10,7 @@ from fedexp.reporting.families import stars_of
 from fedexp.reporting.interval import Interval, paired_difference
 from fedexp.reporting.leaderboard.controls import BASELINE
 from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL
+from fedexp.reporting.leaderboard.tuning import DIGITS
 
 SIGNS = {"ahead": "+", "behind": "-"}
 """Verdict -> the sign after a number in tables and pictures."""
@@ -59,8 +60,13 @@ def standings(finals: pd.DataFrame, metric: str) -> pd.DataFrame:
     names = ["cell", "method", "setting", "mean", "std", "seeds", "comparable", "gain"]
     frame = pd.DataFrame(rows, columns=names)
     frame["signs"] = signs(frame["gain"].tolist())
-    frame["rank"] = frame.groupby("cell")["mean"].rank(ascending=False)
+    frame["rank"] = frame.groupby("cell")["mean"].transform(ranks)
     return frame
+
+
+def ranks(means: pd.Series) -> pd.Series:
+    """The ranks of these means, beginning with 1 for the highest; equal means share their rank."""
+    return means.round(DIGITS).rank(ascending=False)
 
 
 def over_controls(finals: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -23,8 +23,8 @@ Setting = tuple[str, ...]
 STATISTICS = ("final", "mean_last5")
 NAMED = ("experiment", "algorithm")
 """Keys whose options name a run's cell and its method."""
-_DIGITS = 9
-"""Scores that agree in so many decimals are equal; means over seeds differ by rounding."""
+DIGITS = 9
+"""Means over seeds that agree in so many decimals are equal; they differ by rounding."""
 _REQUIRED = ("seed", "budgets", "common", "own")
 
 
@@ -178,7 +178,7 @@ def choice(scores: Sequence[float], changes: Sequence[Any], budget: int) -> int:
             the changes that can be compared.
         budget: the search budget.
     """
-    tried = [-math.inf if math.isnan(score) else round(score, _DIGITS) for score in scores[:budget]]
+    tried = [-math.inf if math.isnan(score) else round(score, DIGITS) for score in scores[:budget]]
     return min(range(len(tried)), key=lambda trial: (-tried[trial], changes[trial], trial))
 
 

@@ -61,6 +61,8 @@ def test_verdicts_that_are_there_again_by_hand() -> None:
     assert alone == ["global accuracy", "alone", "2", "1", "2", "0"]
     assert bh == ["global accuracy", "after Benjamini and Hochberg", "2", "1", "2", "0"]
     assert holm == ["global accuracy", "after Holm", "2", "1", "2", "0"]
+    level = results(7, fedavg=(0.5, 0.5, 0.5), behind=(0.4, 0.5, 0.6))  # 0 is no direction
+    assert verdicts_again(level, BEFORE).rows[0][2:] == ["1", "0", "0", "0"]
     turned = results(7, fedavg=(0.5, 0.5, 0.5), ahead=(0.3, 0.31, 0.32))
     assert verdicts_again(turned, BEFORE).rows[0][2:] == ["1", "0", "0", "1"]
 

@@ -54,6 +54,13 @@ def test_a_method_that_misses_a_cell_has_no_mean_rank() -> None:
     assert dict(ranks) == {"fedavg": 1.5, "good": 1.5}
 
 
+def test_equal_means_share_their_rank() -> None:
+    """Both means are 0.4, but (0.1 + 0.2 + 0.9) / 3 is 0.4000000000000001."""
+    frame = standings(finals(a_x=(0.1, 0.2, 0.9), a_y=(0.1, 0.4, 0.7)), "accuracy")
+    assert frame["mean"].nunique() == 2
+    assert frame["rank"].tolist() == [1.5, 1.5]
+
+
 def test_verdicts_follow_from_the_interval() -> None:
     assert verdict(None) == ""
     assert verdict(Interval(0.1, 0.2, 5)) == "level"
