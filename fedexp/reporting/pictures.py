@@ -83,7 +83,8 @@ def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
     configurations, smooth = report.configurations, report.measures.smooth
     smoothed = ", smoothed" if smooth else ""
     several = any(len(runs) > 1 for runs in configurations.values())
-    bands = "; bands: standard deviation over seeds" if several else ""
+    spread = "standard deviation over seeds"
+    bands, bars = (f"; {each}: {spread}" if several else "" for each in ("bands", "error bars"))
     for metric in report.curve_metrics:
         against = report.measures.against
         pages = curve_figures(configurations, metric, smooth, report.targets, against=against)
@@ -92,17 +93,20 @@ def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
     pages = curve_figures(configurations, _LOSS, smooth, (), deviation=f"{_LOSS}_std")
     title = f"Cross-entropy of local training{smoothed}; bands: deviation over clients"
     yield from _pages(f"curves_{file_name(_LOSS)}", title, pages)
-    yield from _values(report)
+    yield from _values(report, bars)
     yield from report.further_drawings()
     for prefix, title in (("geometry", "Angles and alignment"), ("sampler", "Client sampling")):
         metrics = [name for name in report.round_metrics if name.startswith(f"{prefix}/")]
-        yield from _pages(prefix, title, metric_panels(configurations, metrics))
+        yield from _pages(prefix, f"{title}{bands}", metric_panels(configurations, metrics))
     for picture in SAVED:
         yield from _pages(picture.name, picture.title, picture.pages(configurations, problems))
 
 
-def _values(report: Report) -> Iterator[Drawing]:
-    """Yield bars of each metric and, if one numeric key was varied, a plot against this key."""
+def _values(report: Report, error_bars: str) -> Iterator[Drawing]:
+    """Yield bars of each metric and, if one numeric key was varied, a plot against this key.
+
+    ``error_bars`` says in the titles what error bars are; empty if there are none.
+    """
     key, keys, results = varied_number(report.configurations), report.keys, report.results
     for metric in report.curve_metrics:
         rows = results[(results["metric"] == metric) & (results["statistic"] == report.statistic)]
@@ -113,13 +117,12 @@ def _values(report: Report) -> Iterator[Drawing]:
         title = f"{metric} ({report.statistic})"
         pages = bar_figures(rows, short_texts(labels), title) if len(rows) > 1 else []
         for number, page in enumerate(pages):
-            yield Drawing(
-                f"bars_{file_name(metric)}", title, page, is_extra=number > 0 or key is not None
-            )
+            is_extra = number > 0 or key is not None
+            yield Drawing(f"bars_{file_name(metric)}", f"{title}{error_bars}", page, is_extra)
         if key:
             draw = partial(hyperparameter_figure, rows, keys, key, title)
             name, title = file_name(f"{metric} {key}"), f"{metric} against {key}"
-            yield Drawing(f"values_{name}", title, draw)
+            yield Drawing(f"values_{name}", f"{title}{error_bars}", draw)
             gain = partial(draw, relative=True)
             yield Drawing(f"gain_{name}", f"{title}, gain", gain, is_extra=True)
 

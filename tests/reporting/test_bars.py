@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.run_files import write_run
+from support.run_files import accuracies, write_run
 
 from fedexp.reporting.bars import bar_figures
 from fedexp.reporting.pictures import pictures
@@ -45,3 +45,12 @@ def test_titles_of_curves_say_what_the_bands_are(tmp_path: Path) -> None:
     write_run(tmp_path / "1", ["seed=1"], history)
     titles = [each.title for each in pictures(Report.read(tmp_path)).drawn]
     assert titles[0] == "global/accuracy over rounds; bands: standard deviation over seeds"
+
+
+def test_titles_of_bars_say_what_the_error_bars_are(tmp_path: Path) -> None:
+    for n, name in enumerate(("fedavg", "fednh")):
+        for seed in (0, 1):
+            overrides = [f"algorithm={name}", f"seed={seed}"]
+            write_run(tmp_path / f"{n}{seed}", overrides, accuracies(0.5 + 0.1 * seed))
+    titles = [each.title for each in pictures(Report.read(tmp_path)).drawn]
+    assert titles == ["global/accuracy (final); error bars: standard deviation over seeds"]

@@ -25,6 +25,7 @@ def bar_drawings(verdicts: Sequence[Verdict]) -> Iterator[Drawing]:
         cell = members[0].cell
         name = file_name(f"paper {cell.experiment} {cell.table} {cell.metric}")
         title = f"{cell.experiment}, {cell.table}: ours and the paper's"
+        title += "; error bars: standard deviations"
         is_extra = number >= _MOST_COLUMNS
         yield Drawing(name, title, partial(paper_bars, members), is_extra)
 
