@@ -87,14 +87,15 @@ def _repeated(pairs: list[tuple[Interval, Interval]]) -> list[str]:
 def _compared(both: pd.DataFrame) -> list[str]:
     """The row of a cell, behind its name."""
     before, now = (ranks(both[f"mean {when}"]) for when in ("before", "now"))
-    tau = kendalltau(before, now).statistic if len(both) > 1 else math.nan
+    tau = kendalltau(before, now).statistic if len(both) > 1 else math.nan  # NaN without an order
     pairs = _pairs(both)
     inside = sum(old.contains(new.mean) for old, new in pairs)
     expected = sum(expected_inside(old.n, new.n) for old, new in pairs)
     signs = [(verdict(old), verdict(new)) for old, new in pairs if verdict(old) in SIGNS]
     kept = sum(old == new for old, new in signs)
     reversed_ = sum({"ahead", "behind"} == {*pair} for pair in signs)
-    orders = [str(len(both)), f"{tau:.2f}", _largest_change(both["method"], before, now)]
+    agreement = "" if math.isnan(tau) else f"{tau:.2f}"
+    orders = [str(len(both)), agreement, _largest_change(both["method"], before, now)]
     gains = [f"{inside} of {len(pairs)}", f"{expected:.1f}", f"{kept} of {len(signs)}"]
     return [*orders, *gains, str(reversed_)]
 

@@ -1,6 +1,7 @@
 """The report of a factorial experiment, from run folders that are written by hand."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,15 @@ def test_a_setting_that_more_trials_did_not_choose_is_left_out(tmp_path: Path) -
     fit = FactorialReport.read([folder]).fits["steep"]
     assert fit.seeds == 2
     assert fit.estimates.tolist() == pytest.approx([0.1, -0.02, 0], abs=1e-12)
+
+
+def test_an_experiment_without_trials_has_effects(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, "steep", (0, 1))
+    for trial in folder.glob("trial*"):
+        shutil.rmtree(trial)
+    made = FactorialReport.read([folder])
+    assert made.fits["steep"].seeds == 2
+    assert {"chosen", "trials"}.isdisjoint(made.frames)
 
 
 def test_a_seed_without_all_combinations_is_left_out(tmp_path: Path) -> None:

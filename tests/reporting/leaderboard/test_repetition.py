@@ -73,6 +73,12 @@ def test_methods_with_another_setting_are_left_out() -> None:
     assert row[2:] == ["4", "1.00", "none", "3 of 3", row[6], "3 of 3", "0"]
 
 
+def test_without_an_order_there_is_no_tau() -> None:
+    equal = results(0, fedavg=(0.5, 0.5, 0.5), same=(0.5, 0.5, 0.5))
+    (row,) = repetition(equal, equal).rows
+    assert row[2:5] == ["2", "", "none"]
+
+
 def test_the_expected_share_is_that_of_the_t_distribution() -> None:
     def within(t: float) -> float:
         """The probability of (-t, t) with 4 degrees of freedom."""
