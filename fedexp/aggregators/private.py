@@ -13,6 +13,7 @@ from fedexp.aggregators.accountant import Accountant
 from fedexp.aggregators.clipping import clipping_metrics, norm_of, steps
 from fedexp.config.compatibility.traits import (
     CHOOSES_BY_DEVICE,
+    HIDES_COHORTS,
     NOT_THE_MEAN,
     TAKES_MORE,
     UNIFORM_COHORTS,
@@ -37,9 +38,10 @@ class Private(Aggregator):
 
     ``privacy/epsilon`` is an approximation. Its formula assumes that each of the N clients with
     data takes part independently with probability $q = K / N$ (Poisson sampling); the proof does
-    not cover cohorts of fixed size K. In a simulation the noise comes from the run's seed, so a
-    person who knows the seed can subtract the noise. (In a deployment the noise has a secret seed.)
-    A log line at the start states these limits.
+    not cover cohorts of fixed size K. Nobody but the server may know who is in a cohort, and each
+    client may know it of itself alone. In a simulation cohorts and noise come from the run's seed,
+    so a person who knows the seed knows the cohorts and can subtract the noise. (In a deployment
+    both have a secret seed.) A log line at the start states these limits.
 
     Epsilon covers the global models and all that is computed from them: the messages to the
     clients, the state of the server and ``final.pt``. It does not cover these:
@@ -67,7 +69,7 @@ class Private(Aggregator):
 
     takes_only_merged = True
     saved = ("releases",)
-    traits = frozenset({NOT_THE_MEAN})
+    traits = frozenset({NOT_THE_MEAN, HIDES_COHORTS})
     # The accountant's bound holds for cohorts that are drawn independently of the data.
     needs = {
         UNIFORM_COHORTS: "aggregator=private: epsilon is known only for uniformly drawn cohorts; "
@@ -110,7 +112,7 @@ class Private(Aggregator):
                 f"aggregator.delta={self.delta}: must be below 1/{population}, "
                 "1 / (number of clients with data); use a smaller value"
             )
-        secret = setting.server.noise_seed
+        secret = setting.server.secret_seed
         self.seed = setting.seed if secret is None else secret
         self.cohort = min(setting.clients_per_round, population)
         self.accountant.set(self.noise_multiplier, self.cohort / population)

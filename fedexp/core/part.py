@@ -159,8 +159,9 @@ class ServerTools:
         draw_samples: (purpose, n, whether every class has the same number of samples) -> inputs and
             targets of n training samples; see ``fedexp.data.server_samples``.
         local_optimizer: (parameters, round) -> a fresh local optimizer of this round.
-        noise_seed: seed of the noise that protects privacy; None: ``Setting.seed``. A deployment
-            draws it from the operating system, because the clients know ``Setting.seed``.
+        secret_seed: seed of draws that protect privacy: of noise, and of cohorts for an aggregator
+            with the trait ``HIDES_COHORTS``. None: ``Setting.seed``. A deployment draws it from the
+            operating system, because the clients know ``Setting.seed``.
     """
 
     global_model: Callable[[int, Tensors], Functional] = _absent
@@ -169,7 +170,7 @@ class ServerTools:
     draw_model: Callable[[int], Tensors] = lambda number: {}
     draw_samples: Callable[[str, int, bool], Batch] = _absent
     local_optimizer: Callable[[Iterable[nn.Parameter], int], Optimizer] = _absent
-    noise_seed: int | None = None
+    secret_seed: int | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from lightning.fabric import Fabric
 
 from fedexp.compression.download import CompressingServer
 from fedexp.compression.upload import CompressedUpload
-from fedexp.config.compatibility.traits import SIMULATED_TIME
+from fedexp.config.compatibility.traits import HIDES_COHORTS, SIMULATED_TIME
 from fedexp.config.schema import Config
 from fedexp.core import results
 from fedexp.core.client import ClientModule
@@ -151,10 +151,10 @@ def _set_up(plan: Plan, module: ClientModule, setting: Setting, device: torch.de
     sizes = setting.model.input_shape, setting.num_classes, setting.num_clients
     flops_of_sample = partial(training_flops, plan.backbone, *sizes)
     plan.system.setup(setting.num_clients, setting.seed, flops_of_sample)
-    invited = replace(setting, clients_per_round=plan.system.invited)
+    of_sampler = _of_sampler(plan, setting)
     for socket, part in plan.sockets.by_name().items():
         with noted("setting up", {socket: part}):
-            part.setup(invited if socket == "sampler" else setting)
+            part.setup(of_sampler if socket == "sampler" else setting)
     _check_head(plan)
     plan.faults.setup(setting)
     plan.coordination.setup(setting, plan.system)
@@ -164,6 +164,15 @@ def _set_up(plan: Plan, module: ClientModule, setting: Setting, device: torch.de
     if config.channels_last is True or (config.channels_last == "auto" and prefers):
         module.to(memory_format=torch.channels_last)
     module.to(device)
+
+
+def _of_sampler(plan: Plan, setting: Setting) -> Setting:
+    """The sampler's ``Setting``: with the number of invited clients, perhaps with a secret seed."""
+    invited = replace(setting, clients_per_round=plan.system.invited)
+    secret = setting.server.secret_seed
+    if secret is None or HIDES_COHORTS not in plan.sockets.aggregator.traits:
+        return invited
+    return replace(invited, seed=secret)
 
 
 def _check_head(plan: Plan) -> None:

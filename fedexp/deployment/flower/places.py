@@ -59,7 +59,7 @@ class OnNodes(Population):
         return KnownData(whole, self._nodes.sizes, nobody)
 
     def known(self, setting: Setting) -> Setting:
-        """Add a secret noise seed, and a function that asks the nodes for class counts."""
+        """Add a secret seed, and a function that asks the nodes for class counts."""
         return _known(setting, self._nodes.ask_class_counts)
 
     def engine(self, resources: Resources, make: Callable[[Resources], Engine]) -> Engine:
@@ -107,12 +107,12 @@ class OnOneNode(Population):
         return KnownData(whole, self._request.sizes, own)
 
     def known(self, setting: Setting) -> Setting:
-        """Add a secret noise seed, and the class counts if the server sent them."""
+        """Add a secret seed, and the class counts if the server sent them."""
         counts = self._request.class_counts
         return _known(setting, None if counts is None else lambda: counts)
 
 
 def _known(setting: Setting, ask_all: Callable[[], torch.Tensor] | None) -> Setting:
     clients = replace(setting.clients, ask_all=ask_all)
-    server = replace(setting.server, noise_seed=secrets.randbits(63))
+    server = replace(setting.server, secret_seed=secrets.randbits(63))
     return replace(setting, clients=clients, server=server)
