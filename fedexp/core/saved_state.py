@@ -19,6 +19,11 @@ def saved_state(module: ClientModule) -> Tensors:
     return state
 
 
+def predicting(state: Tensors) -> Tensors:
+    """The tensors of a ``saved_state`` that predictions need."""
+    return {name: value for name, value in state.items() if name.startswith(PREDICTS)}
+
+
 @torch.no_grad()
 def load_saved(module: ClientModule, state: Tensors) -> None:
     """Copy a ``saved_state`` into the backbone, head and personalization of ``module``.
@@ -28,9 +33,7 @@ def load_saved(module: ClientModule, state: Tensors) -> None:
     Raises:
         InputError: a tensor is absent or has another shape.
     """
-    for name, value in saved_state(module).items():
-        if not name.startswith(PREDICTS):
-            continue
+    for name, value in predicting(saved_state(module)).items():
         saved = state.get(name)
         if saved is None or saved.shape != value.shape:
             found = "absent" if saved is None else list(saved.shape)

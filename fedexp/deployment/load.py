@@ -9,7 +9,7 @@ from fedexp.core.client import ClientModule
 from fedexp.core.description import Description
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Clients
-from fedexp.core.saved_state import PREDICTS, load_saved
+from fedexp.core.saved_state import load_saved, predicting
 from fedexp.data.description_file import Described, read_description
 from fedexp.data.partition_table import read_partition
 from fedexp.deployment.predictor import Network, Predictor
@@ -114,7 +114,7 @@ def _global_weights(folder: Path, model: str) -> Tensors:
         raise InputError(f"{folder}: has no model {model}; models of this run: {there}{advice}")
     with readable(path):
         weights = load_tensors(path)
-    check_finite({name: each for name, each in weights.items() if name.startswith(PREDICTS)}, path)
+    check_finite(predicting(weights), path)
     return weights
 
 

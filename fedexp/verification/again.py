@@ -9,6 +9,9 @@ from typing import Any
 
 from fedexp.config.schema import Config, validate
 from fedexp.config.sources import source_code
+from fedexp.core.messages import Message
+from fedexp.core.saved_state import predicting, saved_state
+from fedexp.data.description_file import write_description
 from fedexp.data.fingerprint import fingerprint
 from fedexp.data.load import load_data
 from fedexp.data.partition_table import write_partition
@@ -18,12 +21,14 @@ from fedexp.engines.threads import restored_threads, set_threads
 from fedexp.runtime.early import check
 from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
+from fedexp.state.run_folder import FINAL, PARTITION
 from fedexp.tracking.environment import environment
 from fedexp.tracking.follow import History
 from fedexp.tracking.jsonl import parse_records
 from fedexp.tracking.origin import Origin, origin
 from fedexp.tracking.summary import digest
 from fedexp.tracking.tracker import Record
+from fedexp.verification.claims import read_facts
 
 _ONE_PROCESS = {"devices": 1, "num_nodes": 1, "processes_per_device": 1, "balance": "samples"}
 
@@ -37,14 +42,19 @@ class Again:
         lines: their lines of ``metrics.jsonl``.
         origin: the code, data and environment of this training.
         partition: the text of ``partition.csv``.
+        facts: the content of ``data.json``, see ``claims.read_facts``.
         weights_digest: the digest of the final global weights; None if rounds are left.
+        models: name of a saved model -> the digest of the tensors that its predictions need; empty
+            if rounds are left.
     """
 
     records: list[Record]
     lines: bytes
     origin: Origin
     partition: str
+    facts: Mapping[str, Any]
     weights_digest: str | None
+    models: Mapping[str, str]
 
 
 def config_here(
@@ -87,13 +97,23 @@ def train_again(config: Config, rounds: int) -> Again:
         set_threads(config, planned.backbone, shape, fabric.device, ranks_of(fabric))
         folder = Path(temporary)
         federation = Federation(planned, fabric, data, history, folder / "clients")
-        table = folder / "partition.csv"
-        write_partition(table, data)
+        write_partition(folder / PARTITION, data)
+        write_description(folder, data.description, data.preparation)
+        table = (folder / PARTITION).read_text(encoding="utf-8")
+        facts = read_facts(folder)
         code = source_code(config.model_dump(mode="json"))
         here = origin(code, fingerprint(data), environment(fabric.device, code.libraries))
         with closing(federation.store):
             last = federation.run(config.rounds, 0, lambda round: round >= rounds)
-        is_whole = last == config.rounds
-        weights = digest(federation.global_model(last).weights) if is_whole else None
+        weights, models = None, {}
+        if last == config.rounds:
+            weights = digest(federation.global_model(last).weights)
+            chosen = {**federation.measures.chosen, FINAL: federation.server.broadcast(last)}
+            models = {name: _digest_of_model(federation, each) for name, each in chosen.items()}
         lines = b"".join(history.lines)
-        return Again(parse_records(lines), lines, here, table.read_text(encoding="utf-8"), weights)
+        return Again(parse_records(lines), lines, here, table, facts, weights, models)
+
+
+def _digest_of_model(federation: Federation, message: Message) -> str:
+    """The digest of the tensors that predictions of this global model need."""
+    return digest(predicting(saved_state(federation.load(message))))

@@ -3,16 +3,19 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedexp.config.keys import flatten
+from fedexp.config.moved_modules import with_moved
 from fedexp.deployment.flower.record import FILE as FEDERATION
 from fedexp.deployment.flower.record import read_record
 from fedexp.errors import InputError, readable
 from fedexp.reporting.runs import Run, is_within, read_run
 from fedexp.state.files import load_tensors
 from fedexp.state.run_folder import (
+    DATA,
     FILE_NAME,
     FINAL,
     METRICS,
@@ -28,7 +31,7 @@ from fedexp.tracking.summary import RECORDED, digest, file_digests, summarize
 from fedexp.tracking.tracker import Record
 
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-_FILES = (FILE_NAME, METRICS, SUMMARY, PARTITION, ORIGIN, FEDERATION)
+_FILES = (FILE_NAME, METRICS, SUMMARY, PARTITION, DATA, ORIGIN, FEDERATION)
 _COMPARED = ("metrics", "total", "peak", "rounds", "best_round", "seed", "config_hash")
 
 
@@ -43,6 +46,7 @@ class Claim:
         partition: the text of ``partition.csv``; None if it is absent, or if the clients were on
             nodes of Flower, so that the server knew no class counts.
         on_nodes: whether the clients were on nodes of Flower.
+        facts: the content of ``data.json``, see ``read_facts``.
     """
 
     run: Run
@@ -50,6 +54,7 @@ class Claim:
     origins: list[Origin]
     partition: str | None
     on_nodes: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_claim(folder: Path) -> Claim:
@@ -71,8 +76,18 @@ def read_claim(folder: Path) -> Claim:
     with readable(table, ValueError):
         has_table = table.is_file() and not on_nodes
         text = table.read_text(encoding="utf-8") if has_table else None
+    facts = read_facts(folder)
     with readable(folder / ORIGIN, RecursionError):
-        return Claim(run, records, read_origins(folder), text, on_nodes)
+        return Claim(run, records, read_origins(folder), text, on_nodes, facts)
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Dotted key of ``data.json`` in a run's folder -> value; empty if there is no such file.
+
+    Raises InputError if the file is damaged.
+    """
+    with readable(folder / DATA, *_DAMAGED):
+        return flatten(with_moved(json.loads(read_json(folder / DATA) or b"{}")))
 
 
 def contradictions(claim: Claim) -> Iterator[str]:

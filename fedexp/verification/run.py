@@ -1,16 +1,20 @@
 """Checks a run: its records must agree, and its first rounds are trained again."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedexp.core.saved_state import predicting
 from fedexp.drawing.texts import printable
 from fedexp.errors import InputError
+from fedexp.reporting.runs import is_within
 from fedexp.state.atomic import write_atomically
-from fedexp.state.run_folder import METRICS, PARTITION, SUMMARY
+from fedexp.state.files import load_tensors
+from fedexp.state.run_folder import DATA, METRICS, PARTITION, SUMMARY, model_files
 from fedexp.tracking.origin import changed_parts
+from fedexp.tracking.summary import digest
 from fedexp.verification.again import Again, config_here, train_again
 from fedexp.verification.claims import Claim, contradictions, read_claim
 from fedexp.verification.compare import TOLERANCE, first_difference
@@ -65,7 +69,10 @@ def verify_run(folder: Path, ways: Ways, keep: Path | None = None) -> Verdict:
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         write_atomically(keep / METRICS, again.lines)
-    found = compared(place, claim, again)
+    try:
+        found = compared(place, claim, again)
+    except InputError as error:  # a saved model is damaged
+        return _verdict(place, Outcome.UNKNOWN, "cannot be compared", wrong, [*told, str(error)])
     return _verdict(place, found.outcome, found.line, wrong, [*told, *found.details])
 
 
@@ -115,7 +122,8 @@ def compared(place: str, claim: Claim, again: Again) -> Verdict:
     differs = first_difference(part, again.records, fewer=claim.on_nodes)
     through = f"through round {last} of {len(claim.records)}"
     wrong = [*_partition(claim, again), *(data if exact else [])]
-    wrong += _weights(claim, again, differs is None or exact)
+    if differs is None or exact:
+        wrong += [*_facts(claim, again), *_weights(claim, again)]
     if differs is None and not wrong:
         return Verdict(place, Outcome.SAME, f"the same bits {through}", details)
     near = first_difference(part, again.records, TOLERANCE, claim.on_nodes)
@@ -155,11 +163,24 @@ def _partition(claim: Claim, again: Again) -> list[str]:
     return [] if is_same else [f"{PARTITION}: differs from the partition of this config and seed"]
 
 
-def _weights(claim: Claim, again: Again, is_bound: bool) -> list[str]:
-    """A line if all rounds were trained again and end with other weights."""
+def _facts(claim: Claim, again: Again) -> Iterator[str]:
+    """A line for each fact about the data that both name, with another value."""
+    for key in sorted(claim.facts.keys() & again.facts.keys()):
+        if claim.facts[key] != again.facts[key]:
+            yield printable(f"{DATA}: {key} is {claim.facts[key]}, but it is {again.facts[key]}")
+
+
+def _weights(claim: Claim, again: Again) -> Iterator[str]:
+    """A line for each model that differs, if all rounds were trained again."""
+    if again.weights_digest is None or not claim.run.finished:
+        return
     claimed = (claim.run.summary or {}).get("weights_digest")
-    if not is_bound or None in (claimed, again.weights_digest) or not claim.run.finished:
-        return []
-    if claimed == again.weights_digest:
-        return []
-    return [f"{SUMMARY}: weights_digest differs from the weights that were trained again"]
+    if claimed not in (None, again.weights_digest):
+        yield f"{SUMMARY}: weights_digest differs from the weights that were trained again"
+    folder = claim.run.folder
+    for path in model_files(folder):
+        if not is_within(path, folder):
+            continue  # a link that is not followed
+        if digest(predicting(load_tensors(path))) != again.models.get(path.stem):
+            name = path.relative_to(folder)
+            yield printable(f"{name}: differs from the model that was trained again")

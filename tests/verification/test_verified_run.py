@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.short_runs import SHORT
 from support.verified import edit_json, edit_rounds, forget_digests, ways
 
@@ -64,6 +65,30 @@ def test_saved_tensors_outside_of_the_digest_are_no_contradiction(
     assert list(contradictions(read_claim(tmp_path / "run"))) == []
     swapped_digest(tmp_path / "run")
     assert len(list(contradictions(read_claim(tmp_path / "run")))) == 1
+
+
+def test_fixed_weights_the_best_model_and_the_facts_about_the_data_are_compared(
+    tmp_path: Path,
+) -> None:
+    """None of them is in the digest of the weights, but all decide what the saved model says."""
+    run = tmp_path / "run"
+    words = ["algorithm=fedavg", "model.train=[head]", "data.validation=0.2", *TINY, "rounds=1"]
+    fedexp.run([*words, f"hydra.run.dir={run}"])
+    assert verify_run(run, ways(1)).outcome == Outcome.SAME
+    for name in ("final", "best"):
+        path = run / "checkpoints" / f"{name}.pt"
+        weights = torch.load(path, weights_only=True)
+        fixed = next(each for each in weights if each.startswith("backbone."))
+        torch.save({**weights, fixed: -weights[fixed]}, path)
+    edit_json(run / "data.json", lambda found: found["description"]["classes"].reverse())
+    edit_json(run / "summary.json", lambda found: found.pop("records"))
+    found = verify_run(run, ways(1))
+    assert found.outcome == Outcome.DIFFERS
+    assert found.line.startswith("data.json: description.classes is ['9', '8', ")
+    assert found.details == [
+        f"checkpoints/{name}.pt: differs from the model that was trained again"
+        for name in ("best", "final")
+    ]
 
 
 def set_loss(folder: Path, round: int, factor: float) -> None:
