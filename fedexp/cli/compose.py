@@ -39,7 +39,7 @@ def compose(overrides: Sequence[str], config_dir: str | Path | None = None) -> D
 
 
 class Composed(NamedTuple):
-    """The unchecked config of a run, without Hydra's own keys.
+    """The config of a run, without Hydra's own keys.
 
     Attributes:
         config: the config as nested dictionaries.
@@ -51,11 +51,18 @@ class Composed(NamedTuple):
 
 
 def composed(overrides: Sequence[str], config_dir: str | Path | None = None) -> Composed:
-    """Compose the config of a run; see ``compose``. Raises InputError."""
+    """The unchecked config of a run; see ``compose``. Raises InputError."""
     cfg = compose(overrides, config_dir)
     folders = option_folders(cfg.hydra.runtime.config_sources)
     config = without_strays(to_dict(without_hydra(cfg)), overrides, folders)
     return Composed(config, _own_choices(cfg.hydra))
+
+
+def composed_and_checked(overrides: Sequence[str]) -> Composed:
+    """The checked config of a run, as ``run.json`` has it. Raises InputError."""
+    cfg = compose(overrides)
+    found = checked_config(cfg, cfg.hydra, overrides)
+    return Composed(found.config.model_dump(mode="json"), dict(found.launch.choices))
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def ways_of(
     options: argparse.Namespace, places: Sequence[str] = (), to: Path | None = None
 ) -> Ways:
     """How to check, from the flags of ``add_ways``. Raises InputError for a wrong place."""
-    from fedexp.cli.compose import composed  # slow to import
+    from fedexp.cli.compose import composed, composed_and_checked  # slow to import
     from fedexp.verification.run import Ways
 
     return Ways(
@@ -65,6 +65,7 @@ def ways_of(
         to=to and to.absolute(),
         jobs=options.jobs,
         seed=options.seed,
+        compose=composed_and_checked,
     )
 
 

@@ -18,6 +18,7 @@ from fedexp.tracking.summary import digest
 from fedexp.verification.again import Again, config_here, train_again
 from fedexp.verification.claims import Claim, contradictions, read_claim
 from fedexp.verification.compare import TOLERANCE, first_difference
+from fedexp.verification.names import Compose, checked_names
 from fedexp.verification.origins import is_same_kind, other_code, other_data, other_environment
 from fedexp.verification.own_code import ASKS, importable, listing, own_code
 from fedexp.verification.verdict import Outcome, Verdict
@@ -35,6 +36,7 @@ class Ways:
         to: a folder for the rounds that were trained again; None to keep nothing.
         jobs: the number of runs of a sweep to check.
         seed: draws these runs.
+        compose: composes the overrides of a run, to compare them with its config; None: do not.
     """
 
     rounds: int
@@ -44,6 +46,7 @@ class Ways:
     to: Path | None = None
     jobs: int = 3
     seed: int = 0
+    compose: Compose | None = None
 
 
 def verify_run(folder: Path, ways: Ways, keep: Path | None = None) -> Verdict:
@@ -73,7 +76,9 @@ def verify_run(folder: Path, ways: Ways, keep: Path | None = None) -> Verdict:
         found = compared(place, claim, again)
     except InputError as error:  # a saved model is damaged
         return _verdict(place, Outcome.UNKNOWN, "cannot be compared", wrong, [*told, str(error)])
-    return _verdict(place, found.outcome, found.line, wrong, [*told, *found.details])
+    contradicting, other = checked_names(claim, again.origin, ways.compose)
+    details = [*told, *found.details, *other]
+    return _verdict(place, found.outcome, found.line, [*wrong, *contradicting], details)
 
 
 def _verdict(
