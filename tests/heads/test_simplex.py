@@ -12,7 +12,6 @@ from support.small_federations import ONE_STEP, copy, personal, train
 from torch import Tensor
 
 from fedexp.core.randomness import key, uniform
-from fedexp.errors import InputError
 from fedexp.heads.simplex import subregions
 from fedexp.testing import check_part
 
@@ -209,13 +208,6 @@ def test_it_combines_with_other_sockets(others: list[str]) -> None:
         metrics = federation.run_round(round).metrics
     assert 0 < metrics["train/loss"] < 100
     assert 0 <= metrics["personal/accuracy_local"] <= 1
-
-
-def test_private_heads_and_private_averages_are_refused() -> None:
-    with pytest.raises(InputError, match="head=simplex: clients train the corners"):
-        federate("head=simplex", "personalization=fedper")
-    with pytest.raises(InputError, match=r"head .Simplex: .*may take more"):
-        federate("algorithm=floco", "aggregator=private")
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from torch import Tensor
 from fedexp.core.client_protocol import Batch
 from fedexp.core.forward import Forward
 from fedexp.core.messages import Tensors
-from fedexp.errors import InputError
 from fedexp.losses.mean_outputs import MeanOutputs, others_mean, soft_cross_entropy
 from fedexp.testing import check_part
 
@@ -168,11 +167,6 @@ def test_it_combines_with_other_sockets(others: list[str]) -> None:
     federation = federate(*SMALL, *others, "loss=mean_outputs")
     for round in (1, 2, 3):
         assert 0 < federation.run_round(round).metrics["train/loss"] < 100
-
-
-def test_private_averages_are_refused() -> None:
-    with pytest.raises(InputError, match=r"loss \(MeanOutputs: .*report"):
-        federate("loss=mean_outputs", "aggregator=private")
 
 
 @pytest.mark.slow

@@ -20,7 +20,6 @@ from support.small_federations import (
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting
-from fedexp.errors import InputError
 from fedexp.personalization.fedamp import FedAMP, attention_slope
 from fedexp.testing import check_part
 
@@ -162,11 +161,6 @@ def test_it_combines_with_other_parts(others: list[str]) -> None:
         metrics = federation.run_round(round).metrics
     assert 0 < metrics["train/loss"] < 100
     assert 0 <= metrics["personal/accuracy_local"] <= 1
-
-
-def test_private_averages_are_refused() -> None:
-    with pytest.raises(InputError, match=r"personalization .FedAMP: .*message_to,.* may take more"):
-        personalized("fedamp", "aggregator=private")
 
 
 @pytest.mark.slow

@@ -200,11 +200,6 @@ def test_a_model_without_running_statistics_is_refused() -> None:
         personalized("fedap")
 
 
-def test_private_averages_are_refused() -> None:
-    with pytest.raises(InputError, match=r"personalization .FedAP: .*may take more"):
-        personalized("fedap", "aggregator=private", *BATCHNORM)
-
-
 @pytest.mark.slow
 def test_the_contract() -> None:
     check_part("algorithm=fedap", "model.batch_norm=true")

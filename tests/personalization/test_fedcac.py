@@ -8,7 +8,6 @@ from support.small_federations import BATCHNORM, copy, equal, personalized, trai
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting
-from fedexp.errors import InputError
 from fedexp.personalization.fedcac import FedCAC, critical, overlaps, similar
 from fedexp.testing import check_part
 
@@ -208,11 +207,6 @@ def test_it_combines_with_other_parts(others: list[str]) -> None:
         metrics = federation.run_round(round).metrics
     assert 0 < metrics["train/loss"] < 100
     assert 0 <= metrics["personal/accuracy_local"] <= 1
-
-
-def test_private_averages_are_refused() -> None:
-    with pytest.raises(InputError, match=r"personalization .FedCAC: .*may take more"):
-        personalized("fedcac", "aggregator=private")
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from support.small_federations import ONE_STEP, SMALL, copy, equal, personal, pe
 
 from fedexp.core.messages import Tensors
 from fedexp.deployment.predictor import Network
-from fedexp.errors import InputError
 from fedexp.personalization.feddbe import mean_of_means
 from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
@@ -163,11 +162,6 @@ def test_it_combines_with_other_sockets(others: list[str]) -> None:
     federation = federate(*SMALL, *others, "personalization=feddbe")
     for round in (1, 2, 3):
         assert 0 < federation.run_round(round).metrics["train/loss"] < 100
-
-
-def test_private_averages_are_refused() -> None:
-    with pytest.raises(InputError, match=r"personalization \(FedDBE: .*report"):
-        federate("personalization=feddbe", "aggregator=private")
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from support.small_federations import BATCHNORM, copy, personalized, train
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting
-from fedexp.errors import InputError
 from fedexp.personalization.fedfomo import FedFomo, fomo_weights, shares
 from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
@@ -281,11 +280,6 @@ def test_it_combines_with_other_parts(others: list[str]) -> None:
         metrics = federation.run_round(round).metrics
     assert 0 < metrics["train/loss"] < 100
     assert 0 <= metrics["personal/accuracy_local"] <= 1
-
-
-def test_private_averages_are_refused() -> None:
-    with pytest.raises(InputError, match=r"personalization .FedFomo: .*may take more"):
-        personalized("fedfomo", "aggregator=private")
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ from support.small_federations import BATCHNORM, ONE_STEP, RATE, copy, moved, pe
 from torch import Tensor, nn
 
 from fedexp.core.messages import Message, Tensors
-from fedexp.errors import InputError
 from fedexp.personalization.fedpac import collaboration_weights
 from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
@@ -189,18 +188,6 @@ def test_it_combines_with_other_parts(others: list[str]) -> None:
         metrics = federation.run_round(round).metrics
     assert 0 < metrics["train/loss"] < 100
     assert 0 <= metrics["personal/accuracy_local"] <= 1
-
-
-@pytest.mark.parametrize(
-    ("override", "reason"),
-    [
-        ("head=etf", "head=etf: trains nothing that could stay with the clients"),
-        ("aggregator=private", r"personalization \(FedPAC: .*message_to,.* may take more"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(override: str, reason: str) -> None:
-    with pytest.raises(InputError, match=reason):
-        personalized("fedpac", override)
 
 
 @pytest.mark.slow

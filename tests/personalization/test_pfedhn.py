@@ -8,7 +8,6 @@ from support.small_federations import BATCHNORM, SMALL, copy, equal, personal, p
 from torch import nn
 
 from fedexp.core.messages import Tensors
-from fedexp.errors import InputError
 from fedexp.personalization.pfedhn import ModelMaker, PFedHN
 from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
@@ -172,11 +171,6 @@ def test_the_bytes_are_fedavg_s() -> None:
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_every_engine_gives_the_same_models(engine: str) -> None:
     assert_engine_agrees(engine, [*SMALL, "algorithm=pfedhn"], 3)
-
-
-def test_private_averages_are_refused() -> None:
-    with pytest.raises(InputError, match=r"personalization .PFedHN: .*may take more"):
-        personalized("pfedhn", "aggregator=private")
 
 
 @pytest.mark.slow

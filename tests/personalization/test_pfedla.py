@@ -9,7 +9,6 @@ from support.small_federations import BATCHNORM, SMALL, copy, equal, personalize
 from torch import Tensor
 
 from fedexp.core.messages import Message, Tensors
-from fedexp.errors import InputError
 from fedexp.personalization.pfedla import LayerShares, PFedLA
 from fedexp.runtime.federation import Federation
 from fedexp.testing import check_part
@@ -185,11 +184,6 @@ def test_the_bytes_are_fedavg_s() -> None:
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_every_engine_gives_the_same_models(engine: str) -> None:
     assert_engine_agrees(engine, [*SMALL, "algorithm=pfedla"], 3)
-
-
-def test_private_averages_are_refused() -> None:
-    with pytest.raises(InputError, match=r"personalization .PFedLA: .*may take more"):
-        personalized("pfedla", "aggregator=private")
 
 
 @pytest.mark.slow

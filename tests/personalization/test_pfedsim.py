@@ -210,11 +210,6 @@ def test_a_head_without_trained_weights_is_refused() -> None:
             personalized("pfedsim", f"head={head}")
 
 
-def test_private_averages_are_refused() -> None:
-    with pytest.raises(InputError, match=r"personalization .PFedSim: .*may take more"):
-        personalized("pfedsim", "aggregator=private")
-
-
 @pytest.mark.slow
 def test_the_contract() -> None:
     check_part("algorithm=pfedsim")

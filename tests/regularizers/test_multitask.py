@@ -215,11 +215,6 @@ def test_different_networks_are_refused() -> None:
         federation_of("model=mixed")
 
 
-def test_private_averages_are_refused() -> None:
-    with pytest.raises(InputError, match=r"regularizer .MultiTask: .*may take more"):
-        federation_of("aggregator=private")
-
-
 @pytest.mark.slow
 def test_the_contract() -> None:
     check_part("algorithm=fedmtl")
