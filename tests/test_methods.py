@@ -32,6 +32,7 @@ def test_every_head_with_every_loss(head: str, loss: str) -> None:
     federation = federate(*SMALL, f"head={head}", f"loss={loss}", "local.grad_clip=10")
     losses = [federation.run_round(round).metrics["train/loss"] for round in (1, 2)]
     assert all(0 < abs(loss) < 100 for loss in losses)  # contrasts may be negative
+    assert all(value.isfinite().all() for value in federation.server.weights.values())
 
 
 @pytest.mark.matrix
