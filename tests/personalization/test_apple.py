@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.federations import begin_client, federate
 from support.second_model import gradients_of_steps, of_model
-from support.small_federations import BATCHNORM, SMALL, copy, equal, personalized, train
+from support.small_federations import copy, equal, personalized, train
 
 from fedexp.errors import InputError
 from fedexp.personalization.apple import penalty_factor
@@ -111,26 +111,6 @@ def test_with_rate_0_p_stays() -> None:
     federation = personalized("apple", "personalization.rate=0")
     train(federation, 1)
     assert not federation.store.model(0)["personalization.q"].any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "others",
-    [
-        ["head=prototype", "local.grad_clip=10"],
-        ["loss=moon", "regularizer=proximal"],
-        ["gradient=sam"],
-        BATCHNORM,
-        ["clients.count=1", "clients.per_round=1"],
-    ],
-    ids=lambda others: others[0],
-)
-def test_it_combines_with_other_parts(others: list[str]) -> None:
-    federation = federate(*SMALL, "personalization=apple", "measure.personal.every=1", *others)
-    for round in (1, 2, 3):
-        metrics = federation.run_round(round).metrics
-    assert 0 < metrics["train/loss"] < 100
-    assert 0 <= metrics["personal/accuracy_local"] <= 1
 
 
 def test_another_number_of_clients_is_refused() -> None:

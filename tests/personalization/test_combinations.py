@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.partner_options import ROBUST_COHORTS
-from support.small_federations import PERSONAL, personalized
+from support.small_federations import BATCHNORM, PERSONAL, personalized
 
 from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
@@ -142,6 +142,43 @@ def test_every_loss_where_more_than_the_shared_model_trains(
     personalization: str, loss: str
 ) -> None:
     try_two_rounds(personalization, f"loss={loss}")
+
+
+MOON = ["loss=moon", "regularizer=proximal"]
+VARIATES = ["regularizer=control_variates"]
+INITIAL_HEAD = ["regularizer=proximal", "personalization.global_model=initial_head"]
+WITH_OTHER_PARTS = {
+    "apple": [MOON, ["gradient=sam"], BATCHNORM, ["clients.count=1", "clients.per_round=1"]],
+    "fedamp": [VARIATES, BATCHNORM],
+    "fedas": [INITIAL_HEAD, ["loss=prototype_align", *BATCHNORM]],
+    "fedcac": [["personalization.tau=0"], BATCHNORM],
+    "fedcp": [MOON, ["loss=fedsr"]],
+    "feddbe": [MOON, ["loss=fedsr"]],
+    "fedfomo": [VARIATES, BATCHNORM],
+    "fedgh": [MOON],
+    "fedmd": [MOON],
+    "fedpac": [INITIAL_HEAD, ["loss=focal", *BATCHNORM]],
+    "fedphp": [["loss=inherited", *each] for each in (["head=prototype"], VARIATES, BATCHNORM)],
+    "gpfl": [MOON],
+    "pfedsim": [["personalization.warmup=0", *each] for each in (VARIATES, BATCHNORM)],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("personalization", "others"),
+    [(name, others) for name, each in WITH_OTHER_PARTS.items() for others in each],
+    ids=lambda each: each if isinstance(each, str) else " ".join(each[:2]),
+)
+def test_other_parts(personalization: str, others: list[str]) -> None:
+    """Three rounds, as some personalizations begin in the third."""
+    federation = personalized(
+        personalization, "measure.personal.every=1", "local.grad_clip=10", *others
+    )
+    for round in (1, 2, 3):
+        metrics = federation.run_round(round).metrics
+        assert 0 < metrics["train/loss"] < 100
+        assert 0 <= metrics["personal/accuracy_local"] <= 1
 
 
 @pytest.mark.parametrize(

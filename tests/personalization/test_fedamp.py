@@ -8,7 +8,6 @@ import pytest
 import torch
 from support.federations import federate
 from support.small_federations import (
-    BATCHNORM,
     ONE_STEP,
     RATE,
     copy,
@@ -147,20 +146,6 @@ def test_an_old_model_of_a_client_is_forgotten() -> None:
         train(federation, round)
     store: Any = federation.server.parts["personalization"].store
     assert sorted(store) == ["client_0_version_3", "client_1_version_3"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "others",
-    [["head=prototype", "local.grad_clip=10"], ["regularizer=control_variates"], BATCHNORM],
-    ids=lambda others: others[0],
-)
-def test_it_combines_with_other_parts(others: list[str]) -> None:
-    federation = personalized("fedamp", "measure.personal.every=1", *others)
-    for round in (1, 2, 3):
-        metrics = federation.run_round(round).metrics
-    assert 0 < metrics["train/loss"] < 100
-    assert 0 <= metrics["personal/accuracy_local"] <= 1
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.small_federations import BATCHNORM, copy, moved, personalized, train
+from support.small_federations import copy, moved, personalized, train
 from torch import nn
 
 from fedexp.core.messages import Tensors
@@ -113,24 +113,6 @@ def test_every_engine_gives_the_same_models(engine: str) -> None:
         models = [each.store.model(client) for each in (one, other)]
         for name, value in models[0].items():
             torch.testing.assert_close(models[1][name], value, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "others",
-    [
-        ["head=prototype", "local.grad_clip=10"],
-        ["regularizer=proximal", "personalization.global_model=initial_head"],
-        ["loss=prototype_align", *BATCHNORM],
-    ],
-    ids=lambda others: others[0],
-)
-def test_it_combines_with_other_parts(others: list[str]) -> None:
-    federation = personalized("fedas", "measure.personal.every=1", *others)
-    for round in (1, 2, 3):
-        metrics = federation.run_round(round).metrics
-    assert 0 < metrics["train/loss"] < 100
-    assert 0 <= metrics["personal/accuracy_local"] <= 1
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.federations import federate
 from support.plain_loop import LR, SETTING, PlainLoop, assert_same
-from support.small_federations import BATCHNORM, copy, equal, personalized, train
+from support.small_federations import copy, equal, personalized, train
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting
@@ -193,20 +193,6 @@ def test_every_engine_gives_the_same_models(engine: str) -> None:
         for name, value in sent[0].items():
             differ = (sent[1][name] - value).abs() > 1e-5
             assert differ.float().mean() < 1e-3  # a rounding may decide about a mark
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "others",
-    [["head=prototype", "local.grad_clip=10"], ["personalization.tau=0"], BATCHNORM],
-    ids=lambda others: others[0],
-)
-def test_it_combines_with_other_parts(others: list[str]) -> None:
-    federation = personalized("fedcac", "measure.personal.every=1", *others)
-    for round in (1, 2, 3):
-        metrics = federation.run_round(round).metrics
-    assert 0 < metrics["train/loss"] < 100
-    assert 0 <= metrics["personal/accuracy_local"] <= 1
 
 
 @pytest.mark.slow

@@ -132,14 +132,6 @@ def test_the_private_head_stays_at_the_client() -> None:
     assert personal(federation, 1)[0].correct.float().mean() > 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("others", [["loss=fedsr"], ["loss=moon", "regularizer=proximal"]])
-def test_it_combines_with_other_sockets(others: list[str]) -> None:
-    federation = federate(*SMALL, *others, "personalization=fedcp")
-    for round in (1, 2):
-        assert 0 < federation.run_round(round).metrics["train/loss"] < 100
-
-
 def test_another_head_is_refused() -> None:
     with pytest.raises(InputError, match="head: personalization=fedcp needs a linear classifier"):
         federate("personalization=fedcp", "head=cosine")

@@ -155,15 +155,5 @@ def test_the_vector_is_not_sent_and_the_mean_is_reported_once() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "others", [["algorithm=fednh"], ["loss=fedsr"], ["loss=moon", "regularizer=proximal"]]
-)
-def test_it_combines_with_other_sockets(others: list[str]) -> None:
-    federation = federate(*SMALL, *others, "personalization=feddbe")
-    for round in (1, 2, 3):
-        assert 0 < federation.run_round(round).metrics["train/loss"] < 100
-
-
-@pytest.mark.slow
 def test_the_contract() -> None:
     check_part("algorithm=feddbe", "clients.per_round=4")

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from support.federations import begin_client, federate
 from support.plain_loop import BATCH, EPOCHS, LR, SETTING, PlainLoop, assert_same
-from support.small_federations import BATCHNORM, copy, personalized, train
+from support.small_federations import copy, personalized, train
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting
@@ -266,20 +266,6 @@ def test_every_engine_gives_the_same_models(engine: str) -> None:
         expected = one.store.model(client)
         for name, value in other.store.model(client).items():
             torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "others",
-    [["head=prototype", "local.grad_clip=10"], ["regularizer=control_variates"], BATCHNORM],
-    ids=lambda others: others[0],
-)
-def test_it_combines_with_other_parts(others: list[str]) -> None:
-    federation = personalized("fedfomo", "measure.personal.every=1", *others)
-    for round in (1, 2, 3):
-        metrics = federation.run_round(round).metrics
-    assert 0 < metrics["train/loss"] < 100
-    assert 0 <= metrics["personal/accuracy_local"] <= 1
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from support.federations import begin_client, federate, take_step
 from support.plain_loop import SETTING, PlainLoop, assert_same
 from support.plain_mlp import HEAD, descend, features, logits
-from support.small_federations import SMALL, copy, equal, personalized, train
+from support.small_federations import copy, equal, personalized, train
 
 from fedexp.core.prototypes import class_prototypes
 from fedexp.core.randomness import torch_generator
@@ -92,14 +92,6 @@ def test_the_bytes() -> None:
         assert metrics["cost/upload_bytes"] == 2 * (4 * 10 * 64 + 10)  # two clients
     assert first["cost/download_bytes"] == 0
     assert second["cost/download_bytes"] == 2 * 4 * (64 * 10 + 10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("others", [["head=cosine"], ["loss=moon", "regularizer=proximal"]])
-def test_it_combines_with_other_sockets(others: list[str]) -> None:
-    federation = federate(*SMALL, *others, "personalization=fedgh")
-    for round in (1, 2):
-        assert 0 < federation.run_round(round).metrics["train/loss"] < 100
 
 
 def test_a_fixed_head_is_refused() -> None:

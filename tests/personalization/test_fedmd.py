@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from support.federations import federate, take_step
 from support.plain_mlp import features, logits
-from support.small_federations import ONE_STEP, SMALL, copy, personalized, train
+from support.small_federations import ONE_STEP, copy, personalized, train
 from torch import Tensor
 
 from fedexp.core.messages import Tensors
@@ -87,14 +87,6 @@ def test_engines_agree(engine: str) -> None:
         found = other.store.model(client)
         for name, value in one.store.model(client).items():
             torch.testing.assert_close(found[name], value, rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("others", [["head=cosine"], ["loss=moon", "regularizer=proximal"]])
-def test_it_combines_with_other_sockets(others: list[str]) -> None:
-    federation = federate(*SMALL, *others, "personalization=fedmd")
-    for round in (1, 2):
-        assert 0 < federation.run_round(round).metrics["train/loss"] < 100
 
 
 def test_scores_without_a_mean_are_refused() -> None:

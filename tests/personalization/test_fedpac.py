@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from support.federations import take_step
-from support.small_federations import BATCHNORM, ONE_STEP, RATE, copy, moved, personalized, train
+from support.small_federations import ONE_STEP, RATE, copy, moved, personalized, train
 from torch import Tensor, nn
 
 from fedexp.core.messages import Message, Tensors
@@ -170,24 +170,6 @@ def test_the_order_of_updates_changes_nothing() -> None:
     for client in (0, 1, 2):
         first, second = (message.to_client(client).weights for message in messages)
         assert not moved(first, second)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "others",
-    [
-        ["head=prototype", "local.grad_clip=10"],
-        ["regularizer=proximal", "personalization.global_model=initial_head"],
-        ["loss=focal", *BATCHNORM],
-    ],
-    ids=lambda others: others[0],
-)
-def test_it_combines_with_other_parts(others: list[str]) -> None:
-    federation = personalized("fedpac", "measure.personal.every=1", *others)
-    for round in (1, 2, 3):
-        metrics = federation.run_round(round).metrics
-    assert 0 < metrics["train/loss"] < 100
-    assert 0 <= metrics["personal/accuracy_local"] <= 1
 
 
 @pytest.mark.slow

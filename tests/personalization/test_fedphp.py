@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from support.federations import federate
 from support.plain_loop import LR, SETTING, PlainLoop, assert_same
-from support.small_federations import BATCHNORM, copy, equal, personalized, train
+from support.small_federations import copy, equal, personalized, train
 
 from fedexp.core.messages import Tensors
 from fedexp.personalization.fedphp import inherited_model, moved, private_model
@@ -141,20 +141,6 @@ def test_every_engine_gives_the_same_models(engine: str, transfer: str) -> None:
         for name, value in one.store.model(client).items():
             found = other.store.model(client)[name]
             torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "others",
-    [["head=prototype", "local.grad_clip=10"], ["regularizer=control_variates"], BATCHNORM],
-    ids=lambda others: others[0],
-)
-def test_it_combines_with_other_parts(others: list[str]) -> None:
-    federation = personalized("fedphp", "loss=inherited", "measure.personal.every=1", *others)
-    for round in (1, 2, 3):
-        metrics = federation.run_round(round).metrics
-    assert 0 < metrics["train/loss"] < 100
-    assert 0 <= metrics["personal/accuracy_local"] <= 1
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from support.federations import begin_client, federate
 from support.plain_loop import LR, SETTING, PlainLoop, assert_same
 from support.plain_mlp import features
-from support.small_federations import ONE_STEP, SMALL, copy, personal, personalized, train
+from support.small_federations import ONE_STEP, copy, personal, personalized, train
 
 from fedexp.core.messages import Tensors
 from fedexp.personalization.gpfl import ConditionalValve, guidance
@@ -156,14 +156,6 @@ def test_the_head_and_the_condition_stay_at_the_client() -> None:
     assert not torch.equal(first, second)
     before = personal(federation, 1)
     assert before[0].correct.float().mean() > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("others", [["algorithm=fednh"], ["loss=moon", "regularizer=proximal"]])
-def test_it_combines_with_other_sockets(others: list[str]) -> None:
-    federation = federate(*SMALL, *others, "personalization=gpfl")
-    for round in (1, 2):
-        assert 0 < federation.run_round(round).metrics["train/loss"] < 100
 
 
 @pytest.mark.slow

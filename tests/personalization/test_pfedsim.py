@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.federations import federate
 from support.plain_loop import LR, SETTING, PlainLoop, assert_same
-from support.small_federations import BATCHNORM, copy, equal, personalized, train
+from support.small_federations import copy, equal, personalized, train
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting
@@ -188,20 +188,6 @@ def test_every_engine_gives_the_same_models(engine: str) -> None:
         sent = [each.server.broadcast(4).to_client(client).weights for each in (one, other)]
         for name, value in sent[0].items():
             torch.testing.assert_close(sent[1][name], value, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "others",
-    [["head=cosine"], ["regularizer=control_variates"], BATCHNORM],
-    ids=lambda others: others[0],
-)
-def test_it_combines_with_other_parts(others: list[str]) -> None:
-    federation = personalized("pfedsim", NO_WARMUP, "measure.personal.every=1", *others)
-    for round in (1, 2, 3):
-        metrics = federation.run_round(round).metrics
-    assert 0 < metrics["train/loss"] < 100
-    assert 0 <= metrics["personal/accuracy_local"] <= 1
 
 
 def test_a_head_without_trained_weights_is_refused() -> None:
