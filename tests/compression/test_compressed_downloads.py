@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from support.compressed_federations import BATCHNORM, SMALL, equal
-from support.federations import federate
+from support.compressed_federations import BATCHNORM, SMALL
+from support.federations import equal, federate
 
 from fedexp.aggregators.average import Average
 from fedexp.compression.compressor import Compressor

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 import torch
-from support.compressed_federations import BATCHNORM, SMALL, equal
-from support.federations import federate
+from support.compressed_federations import BATCHNORM, SMALL
+from support.federations import equal, federate
 
 from fedexp.compression.compressor import Compressor
 from fedexp.compression.differences import Differences

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.federations import compose, federate
+from support.federations import compose, equal, federate
 from support.plain_loop import EPOCHS, LR, SETTING, PlainLoop
 
 from fedexp.coordination.flights import Flight, Flights
@@ -50,12 +50,6 @@ def run_round(federation: Federation, round: int) -> Tensors:
     return federation.server.weights
 
 
-def same_bits(left: list[Tensors], right: list[Tensors]) -> bool:
-    return all(
-        torch.equal(a[name], b[name]) for a, b in zip(left, right, strict=True) for name in a
-    )
-
-
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
 @pytest.mark.parametrize("method", ["fedavg", "fednh", "scaffold"])
 def test_with_equal_turns_and_a_buffer_for_all_it_is_the_synchronous_run(
@@ -65,7 +59,7 @@ def test_with_equal_turns_and_a_buffer_for_all_it_is_the_synchronous_run(
     plain = federate(*options)
     other = federate(*options, *BUFFERED, "coordination.buffer=3")
     give_devices(other, [100.0] * 5)
-    assert same_bits(trained(plain), trained(other))
+    assert all(map(equal, trained(plain), trained(other)))
 
 
 def test_fedasync_equals_a_plain_loop() -> None:
@@ -102,7 +96,7 @@ def test_engines_give_the_same_weights() -> None:
     serial = trained(buffered("coordination.buffer=2"))
     trainer = trained(buffered("coordination.buffer=2", "engine=trainer"))
     vectorized = trained(buffered("coordination.buffer=2", "engine=vectorized"))
-    assert same_bits(serial, trainer)
+    assert all(map(equal, serial, trainer))
     for name, value in serial[-1].items():
         torch.testing.assert_close(vectorized[-1][name], value, rtol=0, atol=1e-5)
 
@@ -127,7 +121,7 @@ def test_a_resumed_run_goes_on_with_the_clients_in_flight(method: list[str]) -> 
                 for metrics in (first, again)
             ]
             assert timeless[0] == timeless[1]
-        assert same_bits([whole.server.weights], [second.server.weights])
+        assert equal(whole.server.weights, second.server.weights)
 
 
 def test_bytes_are_counted_when_they_are_sent() -> None:
@@ -165,7 +159,7 @@ def test_clients_that_drop_out_and_updates_that_are_refused_keep_the_run_going()
     nobody = buffered("coordination.buffer=2", *faults, "faults.drop=1")
     before = dict(nobody.server.weights)
     assert nobody.run_round(1).metrics["coordination/in_flight"] == 0
-    assert same_bits([before], [nobody.server.weights])
+    assert equal(before, nobody.server.weights)
 
 
 def test_clients_start_only_while_they_are_available() -> None:

@@ -9,11 +9,11 @@ import pytest
 import torch
 from lightning import Trainer
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-from support.federations import begin_client, federate
+from support.federations import begin_client, equal, federate
 from torch.utils.data import DataLoader
 
 from fedexp.core.client import ClientModule
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import Message
 
 
 def fit_with_trainer(
@@ -36,10 +36,6 @@ def fit_with_trainer(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice about workers
         trainer.fit(module, DataLoader(batches, batch_size=None))
-
-
-def equal(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import begin_client, federate
+from support.federations import begin_client, equal, federate
 from test_client import fit_with_trainer
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
@@ -16,10 +16,6 @@ from fedexp.core.messages import Tensors
 from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
-
-
-def equal(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def seated(federation: Federation, client: int, round: int) -> ClientModule:

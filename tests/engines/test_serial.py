@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import federate
+from support.federations import equal, federate
 from support.own_networks import TIED
 
-from fedexp.core.messages import Message, Tensors
+from fedexp.core.messages import Message
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Personalization, Phase
 from fedexp.engines.serial import Serial
@@ -14,10 +14,6 @@ from fedexp.measures.scoring.scoring import Scoring
 from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=2"]
-
-
-def equal(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def three_rounds(federation: Federation, backwards: bool) -> list[dict[str, float]]:

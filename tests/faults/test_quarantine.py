@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.federations import federate
+from support.federations import equal, federate
 
 from fedexp.core.messages import Tensors, Update
 from fedexp.errors import InputError
@@ -90,10 +90,6 @@ def state_of(federation: Federation, client: int) -> Tensors:
         each: getattr(state, each) for each in ("private", "separate_model", "personal_model")
     }
     return {f"{g}/{name}": w.clone() for g, group in groups.items() for name, w in group.items()}
-
-
-def equal(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 @pytest.mark.matrix

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import compose, federate
+from support.federations import compose, equal, federate
 from torch import Tensor, nn
 
-from fedexp.core.messages import Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
 from fedexp.heads.calibrated import gaussian_features, mean_and_covariance, moments
@@ -22,10 +21,6 @@ CCVR = ["algorithm=ccvr", *SMALL, "head.features=30", "head.epochs=2"]
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def equal(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 # The formulas.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import federate
+from support.federations import equal, federate
 from torch import Tensor, nn
 
 from fedexp.core.messages import Tensors
@@ -47,10 +47,6 @@ SENSITIVE_TO_MODE += [
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def equal(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def gradient_of(features: Tensor, label: int, weight: Tensor, graph: bool = False) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import begin_client, federate, take_step
+from support.federations import begin_client, equal, federate, take_step
 from torch import Tensor, nn
 
 from fedexp.core.forward import Forward
@@ -27,10 +27,6 @@ LABELS = torch.tensor([2, 0, 1, 2, 3, 1])
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def equal(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def folded() -> Tensors:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import begin_client, federate, take_step
+from support.federations import begin_client, equal, federate, take_step
 from torch import Tensor
 
 from fedexp.core.forward import Forward, Outputs
@@ -86,10 +86,6 @@ def test_the_loss_is_the_weighted_sum() -> None:
 
 
 # In a federation.
-
-
-def equal(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def reference(federation: Federation, name: str) -> Tensors:

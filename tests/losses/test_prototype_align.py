@@ -7,11 +7,11 @@ from typing import Any, Literal
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import federate
+from support.federations import equal, federate
 from torch import Tensor
 
 from fedexp.core.forward import Forward
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.messages import PartMessage, PartUpdate
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
 from fedexp.losses.prototype_align import PrototypeAlign, Weighting, mean_prototypes
@@ -21,10 +21,6 @@ SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epo
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def equal(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_the_mean_of_prototypes_by_hand() -> None:

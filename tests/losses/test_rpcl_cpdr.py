@@ -6,12 +6,12 @@ from typing import Any, Literal
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import begin_client, federate, take_step
+from support.federations import begin_client, equal, federate, take_step
 from torch import Tensor
 from torch.func import grad, vmap
 
 from fedexp.core.forward import Forward
-from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.messages import PartMessage, PartUpdate
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.prototypes import consistent_prototypes, relational_prototypes
 from fedexp.errors import InputError
@@ -53,10 +53,6 @@ def served(*cohorts: Sequence[PartUpdate]) -> RpclCpdr:
         loss.aggregate(cohort)
     loss.receive(PartMessage(1, {}, loss.broadcast(1)))
     return loss
-
-
-def equal(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_the_server_sends_both_kinds_of_prototypes_from_reports_in_client_order() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from support.federations import federate
+from support.federations import equal, federate
 from support.second_model import gradients_of_steps, of_model
-from support.small_federations import SMALL, copy, equal
+from support.small_federations import SMALL, copy
 
 from fedexp.errors import InputError
 from fedexp.testing import check_part

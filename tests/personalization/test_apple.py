@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import begin_client, federate
+from support.federations import begin_client, equal, federate
 from support.second_model import gradients_of_steps, of_model
-from support.small_federations import copy, equal, personalized, train
+from support.small_federations import copy, personalized, train
 
 from fedexp.errors import InputError
 from fedexp.personalization.apple import penalty_factor

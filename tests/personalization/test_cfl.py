@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import federate
-from support.small_federations import ONE_STEP, RATE, SMALL, copy, equal, gradient, personal, train
+from support.federations import equal, federate
+from support.small_federations import ONE_STEP, RATE, SMALL, copy, gradient, personal, train
 
 from fedexp.core.cosines import cosines
 from fedexp.core.messages import Message, Tensors

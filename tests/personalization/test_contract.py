@@ -4,16 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import take_step
-from support.small_federations import (
-    BATCHNORM,
-    PERSONAL,
-    alike,
-    copy,
-    equal,
-    personal,
-    personalized,
-)
+from support.federations import equal, take_step
+from support.small_federations import BATCHNORM, PERSONAL, alike, copy, personal, personalized
 
 from fedexp.core.sockets import Phase
 from fedexp.errors import InputError

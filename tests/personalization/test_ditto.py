@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import federate, take_step
+from support.federations import equal, federate, take_step
 from support.small_federations import (
     DROPOUT,
     ONE_STEP,
@@ -10,7 +10,6 @@ from support.small_federations import (
     SMALL,
     alike,
     copy,
-    equal,
     gradient,
     moved,
     personal,

@@ -6,16 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import federate
-from support.small_federations import (
-    ONE_STEP,
-    RATE,
-    copy,
-    equal,
-    gradient,
-    personalized,
-    train,
-)
+from support.federations import equal, federate
+from support.small_federations import ONE_STEP, RATE, copy, gradient, personalized, train
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting

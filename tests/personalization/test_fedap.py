@@ -3,8 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import assert_engine_agrees, federate
-from support.small_federations import BATCHNORM, SMALL, copy, equal, personalized, train
+from support.federations import assert_engine_agrees, equal, federate
+from support.small_federations import BATCHNORM, SMALL, copy, personalized, train
 from torch import Tensor, nn
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors

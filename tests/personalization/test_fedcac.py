@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from support.federations import federate
+from support.federations import equal, federate
 from support.plain_loop import LR, SETTING, PlainLoop, assert_same
-from support.small_federations import copy, equal, personalized, train
+from support.small_federations import copy, personalized, train
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import federate
+from support.federations import equal, federate
 from support.plain_loop import LR, SETTING, PlainLoop, assert_same
-from support.small_federations import ONE_STEP, SMALL, copy, equal, personal, personalized, train
+from support.small_federations import ONE_STEP, SMALL, copy, personal, personalized, train
 
 from fedexp.core.messages import Tensors
 from fedexp.deployment.predictor import Network

@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import begin_client, federate, take_step
+from support.federations import begin_client, equal, federate, take_step
 from support.plain_loop import SETTING, PlainLoop, assert_same
 from support.plain_mlp import HEAD, descend, features, logits
-from support.small_federations import copy, equal, personalized, train
+from support.small_federations import copy, personalized, train
 
 from fedexp.core.prototypes import class_prototypes
 from fedexp.core.randomness import torch_generator

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import federate
+from support.federations import equal, federate
 from support.plain_loop import LR, SETTING, PlainLoop, assert_same
-from support.small_federations import copy, equal, personalized, train
+from support.small_federations import copy, personalized, train
 
 from fedexp.core.messages import Tensors
 from fedexp.personalization.fedphp import inherited_model, moved, private_model

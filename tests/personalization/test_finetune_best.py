@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import federate
-from support.small_federations import ONE_STEP, SMALL, copy, equal, gradient, personalized
+from support.federations import equal, federate
+from support.small_federations import ONE_STEP, SMALL, copy, gradient, personalized
 
 from fedexp.core.messages import Message, Tensors
 from fedexp.runtime.federation import Federation

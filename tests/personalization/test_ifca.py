@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import federate
+from support.federations import equal, federate
 from support.small_federations import (
     BATCHNORM,
     ONE_STEP,
     RATE,
     SMALL,
     copy,
-    equal,
     gradient,
     personal,
     train,

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.federations import federate
-from support.small_federations import SMALL, alike, equal, personal, personalized, train
+from support.federations import equal, federate
+from support.small_federations import SMALL, alike, personal, personalized, train
 from torch import Tensor
 
 from fedexp.personalization.knn_per import KNNPer

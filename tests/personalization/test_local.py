@@ -1,5 +1,5 @@
-from support.federations import take_step
-from support.small_federations import copy, equal, personalized
+from support.federations import equal, take_step
+from support.small_federations import copy, personalized
 
 from fedexp.core.messages import Tensors
 from fedexp.runtime.federation import Federation

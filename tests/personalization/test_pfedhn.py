@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from support.federations import assert_engine_agrees, begin_client, federate
+from support.federations import assert_engine_agrees, begin_client, equal, federate
 from support.second_model import gradients_of_steps
-from support.small_federations import BATCHNORM, SMALL, copy, equal, personal, personalized, train
+from support.small_federations import BATCHNORM, SMALL, copy, personal, personalized, train
 from torch import nn
 
 from fedexp.core.messages import Tensors

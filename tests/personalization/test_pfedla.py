@@ -3,9 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import assert_engine_agrees, federate
+from support.federations import assert_engine_agrees, equal, federate
 from support.second_model import gradients_of_steps
-from support.small_federations import BATCHNORM, SMALL, copy, equal, personalized, train
+from support.small_federations import BATCHNORM, SMALL, copy, personalized, train
 from torch import Tensor
 
 from fedexp.core.messages import Message, Tensors

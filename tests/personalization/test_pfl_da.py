@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import assert_engine_agrees, begin_client
+from support.federations import assert_engine_agrees, begin_client, equal
 from support.plain_mlp import features
-from support.small_federations import ONE_STEP, SMALL, copy, equal, personalized, train
+from support.small_federations import ONE_STEP, SMALL, copy, personalized, train
 
 from fedexp.errors import InputError
 from fedexp.testing import check_part

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from support.federations import federate
-from support.small_federations import SMALL, equal, personal, personalized, train
+from support.federations import equal, federate
+from support.small_federations import SMALL, personal, personalized, train
 
 from fedexp.heads.adaptation import adaptation
 from fedexp.measures.scoring.scoring import Scoring

@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import federate, take_step
+from support.federations import equal, federate, take_step
 from support.small_federations import (
     ONE_STEP,
     RATE,
     SMALL,
     alike,
     copy,
-    equal,
     gradient,
     personal,
     personalized,

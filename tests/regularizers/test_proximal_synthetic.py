@@ -3,7 +3,7 @@ import io
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import begin_client, federate
+from support.federations import begin_client, equal, federate
 from torch import Tensor
 
 from fedexp.core.randomness import torch_generator
@@ -30,8 +30,7 @@ def images_of(federation: Federation, client: int) -> Tensor:
 
 
 def equal_weights(one: Federation, other: Federation) -> bool:
-    pairs = ((w, other.server.weights[name]) for name, w in one.server.weights.items())
-    return all(torch.equal(*pair) for pair in pairs)
+    return equal(one.server.weights, other.server.weights)
 
 
 def test_without_an_older_model_it_is_fedprox() -> None:

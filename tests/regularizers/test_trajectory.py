@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
-from support.federations import federate, take_step
+from support.federations import equal, federate, take_step
 from torch import Size, Tensor
 from torch.func import functional_call, grad, vmap
 
@@ -426,14 +426,10 @@ def weights_after(federation: Federation, rounds: int) -> Tensors:
     return federation.server.weights
 
 
-def same(a: Tensors, b: Tensors) -> bool:
-    return all(torch.equal(a[name], b[name]) for name in a)
-
-
 @pytest.mark.parametrize("side", ["client", "server"])
 def test_without_strength_it_is_fedavg_to_the_bit(side: str) -> None:
     fedavg = federate(*TINY, "algorithm=fedavg")
-    assert same(weights_after(fedptr(side=side, lam=0), 3), weights_after(fedavg, 3))
+    assert equal(weights_after(fedptr(side=side, lam=0), 3), weights_after(fedavg, 3))
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
@@ -445,10 +441,10 @@ def test_it_is_fedavg_until_there_is_a_model_m_rounds_older(side: str) -> None:
         metrics = federation.run_round(round).metrics
         assert metrics["cost/download_bytes"] == 4 * message
         fedavg.run_round(round)
-    assert same(federation.server.weights, fedavg.server.weights)
+    assert equal(federation.server.weights, fedavg.server.weights)
     metrics = federation.run_round(3).metrics
     fedavg.run_round(3)
-    assert not same(federation.server.weights, fedavg.server.weights)
+    assert not equal(federation.server.weights, fedavg.server.weights)
     assert {"trajectory/step_size", "trajectory/matching_loss"} <= metrics.keys()
     assert metrics["cost/download_bytes"] == 4 * message * (2 if side == "server" else 1)
 

@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.federations import federate
+from support.federations import equal, federate
 from support.tables import breast_cancer, tabular_options
 
 from fedexp.errors import InputError
-from fedexp.runtime.federation import Federation
 
 SMALL = ["local.batch_size=32", "local.epochs=1", "model.hidden=[16]", "model.feature_dim=8"]
 SMALL += ["model.batch_norm=true"]
@@ -18,10 +17,6 @@ BATCH_NORM = ["clients.per_round=4", "partition.beta=0.1", *SMALL]
 EQUAL = ["partition=iid", "clients.count=3", "clients.per_round=3", "local.epochs=1.5"]
 SEVENTEEN = [*EQUAL, "data.subset=51", "local.batch_size=8"]  # 17 = 8 + 8 + 1 samples each
 LENGTHS = {"keep": [8, 8, 1], "drop": [8, 8], "merge": [8, 9]}
-
-
-def same_weights(one: Federation, other: Federation) -> bool:
-    return all(torch.equal(other.server.weights[n], w) for n, w in one.server.weights.items())
 
 
 @pytest.mark.parametrize("seed", [1, 4, 5, 7, 9])
@@ -46,7 +41,7 @@ def test_a_trainer_gives_the_same_bits_with_batch_norm() -> None:
     runs = [federate(*BATCH_NORM, "seed=1", f"engine={e}") for e in ("serial", "trainer")]
     for run in runs:
         assert run.run_round(1).metrics["clients/quarantined"] == 0
-    assert same_weights(*runs)
+    assert equal(*(run.server.weights for run in runs))
 
 
 @pytest.mark.slow
@@ -65,7 +60,7 @@ def test_every_engine_takes_the_same_steps(rule: str) -> None:
             run.server.add(update)
         assert run.engine.schedule.samples(0, 1) == samples
         run.server.step()
-    assert same_weights(runs[0], runs[1])
+    assert equal(runs[0].server.weights, runs[1].server.weights)
     for name, weight in runs[0].server.weights.items():
         torch.testing.assert_close(runs[2].server.weights[name], weight, atol=1e-5, rtol=1e-5)
 
@@ -74,7 +69,7 @@ def test_auto_keeps_every_batch_of_a_model_without_batch_norm() -> None:
     auto, keep = (federate(*SEVENTEEN, f"local.last_batch={rule}") for rule in ("auto", "keep"))
     assert auto.engine.resources.last_batch == keep.engine.resources.last_batch
     auto.run_round(1), keep.run_round(1)
-    assert same_weights(auto, keep)
+    assert equal(auto.server.weights, keep.server.weights)
 
 
 def test_a_dropped_batch_holds_other_samples_in_every_epoch() -> None:

@@ -20,7 +20,7 @@ from fedexp.config.composed import checked
 from fedexp.config.schema import Config
 from fedexp.config.wandb_variables import DISABLED, VARIABLES
 from fedexp.core.client import ClientModule
-from fedexp.core.messages import Message, Update
+from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.server import Server
 from fedexp.data.federated import FederatedData
 from fedexp.data.load import load_data
@@ -103,8 +103,13 @@ def assert_engine_agrees(engine: str, words: Sequence[str], rounds: int) -> None
     for federation in (one, other):
         for round in range(1, rounds + 1):
             federation.run_round(round)
-    for name, value in one.server.weights.items():
-        torch.testing.assert_close(value, other.server.weights[name], atol=1e-5, rtol=0)
+    assert one.server.weights
+    torch.testing.assert_close(other.server.weights, one.server.weights, atol=1e-5, rtol=0)
+
+
+def equal(a: Tensors, b: Tensors) -> bool:
+    """Whether the two have the same names and bits."""
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def take_step(server: Server, updates: Iterable[Update]) -> None:

@@ -68,10 +68,6 @@ def copy(tensors: Tensors) -> Tensors:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
-def equal(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
 def moved(before: Tensors, after: Tensors) -> set[str]:
     """The names of the tensors that changed."""
     return {name for name in before if not torch.equal(before[name], after[name])}
