@@ -157,6 +157,7 @@ def test_labels_are_not_used() -> None:
     for federation in (one, other):
         begin_client(federation.engine, 1, message)
     found = other.store.memory(1, "aggregator")
+    assert found
     for name, value in one.store.memory(1, "aggregator").items():
         assert torch.equal(found[name], value)
 

@@ -92,6 +92,7 @@ def test_engines_agree(overrides: list[str]) -> None:
 def test_nothing_is_kept_by_default() -> None:
     federation = federate(*SMALL)
     federation.run_round(1)
+    assert dict(federation.store.states())
     for _, state in federation.store.states():
         assert "optimizer" not in state.memories
 
@@ -99,6 +100,7 @@ def test_nothing_is_kept_by_default() -> None:
 def test_a_separate_model_has_a_separate_optimizer() -> None:
     federation = federate(*SMALL, KEEP, "algorithm=ditto", *OPTIMIZERS["sgd"])
     federation.run_round(1)
+    assert dict(federation.store.states())
     for _, state in federation.store.states():
         shared, personal = state.memory("optimizer"), state.memory("personal_optimizer")
         assert shared.keys() == personal.keys() > set()

@@ -79,6 +79,7 @@ def test_an_attacker_trains_on_triggered_images_of_the_target_class() -> None:
     federation = federate(*SMALL, *ATTACK, "faults.poisoned=0.3", "faults.trigger.target=7")
     faults, data = faults_of(federation), federation.data
     before = data.train.labels.clone()
+    assert faults.byzantine_clients
     for client in data.clients:
         seen = faults.data(1, client)
         if client.client not in faults.byzantine_clients:

@@ -81,13 +81,16 @@ def test_personal_models_keep_phi_and_the_global_one_has_none() -> None:
     message = federation.server.broadcast(1)
     head: Any = federation.module.head
     ((inputs, labels),) = federation.data.test.batches(len(federation.data.test))
+    scored = []
     for client, predictions in Scoring(federation.engine).score_personal(message):
+        scored.append(client)
         weights = federation.store.model(client)
         phi = adaptation(federation.data.class_counts[client])
         with torch.no_grad():
             z = federation.module.backbone(inputs)
         expected = (phi * (z @ weights["head.linear.weight"].T)).argmax(dim=1) == labels
         assert torch.equal(predictions.correct, expected)
+    assert scored == sorted(federation.sampler.select(1))
     Scoring(federation.engine).score_global(message)
     assert torch.equal(head.phi, torch.ones(10))
 

@@ -138,7 +138,9 @@ def test_rounds_by_a_plain_loop(engine: str) -> None:
 
     message = federation.server.broadcast(3)
     inputs = torch.cat([x for x, _ in federation.data.test.batches(1000)])
-    for client, found in Scoring(federation.engine).score_personal(message):
+    scores = dict(Scoring(federation.engine).score_personal(message))
+    assert scores.keys() == pi.keys()
+    for client, found in scores.items():
         mixed = sum(
             share * plain_logits(expected, m, inputs).softmax(dim=1)
             for m, share in enumerate(pi[client])

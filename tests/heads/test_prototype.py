@@ -319,6 +319,7 @@ def test_the_global_model_has_the_new_prototypes_and_personal_models_those_they_
     second = federation.server.broadcast(2).extras["head"]["prototypes"]
     assert not torch.allclose(first, second, atol=1e-3)
     store = federation.store
+    assert store.clients_with_model
     for client in store.clients_with_model:
         assert torch.equal(store.model(client)["head.weight"], first)
     assert "head.weight" not in federation.server.weights

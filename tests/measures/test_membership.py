@@ -314,6 +314,7 @@ def shadow_weights(
     with monkeypatch.context() as patch:
         patch.setattr("fedexp.measures.membership._confidences", confidences_of)
         attacked(federation, 1)
+    assert len(scored) > 2
     return scored[1:]
 
 

@@ -68,6 +68,7 @@ def test_each_client_is_evaluated_with_its_own_backbone() -> None:
     test = federation.data.test
     found = dict(Scoring(federation.engine).score_personal(federation.server.broadcast(1)))
     inputs = torch.cat([x for x, _ in test.batches(1000)])
+    assert {client % 2 for client in found} == {0, 1}  # both backbones
     for client, predictions in found.items():
         module = federation.module.eval()
         module.load(federation.store.model(client))

@@ -170,6 +170,7 @@ def test_personal_models_use_the_class_shares_of_their_client() -> None:
     found = dict(Scoring(engine).score_personal(federation.server.broadcast(1)))
     inputs = torch.cat([x for x, _ in federation.data.test.batches(1000)])
     module = federation.module.eval()
+    assert list(found) == [0, 1]
     for client, predictions in found.items():
         model = federation.store.model(client)
         module.load(model)

@@ -70,7 +70,9 @@ def test_predictions_are_by_the_latest_prototypes_and_the_clients_own_features()
     known = federation.server.broadcast(1).extras["loss"]
     held = known["holds"].nonzero().flatten()
     labels = federation.data.test.labels
-    for client, found in personal(federation, 1).items():
+    predictions = personal(federation, 1)
+    assert list(predictions) == [0, 1]
+    for client, found in predictions.items():
         module = federation.module
         module.load(federation.store.model(client))
         inputs = torch.cat([x for x, _ in federation.data.test.batches(1000)])

@@ -87,6 +87,7 @@ def test_the_head_of_fedbabu_stays_as_initialised_at_all_clients() -> None:
     assert all(torch.equal(final[name], initial[name]) for name in HEAD)
     assert all(not torch.equal(final[name], initial[name]) for name in initial.keys() - HEAD)
     store = federation.store
+    assert store.clients_with_model
     for client in store.clients_with_model:
         assert all(torch.equal(store.model(client)[name], initial[name]) for name in HEAD)
 
@@ -104,12 +105,13 @@ def test_tuning_starts_from_the_final_global_model(personalization: str) -> None
     final = engine.resources.initial | federation.server.weights
     assert not equal(final, federation.store.model(0))
     expected = gradient(federation, 0, message, final)
-    for client, _ in Scoring(engine).score_personal(message):
-        found = copy(federation.module.weights)
-        if client == 0:
-            for name, g in expected.items():
-                assert g.any(), name
-                torch.testing.assert_close(found[name], final[name] - RATE * g)
+    tuned = {
+        client: copy(federation.module.weights)
+        for client, _ in Scoring(engine).score_personal(message)
+    }
+    for name, g in expected.items():
+        assert g.any(), name
+        torch.testing.assert_close(tuned[0][name], final[name] - RATE * g)
 
 
 def test_fedbabu_may_tune_the_clients_latest_local_model() -> None:
@@ -142,6 +144,9 @@ def test_a_tuned_model_is_adapted_to_its_client() -> None:
     engine: Any = federation.engine
     message = federation.server.broadcast(1)
     take_step(federation.server, engine.train([0, 1], message))
+    scored = []
     for client, _ in Scoring(engine).score_personal(federation.server.broadcast(1)):
+        scored.append(client)
         held = federation.data.clients[client].class_counts > 0
         assert torch.equal(federation.module.weights["head.included"], held)
+    assert scored == [0, 1]

@@ -76,8 +76,9 @@ def test_what_crosses_the_network() -> None:
         met |= cohort
         assert metrics["cost/upload_bytes"] == 2 * model
         assert metrics["cost/download_bytes"] == (2 + new) * model
-    message = federation.server.broadcast(5)
-    for client in set(range(5)) - met:
+    message, others = federation.server.broadcast(5), set(range(5)) - met
+    assert others
+    for client in others:
         sent = message.to_client(client).extras["regularizer"]
         assert all(torch.equal(sent[f"initial/{name}"], value) for name, value in start.items())
 

@@ -133,8 +133,10 @@ def test_everything_that_the_view_draws_is_in_the_runs_record(
     assert len(costs) == 3
     assert {name for pair in costs for name in pair} <= {f"summary:{name}" for name in summary}
     columns = {*view["runSets"][0]["runFeed"]["columnPinned"]} - {"run:displayName"}
+    assert columns
     assert columns <= {f"summary:{name}" for name in summary}
     pictures = {key for each in panels(view, "Media Browser") for key in each["mediaKeys"]}
+    assert "heatmap/partition" in pictures
     assert {f"{key}/_type" for key in pictures} <= logged
     (bars,) = panels(view, "Vega2")
     assert f'"value": "{PER_CLASS}"' in json.dumps(bars)

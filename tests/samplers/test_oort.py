@@ -184,6 +184,7 @@ def test_expected_seconds_are_the_seconds_of_the_first_round() -> None:
     federation.run_round(1)
     time = federation.measures.exchange.time
     assert time is not None
+    assert len(time.of_clients) == 4
     for client, seconds in time.of_clients.items():
         assert seconds == pytest.approx(expected[client], rel=1e-3)  # 4 bytes more
         assert sampler.seconds[client] == seconds
