@@ -11,6 +11,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from fedexp.config.keys import override_key
 from fedexp.config.wandb_variables import value_of
 
 _IS_OLD = hydra.__version__.startswith("1.3.")
@@ -54,9 +55,11 @@ def job_config(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str]
     """The config of one job of a sweep, composed from the sweep's config and the job's overrides.
 
     The result is the same as in Hydra 1.3. Hydra 1.4 itself would refuse a job whose sweeper
-    differs from the sweeper of the sweep, such as a cell of a table or a trial of a search.
+    differs from the sweeper of the sweep, such as a cell of a table or a trial of a search. The
+    keys of the sweep's sweeper are left out: a cell of a table may lack them.
     """
     typed: Any = OmegaConf.to_container(sweep.hydra.overrides.hydra)
+    typed = [each for each in typed if not override_key(each).startswith("hydra.sweeper.")]
     name = sweep.hydra.job.config_name
     config = loader.load_configuration(name, [*typed, *overrides], RunMode.RUN)
     OmegaConf.copy_cache(from_config=sweep, to_config=config)

@@ -23,6 +23,17 @@ def test_a_job_of_a_table_is_composed_with_another_sweeper() -> None:
     assert sent.get_search_path() is not None
 
 
+def test_a_typed_rate_of_a_contest_is_no_key_of_its_jobs() -> None:
+    """The grid of the table has a learning rate; the sweeper of a cell has an empty grid."""
+    typed = ["experiment=leaderboard/digits", "hydra.sweeper.tune.common={optimizer.lr:'0.5'}"]
+    with hydra_api.initialize(config_folder()):
+        loader = GlobalHydra.instance().config_loader()
+        sweep = loader.load_configuration("config", typed, RunMode.MULTIRUN)
+        assert sweep.hydra.sweeper.tune.common == {"optimizer.lr": "0.5"}
+        job = hydra_api.job_config(loader, sweep, ["experiment=leaderboard/digits_dir03"])
+    assert job.hydra.sweeper.tune.common == {}
+
+
 def test_a_resolver_can_be_registered_twice() -> None:
     for number in (1, 2):
         hydra_api.register_resolver("number_of_a_test", lambda number=number: number)
