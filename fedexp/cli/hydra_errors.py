@@ -21,7 +21,10 @@ from fedexp.config.option_files import shown
 from fedexp.config.renamed_keys import renamed
 from fedexp.errors import InputError
 
-_NO_OPTION = "Config group override must be"  # Hydra's words if a group is set to null or a number
+_MISTYPED = (  # the beginnings of Hydra's words that do not name the override
+    "Config group override must be",  # a group is set to null or a number
+    "Only one of --run, --multirun",
+)
 _EXTRAS = {
     "hydra/sweeper/optuna": "optuna",
     "hydra/launcher/ray": "ray",
@@ -59,9 +62,8 @@ def one_line(overrides: Sequence[str], config_dir: str | Path | None = None) -> 
             raise InputError(f"{names}: the defaults of these files form a circle") from error
         raise
     except ValueError as error:
-        if _NO_OPTION not in str(error):
+        if not str(error).startswith(_MISTYPED):
             raise
-        # Hydra does not name the override.
         raise InputError(f"{' '.join(overrides)}: {error}") from error
 
 

@@ -111,6 +111,13 @@ def test_from_python(override: str, line: str) -> None:
     assert str(raised.value) == line
 
 
+def test_two_flags_that_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["fedexp", "-m", "--cfg", "job"])
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    with pytest.raises(SystemExit, match="^fedexp: .*Only one of --run, --multirun, --cfg"):
+        main()
+
+
 def test_an_option_of_an_extra_that_is_not_installed_says_what_to_install() -> None:
     said = "Could not find 'hydra/launcher/ray'\n\nAvailable options in 'hydra/launcher':\n\tbasic"
     with pytest.raises(InputError) as raised, one_line([]):
