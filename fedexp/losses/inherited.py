@@ -11,6 +11,11 @@ from fedexp.config.compatibility.traits import INHERITED_MODEL
 from fedexp.contract import Client, Forward, Loss, Memory, Outputs, PartMessage
 from fedexp.personalization.fedphp import inherited_model
 
+_WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""The widths of the five Gaussian kernels, as multiples of the mean squared distance."""
+_SMALLEST = 1e-8
+"""Added to this mean, which is 0 if all rows are equal; value in the authors' code."""
+
 
 class Inherited(Loss):
     """(1 - lambda) cross-entropy + lambda R (FedPHP; Li et al., ECML 2021).
@@ -85,8 +90,3 @@ def squared_mmd(z: Tensor, other: Tensor, real: Tensor | None) -> Tensor:
     signs = torch.cat((torch.ones_like(z[:, 0]), -torch.ones_like(z[:, 0])))
     signed = pairs * signs[:, None] * signs[None, :]
     return (kernels * signed).sum() / (count / 2).square().clamp(min=1)
-
-
-_WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
-_SMALLEST = 1e-8
-"""Added to the mean distance, which is 0 if all rows are equal; value in the authors' code."""
