@@ -23,6 +23,11 @@ from fedexp.errors import InputError
 from fedexp.rounding import rounded_down
 from fedexp.state.abandoned import remove_abandoned_folders
 
+LOGGER = logging.getLogger(__name__)
+
+_Indices = list[np.ndarray]
+"""For each client, sorted positions in a split."""
+
 
 def held_out_clients(clients: Sequence[np.ndarray], share: float, seed: int) -> list[int]:
     """Draw a share of the clients that have data; return their numbers in ascending order.
@@ -47,12 +52,6 @@ def held_out_clients(clients: Sequence[np.ndarray], share: float, seed: int) -> 
     drawn = numpy_generator(seed, "held_out").choice(holders, count, replace=False)
     found: list[int] = sorted(drawn.tolist())
     return found
-
-
-LOGGER = logging.getLogger(__name__)
-
-_Indices = list[np.ndarray]
-"""For each client, sorted positions in a split."""
 
 
 def load_data(config: Config, source: Describer, device: torch.device) -> FederatedData:

@@ -13,6 +13,13 @@ from fedexp.data.preparations.tokens import padded
 from fedexp.data.readers.features import LARGEST
 from fedexp.errors import InputError
 
+Kind = Literal["image", "array", "tokens", "numbers"]
+
+CHANNELS = (1, 3)
+
+MOST_TOKENS = 2**20
+"""Token ids must be below this number. A large tokenizer has several times fewer ids."""
+
 
 def column(part: Any, name: str) -> pd.Series:
     """Read the column ``name`` of ``part``, such as each row's class or user, as a Series [n]."""
@@ -107,14 +114,6 @@ def _refuse_nulls(key: str, values: Any, start: int, rows: int) -> None:
         missing = values.is_null().to_numpy(zero_copy_only=False)
         row = start + int(np.flatnonzero(missing)[0]) * rows // len(missing)
         raise InputError(f"{key} has a missing value in row {row}")
-
-
-Kind = Literal["image", "array", "tokens", "numbers"]
-
-CHANNELS = (1, 3)
-
-MOST_TOKENS = 2**20
-"""Token ids must be below this number. A large tokenizer has several times fewer ids."""
 
 
 def kind_of(key: str, feature: Any) -> Kind:

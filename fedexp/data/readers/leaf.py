@@ -29,6 +29,22 @@ Samples = tuple[np.ndarray, np.ndarray]
 Decode = Callable[[Sequence[Any], Sequence[Any]], Samples]
 """Turns a user's JSON lists "x" and "y" into arrays; raises ValueError if they do not fit."""
 
+LOGGER = logging.getLogger(__name__)
+
+ALPHABET = Alphabet(
+    "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+)
+"""LEAF's 80 characters, in the order of their ids."""
+
+LENGTH = 80
+"""Number of characters in a sequence of Shakespeare."""
+
+DIGITS_AND_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+"""FEMNIST's 62 classes."""
+
+ARRAYS = tuple(f"{s}_{kind}" for s in ("train", "test") for kind in ("inputs", "labels", "users"))
+"""Names of the arrays in a dataset's cache file."""
+
 
 @dataclass(frozen=True)
 class LeafFiles:
@@ -112,23 +128,6 @@ def _decoded(user: str, data: dict[str, Any], decode: Decode) -> Samples:
         return decode(data["x"], data["y"])
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"user {user}: {error}") from error
-
-
-LOGGER = logging.getLogger(__name__)
-
-ALPHABET = Alphabet(
-    "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-)
-"""LEAF's 80 characters, in the order of their ids."""
-
-LENGTH = 80
-"""Number of characters in a sequence of Shakespeare."""
-
-DIGITS_AND_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-"""FEMNIST's 62 classes."""
-
-ARRAYS = tuple(f"{s}_{kind}" for s in ("train", "test") for kind in ("inputs", "labels", "users"))
-"""Names of the arrays in a dataset's cache file."""
 
 
 @dataclass

@@ -36,6 +36,12 @@ _PARQUET = (".parquet", ".pq")
 _LIKE_A_NUMBER = r"\s*[-+]?[\d.,'_ ]*\d[\d.,'_ ]*(?:[eE][-+]?\d+)?\s*"
 """Matches numbers, also in notations that pandas reads as text, such as 12,5 or 1 000."""
 
+_FEW = 10
+"""A target with at most this many classes never needs ``many_classes``."""
+
+_MANY_NUMBERS = 100
+"""A target of numbers with more different values always needs ``many_classes``."""
+
 
 def read_table(key: str, path: Path) -> pd.DataFrame:
     """Read the table in ``path``: .csv or .tsv with a row of names, or .parquet.
@@ -134,13 +140,6 @@ def _is_mixed(column: pd.Series) -> bool:
         return False
     # A Parquet column of type text is text, even if every cell is a plain number.
     return column.dtype == object or bool(pd.to_numeric(words, errors="coerce").isna().any())
-
-
-_FEW = 10
-"""A target with at most this many classes never needs ``many_classes``."""
-
-_MANY_NUMBERS = 100
-"""A target of numbers with more different values always needs ``many_classes``."""
 
 
 @dataclass
