@@ -12,7 +12,14 @@ from fedexp.reporting.drawing import png
 from fedexp.reporting.files import write_contents
 from fedexp.reporting.leaderboard.figures import gains_map, ranks_by_budget
 from fedexp.reporting.leaderboard.page import METRICS, cells_of, page
-from fedexp.reporting.leaderboard.results import KEYS, budgets_of, chosen, in_order, read_results
+from fedexp.reporting.leaderboard.results import (
+    KEYS,
+    budgets_of,
+    chosen,
+    in_order,
+    read_results,
+    tuning_of,
+)
 from fedexp.reporting.leaderboard.standings import standings
 from fedexp.reporting.markdown import markdown
 from fedexp.reporting.table import Table
@@ -55,15 +62,36 @@ def read_contest(sources: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     """Read the results of one contest from folders of sweeps and from ``leaderboard.csv`` files.
 
     Of runs with equal cell, method, setting and seed, the first counts, the folders before the
-    files. Returns and raises as ``read_results``.
+    files. Returns and raises as ``read_results``; also raises InputError if methods were tuned with
+    other seeds, since the trials with the seeds that they lack would count as failed.
     """
     folders = [each for each in sources if not each.is_file()]
     frames = [read_csv(each) for each in sources if each.is_file()]
+    seeds = [_trial_seeds(each) for each in frames]
     problems: list[str] = []
     if folders:
         found, problems = read_results(folders)
         frames.insert(0, found)
-    return in_order(pd.concat(frames)), problems
+        seeds += [frozenset(tuning_of(each).seeds) for each in folders]
+    joined = in_order(pd.concat(frames))
+    if len({each for each in seeds if each}) > 1:
+        _check_trials(joined)
+    return joined, problems
+
+
+def _trial_seeds(results: pd.DataFrame) -> frozenset[int]:
+    return frozenset(results.loc[results["trial"] > 0, "seed"])
+
+
+def _check_trials(results: pd.DataFrame) -> None:
+    """Raise InputError if a method's trials lack a seed that other trials have."""
+    every = _trial_seeds(results)
+    for (cell, method), own in results[results["trial"] > 0].groupby(["cell", "method"]):
+        if (seeds := _trial_seeds(own)) != every:
+            raise InputError(
+                f"{method} in {cell}: its trials have the seeds {sorted(seeds)}, all trials "
+                f"together {sorted(every)}; only results of one contest can be joined"
+            )
 
 
 def read_csv(path: Path) -> pd.DataFrame:

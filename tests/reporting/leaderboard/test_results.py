@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from support.run_files import write_run
 
 from fedexp.errors import InputError
-from fedexp.reporting.leaderboard.files import pictures, read_csv, write
+from fedexp.reporting.leaderboard.files import pictures, read_contest, read_csv, write
 from fedexp.reporting.leaderboard.page import page
-from fedexp.reporting.leaderboard.results import read_results
+from fedexp.reporting.leaderboard.results import best, read_results
 
 SWEEP = "hydra: {sweeper: {tune: {seed: null, budgets: [], common: {}, own: {}}}}"
 
@@ -42,6 +43,40 @@ def test_methods_that_differ_in_a_value_have_two_names(tmp_path: Path) -> None:
     assert list(results["method"]) == ["fedavg", "fednh", "fednh head.rho=0.5"]
     results, _ = read_results([write_sweep(tmp_path / "2", *rows[:2])])
     assert list(results["method"]) == ["fedavg", "fednh"]
+
+
+def write_contest(folder: Path, method: str, *seeds: int) -> Path:
+    """A sweep with trials of the preset and of a better learning rate, and final runs of both."""
+    choices, objective = {"experiment": "cells/digits_a"}, "validation/accuracy"
+    for n, setting in enumerate(([], ["optimizer.lr=0.1"])):
+        history = [{"global/accuracy": 0.5 + 0.2 * n, objective: 0.4 + 0.2 * n}]
+        for seed in (*seeds, 0, 1):
+            words = ["experiment=cells/digits_a", f"algorithm={method}", *setting, f"seed={seed}"]
+            run = folder / f"{n}_{seed}"
+            write_run(run, words, history, choices=choices, objective=objective)
+    tune = {"seed": list(seeds), "budgets": [1, 2], "common": {"optimizer.lr": [0.1]}, "own": {}}
+    (folder / "multirun.yaml").write_text(yaml.safe_dump({"hydra": {"sweeper": {"tune": tune}}}))
+    return folder
+
+
+def test_methods_that_were_tuned_with_other_seeds_are_not_joined(tmp_path: Path) -> None:
+    """Else the trials of one method would count as failed, and its preset as the best setting."""
+    one = write_contest(tmp_path / "1", "fedavg", 100)
+    two = write_contest(tmp_path / "2", "fednh", 100, 101)
+    message = (
+        r"fedavg in digits_a: its trials have the seeds \[100\], all trials together \[100, 101"
+    )
+    with pytest.raises(InputError, match=message):
+        read_contest([one, two])
+    write(read_contest([one])[0], tmp_path / "to")
+    with pytest.raises(InputError, match=message):
+        read_contest([two, tmp_path / "to" / "leaderboard.csv"])
+    same = write_contest(tmp_path / "3", "fednh", 100)
+    joined, _ = read_contest([same, tmp_path / "to" / "leaderboard.csv"])
+    assert best(joined)["setting"].unique().tolist() == ["optimizer.lr=0.1"]
+    # A sweep with the trials that lack.
+    later = write_contest(tmp_path / "4", "fedavg", 101)
+    assert set(best(read_contest([one, two, later])[0])["method"]) == {"fedavg", "fednh"}
 
 
 @pytest.mark.parametrize("name", ["absent.csv", ".", "empty.csv"])
