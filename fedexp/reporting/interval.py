@@ -67,13 +67,15 @@ def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) 
     Runs with the same seed share partition, cohorts and batches, so their values form pairs.
     The 95 % interval is mean ± t s / sqrt(n), where s is the standard deviation of the differences
     and t the quantile of Student's t-distribution with n - 1 degrees of freedom. Values ``AtLeast``
-    count like others; but if one side has no others, mean and half width are NaN.
+    count like others; but mean and half width are NaN if one side has no others, or if such a value
+    is below the other one of its pair: the true difference may then have either sign.
     """
     pairs = [(ours[seed], baseline[seed]) for seed in sorted(ours.keys() & baseline.keys())]
     if not pairs:
         return None
     n, at_bound = len(pairs), sum(any(map(_is_bound, pair)) for pair in pairs)
-    if any(all(map(_is_bound, side)) for side in zip(*pairs, strict=True)):
+    none_reached = any(all(map(_is_bound, side)) for side in zip(*pairs, strict=True))
+    if none_reached or any(_is_bound(min(pair)) and pair[0] != pair[1] for pair in pairs):
         return Interval(math.nan, math.nan, n, at_bound)
     values = np.array([own - other for own, other in pairs])
     error = values.std(ddof=1) / math.sqrt(n) if n > 1 else math.nan

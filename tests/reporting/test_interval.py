@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from fedexp.reporting.interval import Interval, smallest_effect, smallest_gain
+from fedexp.reporting.interval import (
+    AtLeast,
+    Interval,
+    paired_difference,
+    smallest_effect,
+    smallest_gain,
+)
 
 
 @pytest.mark.parametrize(("effect", "pairs"), [(0.2, 199), (0.5, 34), (0.8, 15)])
@@ -26,3 +32,21 @@ def test_five_pairs_with_a_deviation_of_one() -> None:
     half_width = 2.776445 / math.sqrt(5)  # t(0.975; 4)
     assert smallest_gain(Interval(0.0, half_width, 5)) == pytest.approx(1.682, abs=1e-3)
     assert math.isnan(smallest_gain(Interval(0.1, math.nan, 1)))
+
+
+def test_a_bound_below_the_other_cost_has_no_sign() -> None:
+    """A run that compresses stops below the target with fewer bytes than the other one needs."""
+    baseline = {0: 50.0, 1: 52.0, 2: 54.0}
+    found = paired_difference({0: 9.0, 1: 8.0, 2: AtLeast(10.0)}, baseline)
+    assert found is not None
+    assert (found.n, found.at_bound, found.excludes_zero) == (3, 1, False)
+    assert math.isnan(found.mean)
+    reverse = paired_difference(baseline, {0: 9.0, 1: 8.0, 2: AtLeast(10.0)})
+    assert reverse is not None
+    assert math.isnan(reverse.mean)
+    above = paired_difference({0: 9.0, 1: 8.0, 2: AtLeast(60.0)}, baseline)
+    assert above is not None
+    assert above.mean == pytest.approx((-41 - 44 + 6) / 3)
+    both = paired_difference({0: 9.0, 1: AtLeast(60.0)}, {0: 8.0, 1: AtLeast(60.0)})
+    assert both is not None
+    assert both.mean == pytest.approx(0.5)
