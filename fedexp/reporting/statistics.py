@@ -227,11 +227,11 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
         ``half_width`` (of the 95 % interval), ``pairs`` (pairs of values), ``seeds`` (seeds with
         finished runs of both labels), ``at_bound`` (pairs in which a run did not reach its target),
         ``excludes_zero`` (whether 0 is outside the interval), ``p_value`` (of the paired t-test),
-        ``p_bh`` and ``p_holm`` (corrected for all rows with this metric and statistic), and
-        ``smallest_gain`` (which these seeds show with a probability of 80 %). Baselines, labels
-        without a baseline, and labels without a finished run have no row. The difference is NaN if
-        there are fewer pairs than seeds, because some run did not measure the metric, or if one
-        side never reached its target.
+        ``p_bh`` and ``p_holm`` (corrected for all rows with this metric and statistic; NaN for
+        fewer than three pairs, which are not tested), and ``smallest_gain`` (which these seeds show
+        with a probability of 80 %). Baselines, labels without a baseline, and labels without a
+        finished run have no row. The difference is NaN if there are fewer pairs than seeds, because
+        some run did not measure the metric, or for the reasons of ``paired_difference``.
     """
     columns = [*keys, "metric", "statistic", *_DIFFERENCE]
     lines = finished_only(lines)
@@ -253,7 +253,7 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
     frame = pd.DataFrame(rows, columns=columns)
     frame["p_bh"] = frame["p_holm"] = math.nan
     for _, family in frame.groupby(["metric", "statistic"]):
-        bh, holm = corrected(family["p_value"].tolist())
+        bh, holm = corrected(family["p_value"].where(family["pairs"] > 2).tolist())
         frame.loc[family.index, "p_bh"], frame.loc[family.index, "p_holm"] = bh, holm
     return frame
 

@@ -169,6 +169,20 @@ def test_differences_are_to_the_row_with_the_same_other_keys(tmp_path: Path) -> 
     assert made.tables()[1].title == "Difference to algorithm=fedavg"
 
 
+def test_two_pairs_are_in_no_family(tmp_path: Path) -> None:
+    values = {"fedavg": (0.5, 0.5, 0.5), "fednh": (0.60, 0.62, 0.61), "fedprox": (0.4, 0.6)}
+    for name, accuracies_ in values.items():
+        for seed, value in enumerate(accuracies_):
+            overrides = [f"algorithm={name}", f"seed={seed}"]
+            write_run(tmp_path / f"{name}{seed}", overrides, accuracies(value))
+    frame = Report.read(tmp_path, baseline="algorithm=fedavg").differences
+    shown = frame.query("metric == 'global/accuracy' and statistic == 'final'")
+    rows = shown.set_index("algorithm")
+    assert rows.loc["fedprox", ["pairs", "p_value"]].tolist() == pytest.approx([2, 1])
+    assert rows.loc["fedprox", ["p_bh", "p_holm"]].isna().all()
+    assert rows.loc["fednh", "p_holm"] == rows.loc["fednh", "p_value"]
+
+
 def test_runs_of_one_config_and_seed_count_once(tmp_path: Path) -> None:
     write_run(tmp_path / "0", [], accuracies(0.5), rounds=2)
     write_run(tmp_path / "1", [], accuracies(0.5, 0.7))
