@@ -18,7 +18,7 @@ _METRIC = "global/accuracy"
 _FIRST = (
     "added alone: the model's effect of the part if all other factors are low; main effect: its "
     "mean effect over the other factors' levels. ± is half of the 95 % interval; p is Holm's, over "
-    "the main effects. The verdict is that of the main effect."
+    "the effects of its column. The verdict is that of the main effect."
 )
 _EFFECTS = (
     "a x b: half of what b high instead of low adds to the effect of a. p corrected: Holm's over "
@@ -89,12 +89,14 @@ def chosen_table(found: Responses) -> Table | None:
             str(row["cell"]),
             _marks(row, found.design),
             row["setting"] or "as in the preset",
-            f"{row['score']:.4f}",
+            "failed" if math.isnan(row["score"]) else f"{row['score']:.4f}",
         ]
         for row in chosen.to_dict("records")
     ]
     signs = ", ".join(found.design.factors)
     notes = [f"combination: {signs}; + is high. score: the mean over the trials' seeds."]
+    if chosen["score"].isna().any():
+        notes.append("failed: each setting lacks a trial; of these the fewest changes are chosen.")
     for cell, own in chosen.groupby("cell", sort=False):
         counts = Counter(own["setting"].replace("", "as in the preset"))
         shown = ", ".join(f"{name} {n}" for name, n in counts.most_common())

@@ -144,6 +144,15 @@ def test_a_setting_that_more_trials_did_not_choose_is_left_out(tmp_path: Path) -
     assert fit.estimates.tolist() == pytest.approx([0.1, -0.02, 0], abs=1e-12)
 
 
+def test_a_combination_whose_trials_have_all_failed_is_named(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path, "steep", (0, 1))
+    for trial in folder.glob("trial0_*_900"):
+        shutil.rmtree(trial)
+    *_, chosen = FactorialReport.read([folder]).tables()
+    assert chosen.rows[0] == ["steep", "- -", "as in the preset", "failed"]
+    assert any(note.startswith("failed: each setting lacks a trial") for note in chosen.notes)
+
+
 def test_an_experiment_without_trials_has_effects(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, "steep", (0, 1))
     for trial in folder.glob("trial*"):
