@@ -110,14 +110,15 @@ def difference_table(
     notes = ["Mean of the differences of runs with the same seed ± half of its 95 % interval."]
     notes += [STARS] if any(cell.endswith("*") for row in rows for cell in row) else []
     notes += [_BEST] if statistic == "best" else []
-    notes += [AT_BOUND] if frame["at_bound"].any() else []
-    if (frame["seeds"] == 1).any():
+    found = cells.values()
+    if any(row["at_bound"] and math.isfinite(row["difference"]) for row in found):
+        notes.append(AT_BOUND)
+    if any(row["seeds"] == 1 for row in found):
         notes.append("n = 1: one pair of runs, so no interval.")
-    if (frame["pairs"] == 2).any():
+    if any(row["pairs"] == row["seeds"] == 2 for row in found):
         notes.append("n = 2: two pairs of runs, not tested: no star, whatever the interval.")
-    few = frame[frame["pairs"] < frame["seeds"]]
-    for pairs, seeds in few[["pairs", "seeds"]].drop_duplicates().itertuples(index=False):
-        notes.append(f"{pairs} of {seeds}: pairs with values, too few for a mean.")
+    few = {(row["pairs"], row["seeds"]) for row in found if row["pairs"] < row["seeds"]}
+    notes += [f"{n} of {own}: pairs with values, too few for a mean." for n, own in sorted(few)]
     return Table(title, [*keys, "n", *shown], rows, notes=notes, keys=len(keys))
 
 

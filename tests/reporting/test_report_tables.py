@@ -97,6 +97,20 @@ def test_without_a_certain_difference_there_is_no_star(tmp_path: Path) -> None:
     assert set(results.marks.values()) == {"best"}
 
 
+def test_notes_below_differences_are_of_what_is_shown(tmp_path: Path) -> None:
+    """FedNH misses FedAvg's best, a column that is not asked for, and measured two of three."""
+    for seed in range(3):
+        for name, value in {"fedavg": 0.6, "fednh": 0.5}.items():
+            row = {"global/accuracy": value} | ({"global/loss": 1.0} if seed else {})
+            overrides = [f"algorithm={name}", f"seed={seed}"]
+            write_run(tmp_path / f"{name}{seed}", overrides, [row])
+    made = Report.read(tmp_path, baseline="algorithm=fedavg", metrics=["global/accuracy"])
+    mean, _ = made.tables()[1].notes
+    assert mean.startswith("Mean of the differences")
+    made = Report.read(tmp_path, baseline="algorithm=fedavg", metrics=["global/loss"])
+    assert made.tables()[1].notes[1:] == ["2 of 3: pairs with values, too few for a mean."]
+
+
 def test_marks_are_within_the_methods_of_one_setting(tmp_path: Path) -> None:
     for n, (name, rho, value) in enumerate(
         [("fedavg", 1, 0.5), ("fednh", 1, 0.6), ("fedavg", 2, 0.9), ("fednh", 2, 0.8)]
