@@ -18,6 +18,11 @@ class GeometricMedian(Robust, GlobalStep):
     distance by less than a millionth; here the number of iterations is fixed. Two points have the
     same distance from their mean, so the rule needs three updates.
 
+    Few iterations do not bound what attackers can do, although the exact median would: if f of n
+    clients send the same very long step, the result still has a share a of it. a is $f / n$ at
+    first, and an iteration replaces it by $f a / (f a + (n - f) (1 - a))$. For 4 of 10 clients a is
+    0.165 after three iterations and 0.011 after ten.
+
     Args:
         iterations: the number of iterations of the algorithm in each round.
         smoothing: nu. A client's distance from the median counts as nu if it is smaller than nu.

@@ -47,6 +47,19 @@ def test_one_weiszfeld_step_by_hand() -> None:
     assert found == pytest.approx((1 / 3 + 11 / 7) / (1 / 4 + 1 / 3 + 1 / 7))
 
 
+def test_few_iterations_leave_a_share_of_a_very_long_step() -> None:
+    """As the docstring says: a share a of it is left, which each iteration makes smaller."""
+    updates = [update(k, 1e6 if k < 4 else k / 100) for k in range(10)]
+    share, f, n = 0.4, 4, 10
+    for iterations in range(1, 11):
+        share = f * share / (f * share + (n - f) * (1 - share))
+        found = merged(GeometricMedian(iterations, 1e-6), start(0.0), *updates)["w"].item()
+        assert found / 1e6 == pytest.approx(share, rel=1e-3)
+        if iterations == 3:
+            assert share == pytest.approx(0.165, abs=5e-4)
+    assert share == pytest.approx(0.011, abs=5e-4)
+
+
 def test_the_geometric_median_has_the_least_mean_distance() -> None:
     points = torch.randn(7, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     updates = [Update(k, 1, {"a": p[:2], "b": p[2:]}) for k, p in enumerate(points)]
