@@ -24,8 +24,8 @@ class Replay:
         history: the metrics of each round.
 
     Raises:
-        InputError: the log of turns is missing or damaged, or the devices decide how the run
-            trains, so that it has to be run again.
+        InputError: the log of turns is missing or damaged, such as by a power loss, or the devices
+            decide how the run trains, so that it has to be run again.
     """
 
     def __init__(
@@ -40,6 +40,22 @@ class Replay:
             raise InputError(
                 f"{folder / FILE_NAME}: has client {wrong}; the run has 0 to {count - 1}"
             )
+        for round, metrics in enumerate(history, start=1):
+            self._check_bytes(round, metrics)
+
+    def _check_bytes(self, round: int, metrics: Mapping[str, float]) -> None:
+        """Raise InputError if the round's turns are not all there: their bytes are in the metrics.
+
+        The log is not on disk as surely as the metrics, which every checkpoint holds.
+        """
+        turns = self._turns.get(round, ())
+        for way in ("download_bytes", "upload_bytes"):
+            logged = sum(getattr(turn, way) for turn in turns)
+            if not turns or metrics.get(f"cost/{way}", logged) != logged:
+                raise InputError(
+                    f"{self._folder / FILE_NAME}: lacks turns of round {round}; their {way} are "
+                    f"{logged}, those of the round {metrics.get(f'cost/{way}', 'unknown')}"
+                )
 
     def on(self, system: Mapping[str, Any], targets: Sequence[float]) -> list[dict[str, float]]:
         """The run's metrics of each round, with ``clock/*`` of the devices of ``system``.
