@@ -13,7 +13,7 @@ from fedexp.reporting.runs import is_within
 from fedexp.state.atomic import write_atomically
 from fedexp.state.files import load_tensors
 from fedexp.state.run_folder import DATA, METRICS, PARTITION, SUMMARY, model_files
-from fedexp.tracking.origin import changed_parts
+from fedexp.tracking.origin import changed_parts, later_code
 from fedexp.tracking.summary import digest
 from fedexp.verification.again import Again, config_here, train_again
 from fedexp.verification.claims import Claim, contradictions, read_claim
@@ -73,7 +73,7 @@ def verify_run(folder: Path, ways: Ways, keep: Path | None = None) -> Verdict:
         keep.mkdir(parents=True, exist_ok=True)
         write_atomically(keep / METRICS, again.lines)
     try:
-        found = compared(place, claim, again)
+        found = _of_rounds(claim, compared(place, claim, again), ways.rounds)
     except InputError as error:  # a saved model is damaged
         return _verdict(place, Outcome.UNKNOWN, "cannot be compared", wrong, [*told, str(error)])
     contradicting, other = checked_names(claim, again.origin, ways.compose)
@@ -114,6 +114,16 @@ def _comparable(claim: Claim) -> int:
         if first and changed_parts(first["code"], each["code"])
     ]
     return min([*later, max((each.round for each in claim.records), default=1)])
+
+
+def _of_rounds(claim: Claim, found: Verdict, rounds: int) -> Verdict:
+    """The verdict on ``rounds`` rounds: UNKNOWN if some of them had code of a later start."""
+    last = max((each.round for each in claim.records), default=1)
+    if found.outcome != Outcome.SAME or _comparable(claim) >= min(rounds, last):
+        return found
+    line = f"{found.line}; later rounds had other code and cannot be compared"
+    details = [*later_code(claim.origins), *found.details]
+    return Verdict(found.place, Outcome.UNKNOWN, line, details)
 
 
 def compared(place: str, claim: Claim, again: Again) -> Verdict:

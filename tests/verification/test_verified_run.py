@@ -175,6 +175,24 @@ def test_without_the_digests_the_rounds_that_are_trained_again_tell(copy: Path) 
     assert any("weights_digest differs" in each for each in verify_run(copy, ways(9)).details)
 
 
+def test_rounds_with_code_of_a_later_start_cannot_be_compared(copy: Path) -> None:
+    """Otherwise rounds that were written by hand could hide behind a start that never was."""
+
+    def a_later_start(found: dict[str, Any]) -> None:
+        first = found["starts"][0]
+        name = first["code"]["parts"]["loss"][0]
+        code = {**first["code"], "files": {**first["code"]["files"], name: "0" * 64}}
+        found["starts"].append({**first, "from_round": 3, "code": code})
+
+    edit_json(copy / "origin.json", a_later_start)
+    forget_digests(copy)
+    assert verify_run(copy, ways(2)).outcome == Outcome.SAME
+    found = verify_run(copy, ways(3))
+    assert found.outcome == Outcome.UNKNOWN
+    assert found.line.startswith("the same bits through round 2 of 4; later rounds had other code")
+    assert found.details[0].startswith("since round 3 with changed code: ")
+
+
 def test_on_another_kind_of_machine_a_tolerance_holds(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
