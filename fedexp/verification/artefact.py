@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from fedexp.drawing.texts import printable
 from fedexp.errors import InputError, readable
 from fedexp.reporting.runs import read_runs
-from fedexp.reporting.sources import FILE_NAME as SOURCES
 from fedexp.reporting.sources import file_digest
 from fedexp.state.run_folder import read_json
 from fedexp.tracking.origin import read_origins
@@ -39,7 +38,7 @@ def verify_artefact(folder: Path, ways: Ways, shown: str) -> list[Verdict]:
         outcome = Outcome.DIFFERS if wrong else Outcome.SAME
         line = "files have changed since it was packed" if wrong else "its files are as packed"
         found = [Verdict(shown, outcome, line, wrong)]
-        if (Path(REPORT) / SOURCES).is_file():
+        if Path(REPORT).exists():
             found.append(verify_report(Path(REPORT), within=Path()))
         return [*found, *verify_runs(Path(RUNS), ways)]
 

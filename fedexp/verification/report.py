@@ -21,12 +21,14 @@ _DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _PICTURE = re.compile(r"data:image/png;base64,[\w+/=]+")
 _CELLS = {".md": r"(?<!\\)\|", ".tex": r"(?<!\\)&|\\\\", ".html": r"[<>]"}
 """Suffix of a file -> what divides the cells in its lines."""
+_TEXTS = (".csv", *_CELLS)
 
 
 def verify_report(folder: Path, within: Path | None = None) -> Verdict:
     """Check the report in ``folder`` against the runs that its ``sources.json`` names.
 
-    If ``within`` is a folder, the runs must lie in it.
+    If ``within`` is a folder, the runs must lie in it, and every text beside the report's files is
+    checked, too.
     """
     place = printable(str(folder))
     try:
@@ -36,12 +38,15 @@ def verify_report(folder: Path, within: Path | None = None) -> Verdict:
             names = [name for name in files if Path(name).name == name and (folder / name).exists()]
             missing = [f"{printable(name)}: is missing" for name in files if name not in names]
             changed = [*missing, *_changed_sources(found["runs"], base)]
+        if within:
+            texts = (path.name for path in folder.iterdir() if path.suffix in _TEXTS)
+            names += sorted({*texts} - files.keys())
         if found["arguments"] is None:
             raise InputError(f"{place}: is a report of a replay; make it again with fedexp-replay")
         with readable(folder / FILE_NAME, *_DAMAGED):
             _check_places(found["arguments"]["read"]["paths"], base, within)
             wrong = list(_wrong_numbers(folder, found["arguments"], base, names))
-        edited = [name for name in names if file_digest(folder / name) != files[name]]
+        edited = [name for name in names if file_digest(folder / name) != files.get(name)]
     except InputError as error:
         return Verdict(place, Outcome.UNKNOWN, "cannot be compared", [printable(str(error))])
     if edited and not wrong:

@@ -114,7 +114,7 @@ def test_from_python(override: str, line: str) -> None:
 def test_two_flags_that_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["fedexp", "-m", "--cfg", "job"])
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
-    with pytest.raises(SystemExit, match="^fedexp: .*Only one of --run, --multirun, --cfg"):
+    with pytest.raises(SystemExit, match=r"^fedexp: .*Only one of --run, --multirun, --cfg"):
         main()
 
 

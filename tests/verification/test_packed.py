@@ -6,6 +6,7 @@ import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.own_methods import FILE, LOSS, run_with_own_loss
@@ -119,6 +120,23 @@ def test_a_report_reads_no_runs_outside(unpacked: Path) -> None:
     )
     found = verify(unpacked, ways(1, jobs=1))
     assert found[1].details == ["sources.json: names runs outside of the artefact"]
+
+
+def test_no_text_of_a_report_escapes_its_check(unpacked: Path) -> None:
+    (unpacked / "report" / "report.md").write_text("The accuracy is 1.")
+    record = unpacked / "report" / "sources.json"
+
+    def forget(sources: dict[str, Any]) -> None:
+        sources["files"].pop("report.md")
+        sources["arguments"]["write"][0].remove("md")
+
+    edit_json(record, forget)
+    found = verify(unpacked, ways(1, jobs=1))[1]
+    assert found.outcome == Outcome.DIFFERS
+    assert "report.md: is no file of this report" in found.details
+    record.unlink()
+    found = verify(unpacked, ways(1, jobs=1))[1]
+    assert (found.place, found.outcome) == ("report", Outcome.UNKNOWN)
 
 
 def test_own_code_is_packed_to_read_and_runs_only_if_asked(tmp_path: Path) -> None:
