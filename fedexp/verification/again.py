@@ -105,7 +105,8 @@ def train_again(config: Config, rounds: int) -> Again:
         here = origin(code, fingerprint(data), environment(fabric.device, code.libraries))
         with closing(federation.store):
             last = federation.run(config.rounds, 0, lambda round: round >= rounds)
-        weights, models = None, {}
+        weights: str | None = None
+        models: dict[str, str] = {}
         if last == config.rounds:
             weights = digest(federation.global_model(last).weights)
             chosen = {**federation.measures.chosen, FINAL: federation.server.broadcast(last)}
