@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support.federations import assert_engine_agrees, begin_client, equal, federate
-from support.second_model import gradients_of_steps
+from support.second_model import gradients_of_steps, steps_of_sgd
 from support.small_federations import BATCHNORM, SMALL, copy, personal, personalized, train
 from torch import nn
 
@@ -98,12 +98,7 @@ def test_a_round_by_plain_pytorch() -> None:
     parameters = list(plain.parameters())
     optimizer = torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=1e-3)
     made = plain(1)
-    w = {name: value.detach().clone() for name, value in made.items()}
-    speed = {name: torch.zeros_like(value) for name, value in w.items()}
-    for gradient in gradients_of_steps(federation, 1, 16, 2, client=1):
-        slopes = gradient(w)
-        speed = {n: 0.9 * speed[n] + slopes[n] + 1e-5 * w[n] for n in w}
-        w = {n: w[n] - 0.02 * speed[n] for n in w}
+    w = steps_of_sgd(made, gradients_of_steps(federation, 1, 16, 2, client=1))
     changes = [value.detach() - w[name] for name, value in made.items()]
     found = torch.autograd.grad(list(made.values()), parameters, grad_outputs=changes)
     for parameter, slope in zip(parameters, found, strict=True):

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import assert_engine_agrees, equal, federate
-from support.second_model import gradients_of_steps
+from support.second_model import gradients_of_steps, steps_of_sgd
 from support.small_federations import BATCHNORM, SMALL, copy, personalized, train
 from torch import Tensor
 
@@ -108,12 +108,7 @@ def test_a_round_by_plain_pytorch() -> None:
     network = part_of(federation)._network(1)
     raw = values(network)
     mixture = mixed(raw / raw.sum(dim=1, keepdim=True), models)
-    w = copy(mixture)
-    speed = {name: torch.zeros_like(value) for name, value in w.items()}
-    for gradient in gradients_of_steps(federation, 2, 16, 2, client=1):
-        slopes = gradient(w)
-        speed = {n: 0.9 * speed[n] + slopes[n] + 1e-5 * w[n] for n in w}
-        w = {n: w[n] - 0.02 * speed[n] for n in w}
+    w = steps_of_sgd(mixture, gradients_of_steps(federation, 2, 16, 2, client=1))
     changes = [value.detach() - w[name] for name, value in mixture.items()]
     torch.autograd.backward(list(mixture.values()), changes)
     torch.optim.SGD(network.parameters(), lr=0.5).step()

@@ -1,6 +1,6 @@
 """A plain PyTorch loop over a client's local batches, with gradients at any weights."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -28,6 +28,17 @@ def gradients_of_steps(
                 return dict(zip(point, found, strict=True))
 
             yield at
+
+
+def steps_of_sgd(start: Tensors, gradients: Iterable[Gradient]) -> Tensors:
+    """The weights after a step of the default optimizer with each of the gradients."""
+    w = {name: value.detach().clone() for name, value in start.items()}
+    speed = {name: torch.zeros_like(value) for name, value in w.items()}
+    for gradient in gradients:
+        slopes = gradient(w)
+        speed = {n: 0.9 * speed[n] + slopes[n] + 1e-5 * w[n] for n in w}
+        w = {n: w[n] - 0.02 * speed[n] for n in w}
+    return w
 
 
 def of_model(weights: Tensors) -> Tensors:
