@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import federate
+from support.federations import assert_engine_agrees, federate
 from support.natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
 from test_vectorized import assert_alike
 from torch.func import functional_call
 
 from fedexp.core.token_rows import IGNORED
 from fedexp.errors import InputError
-from fedexp.runtime.federation import Federation
 
 
 @pytest.fixture
@@ -45,16 +44,8 @@ def test_samplers_that_ask_for_no_class(play: list[str], sampler: str) -> None:
         assert federation.run_round(round).metrics["clients/quarantined"] == 0
 
 
-def weights_after(federation: Federation, rounds: int) -> dict[str, torch.Tensor]:
-    for round in range(1, rounds + 1):
-        federation.run_round(round)
-    return federation.server.weights
-
-
 def test_a_stock_trainer_gives_the_same_bits(play: list[str]) -> None:
-    one = weights_after(federate(*play), 2)
-    other = weights_after(federate(*play, "engine=trainer"), 2)
-    assert all(torch.equal(other[name], value) for name, value in one.items())
+    assert_engine_agrees("trainer", play, rounds=2)
 
 
 def test_a_step_is_that_of_torch_s_loss(play: list[str]) -> None:
@@ -143,7 +134,7 @@ def test_personal_models_cannot_be_scored(play: list[str]) -> None:
 def test_flipped_labels_are_refused(play: list[str]) -> None:
     with pytest.raises(InputError, match=r"^faults\.attack=label_flip: needs one class for each"):
         federate(*play, "faults=byzantine", "faults.attack=label_flip")
-    weights_after(federate(*play, "faults=byzantine", "faults.byzantine=0.34"), 1)
+    federate(*play, "faults=byzantine", "faults.byzantine=0.34").run_round(1)
 
 
 def test_clients_of_equal_size_from_any_roles(play: list[str]) -> None:

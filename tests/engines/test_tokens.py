@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.federations import federate
+from support.federations import assert_engine_agrees, federate, weights_after
 from support.natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
 from test_vectorized import assert_alike
 from torch import nn
 
 from fedexp.errors import InputError
-from fedexp.runtime.federation import Federation
 
 
 @pytest.fixture
@@ -38,17 +37,8 @@ def test_stacked_clients_with_other_settings(small: list[str], others: list[str]
     assert_alike(federate(*small, *others), federate(*small, *others, "engine=vectorized"), 2)
 
 
-def weights_after(federation: Federation, rounds: int) -> dict[str, torch.Tensor]:
-    for round in range(1, rounds + 1):
-        metrics = federation.run_round(round).metrics
-    assert 0 <= metrics["global/accuracy"] <= 1
-    return federation.server.weights
-
-
 def test_a_stock_trainer_gives_the_same_bits(small: list[str]) -> None:
-    one = weights_after(federate(*small), 2)
-    other = weights_after(federate(*small, "engine=trainer"), 2)
-    assert all(torch.equal(other[name], value) for name, value in one.items())
+    assert_engine_agrees("trainer", small, rounds=2)
 
 
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])

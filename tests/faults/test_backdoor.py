@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import FEW_STEPS, federate
+from support.federations import FEW_STEPS, assert_engine_agrees, federate
 
-from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.messages import Message, Update
 from fedexp.core.randomness import torch_generator
 from fedexp.data.appended import AppendedData
 from fedexp.data.dataset import Split
@@ -139,14 +139,8 @@ def test_model_replacement_by_hand() -> None:
     assert plain.corrupt(update, message) is update
 
 
-def weights_after(*options: str) -> Tensors:
-    federation = federate(*SMALL, *ATTACK, *options)
-    for round in (1, 2):
-        federation.run_round(round)
-    return federation.server.weights
-
-
 @pytest.mark.slow
+@pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -155,12 +149,8 @@ def weights_after(*options: str) -> Tensors:
         ["algorithm=fedprox_synthetic", *FEW_STEPS],
     ],
 )
-def test_the_engines_agree(options: list[str]) -> None:
-    serial = weights_after(*options)
-    for engine in ("vectorized", "trainer"):
-        found = weights_after(*options, f"engine={engine}")
-        for name, weight in serial.items():
-            torch.testing.assert_close(found[name], weight, atol=1e-5, rtol=0)
+def test_the_engines_agree(options: list[str], engine: str) -> None:
+    assert_engine_agrees(engine, [*SMALL, *ATTACK, *options], rounds=2)
 
 
 def test_success_is_counted_on_the_other_classes() -> None:

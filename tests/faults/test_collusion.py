@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
-from support.federations import federate
+from support.federations import assert_engine_agrees, federate, weights_after
 from torch import Tensor
 
-from fedexp.core.messages import Message, Tensors, Update
+from fedexp.core.messages import Message, Update
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.faults.collusion import (
@@ -22,7 +22,6 @@ from fedexp.faults.collusion import (
     most_deviations,
 )
 from fedexp.faults.injected import Injected
-from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=6", "clients.per_round=6", "local.epochs=1", "data.subset=300"]
 BYZANTINE = ["faults=byzantine", "faults.byzantine=0.34"]  # two of six
@@ -173,12 +172,6 @@ def byzantine(attack: str) -> Injected:
     return faults
 
 
-def weights_after(federation: Federation, rounds: int = 2) -> Tensors:
-    for round in range(1, rounds + 1):
-        federation.run_round(round)
-    return federation.server.weights
-
-
 @pytest.mark.parametrize("attack", JOINT)
 def test_a_round_is_the_honest_updates_and_the_joint_step(attack: str) -> None:
     """The mean of four honest models and twice w + step."""
@@ -208,10 +201,7 @@ def test_a_round_is_the_honest_updates_and_the_joint_step(attack: str) -> None:
 @pytest.mark.parametrize("options", [[], ["algorithm=fednh"], ["aggregator=krum"]])
 def test_the_engines_agree(options: list[str]) -> None:
     attack = [*SMALL, *options, *BYZANTINE, "faults.attack=min_max", "faults.nan=0.1"]
-    serial = weights_after(federate(*attack))
-    stacked = weights_after(federate(*attack, "engine=vectorized"))
-    for name, weight in serial.items():
-        torch.testing.assert_close(stacked[name], weight, atol=1e-5, rtol=0)
+    assert_engine_agrees("vectorized", attack, rounds=2)
 
 
 def test_several_processes_are_refused_in_one_line() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import federate
+from support.federations import assert_engine_agrees, federate
 from torch import Tensor
 
 from fedexp.core.forward import Forward
@@ -127,11 +127,7 @@ def test_training_makes_features_less_correlated() -> None:
 def test_engines_agree(engine: str, form: Form, beta: float) -> None:
     """Batches of 16 leave shorter last ones of several lengths, which a stack pads."""
     words = [*SMALL, "algorithm=feddecorr", f"loss.beta={beta}", f"loss.form={form}"]
-    one, other = federate(*words), federate(*words, f"engine={engine}")
-    for federation in (one, other):
-        federation.run_round(1)
-    for name, value in one.server.weights.items():
-        torch.testing.assert_close(value, other.server.weights[name], atol=1e-5, rtol=0)
+    assert_engine_agrees(engine, words, rounds=1)
 
 
 @pytest.mark.slow

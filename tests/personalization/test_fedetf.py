@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import begin_client, federate
+from support.federations import assert_engine_agrees, begin_client, federate
 
 from fedexp.errors import InputError
 from fedexp.heads.projected_etf import ProjectedETF
@@ -118,11 +118,7 @@ def test_tuning_equals_a_plain_loop() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
-    one, other = federate(*FEDETF), federate(*FEDETF, f"engine={engine}")
-    for federation in (one, other):
-        federation.run_round(1)
-    for name, value in one.server.weights.items():
-        torch.testing.assert_close(value, other.server.weights[name], atol=1e-5, rtol=0)
+    assert_engine_agrees(engine, FEDETF, rounds=1)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
-from support.federations import equal, federate, take_step
+from support.federations import equal, federate, take_step, weights_after
 from torch import Size, Tensor
 from torch.func import functional_call, grad, vmap
 
@@ -418,12 +418,6 @@ QUICK = ["ipc=2", "outer_steps=2", "inner_steps=2"]
 def fedptr(*overrides: str, side: str = "client", lam: float = 0.05) -> Federation:
     quick = [f"regularizer.{each}" for each in (*QUICK, f"lam={lam}", f"side={side}")]
     return federate(*TINY, "algorithm=fedptr", *quick, *overrides)
-
-
-def weights_after(federation: Federation, rounds: int) -> Tensors:
-    for round in range(1, rounds + 1):
-        federation.run_round(round)
-    return federation.server.weights
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
