@@ -3,8 +3,7 @@
 import pandas as pd
 import pytest
 from generate.results import RESULTS, ROOT
-
-from fedexp.reporting.leaderboard.files import read_csv
+from support.result_pages import leaderboard, prose
 
 NAMES = {
     ("fedavg", "random", "cross_entropy"): "FedAvg",
@@ -19,6 +18,8 @@ NAMES = {
     ("fednh", "random", "rpcl_cpdr"): "FedNH with FedSC's loss",
 }
 KEYS = ["algorithm", "sampler", "loss"]
+TABLES = (RESULTS / "cifar10_systems.md").read_text()
+TEXT = prose(TABLES)
 
 
 def systems() -> pd.DataFrame:
@@ -34,32 +35,27 @@ def method_of(key: tuple[str, str, str]) -> str:
     return " ".join([algorithm, *(option for option, chosen in options.items() if chosen)])
 
 
-def section() -> str:
-    return (RESULTS / "cifar10_systems.md").read_text()
-
-
 def test_every_measured_round_stands_in_the_table() -> None:
     rounds = systems().pivot(index=KEYS, columns="round", values="global/accuracy")
-    text = section()
-    assert f"| global accuracy in round | {' | '.join(map(str, rounds.columns))} |" in text
+    assert f"| global accuracy in round | {' | '.join(map(str, rounds.columns))} |" in TABLES
     assert set(rounds.index) == set(NAMES)
     for key, name in NAMES.items():
         cells = [f"{each:.3f}" for each in rounds.loc[key]]
-        assert f"| {name} | {' | '.join(cells)} |" in text
+        assert f"| {name} | {' | '.join(cells)} |" in TABLES
 
 
 def test_the_second_table_is_the_leaderboards() -> None:
-    results = read_csv(RESULTS / "leaderboard_cifar10" / "leaderboard.csv").set_index("method")
+    results = leaderboard("cifar10").set_index("method")
     assert set(results.index) == set(map(method_of, NAMES))
     columns = ["global accuracy", "personal accuracy", "worst tenth"]
     last = systems().query("round == 100").set_index(KEYS)["personal/accuracy_uniform"]
     for key, name in NAMES.items():
         cells = [f"{value:.3f}" for value in (*results.loc[method_of(key), columns], last[key])]
-        assert f"| {name} | {' | '.join(cells)} |" in section()
+        assert f"| {name} | {' | '.join(cells)} |" in TABLES
 
 
 def test_the_readme_has_the_gains_under_one_protocol() -> None:
-    results = read_csv(RESULTS / "leaderboard_cifar10" / "leaderboard.csv").set_index("method")
+    results = leaderboard("cifar10").set_index("method")
     accuracies = results["global accuracy"].astype(float)
     names = {"FedNH": "fednh", "FedGELA": "fedgela", "FedSC": "fedsc", "FedPTR": "fedptr_s"}
     table = (ROOT / "README.md").read_text().partition("\n| system |")[2].partition("\n\n")[0]
@@ -75,10 +71,6 @@ def over_fedavg() -> pd.DataFrame:
     return accuracies - accuracies.loc["FedAvg"]
 
 
-def one_line() -> str:
-    return " ".join(section().split())
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -90,13 +82,13 @@ def one_line() -> str:
 def test_who_is_ahead_at_all_evaluations_and_by_how_much(name: str, said: str) -> None:
     gains = over_fedavg().loc[name]
     assert (gains > 0).all()
-    assert said.format(f"{gains.min():.3f}", f"{gains.max():.3f}") in one_line()
+    assert said.format(f"{gains.min():.3f}", f"{gains.max():.3f}") in TEXT
 
 
 @pytest.mark.parametrize("name", ["HiCS-FL", "FedACG"])
 def test_who_is_ahead_at_nine_evaluations(name: str) -> None:
-    assert "and HiCS-FL at nine: its curve" in one_line()
-    assert "FedACG is ahead at nine." in one_line()
+    assert "and HiCS-FL at nine: its curve" in TEXT
+    assert "FedACG is ahead at nine." in TEXT
     assert (over_fedavg().loc[name] > 0).sum() == 9
 
 
@@ -104,11 +96,11 @@ def test_two_combinations_are_ahead_of_fedavg_at_all_evaluations() -> None:
     combined = [name for name in NAMES.values() if " with " in name]
     assert len(combined) == 2
     assert (over_fedavg().loc[combined] > 0).all(axis=None)
-    assert "**Two combinations** are ahead of FedAvg at all evaluations" in one_line()
+    assert "**Two combinations** are ahead of FedAvg at all evaluations" in TEXT
 
 
 def test_two_combinations_are_ahead_of_their_parts_globally_but_not_personally() -> None:
-    results = read_csv(RESULTS / "leaderboard_cifar10" / "leaderboard.csv").set_index("method")
+    results = leaderboard("cifar10").set_index("method")
     overall, personal = (
         results[column].astype(float) for column in ("global accuracy", "personal accuracy")
     )
@@ -123,40 +115,40 @@ def test_two_combinations_are_ahead_of_their_parts_globally_but_not_personally()
         f"{overall['fedsc']:.3f}). Personally they are not ({personal[hics]:.3f} and "
         f"{personal[loss]:.3f}; FedNH {personal['fednh']:.3f}, FedSC {personal['fedsc']:.3f})."
     )
-    assert said in one_line()
+    assert said in TEXT
 
 
 def test_fedgela_is_lowest_personally_above_all_in_rare_classes() -> None:
     uniform = systems().query("round == 100").set_index("algorithm")["personal/accuracy_uniform"]
     assert uniform.idxmin() == "fedgela"
     fedavg = uniform["fedavg"]
-    assert f"it has {uniform['fedgela']:.3f} and FedAvg {fedavg:.3f}." in one_line()
+    assert f"it has {uniform['fedgela']:.3f} and FedAvg {fedavg:.3f}." in TEXT
 
 
 def test_the_curve_of_hics_swings_most() -> None:
     curves = systems().pivot(index=KEYS, columns="round", values="global/accuracy")
     last = curves.loc[("hics", "hics", "cross_entropy"), [90, 100]]
     said = "its curve swings most, from {:.3f} in round 90 to {:.3f} in round 100."
-    assert said.format(*last) in one_line()
+    assert said.format(*last) in TEXT
     falls = curves.diff(axis=1).min(axis=1)
     assert falls.idxmin() == ("hics", "hics", "cross_entropy")
 
 
 def test_how_near_fedptr_is_to_fedavg() -> None:
-    assert "FedPTR-S lies within 0.02 of FedAvg at all evaluations" in one_line()
+    assert "FedPTR-S lies within 0.02 of FedAvg at all evaluations" in TEXT
     assert (over_fedavg().loc["FedPTR-S"].abs() < 0.02).all()
-    results = read_csv(RESULTS / "leaderboard_cifar10" / "leaderboard.csv").set_index("method")
+    results = leaderboard("cifar10").set_index("method")
     personal = results["personal accuracy"].astype(float)
     less = personal["fedavg"] - personal["fedptr_s"]
     said = f"and its clients' latest models are {less:.3f} less accurate"
-    assert said in one_line()
+    assert said in TEXT
 
 
 def test_fedgela_is_behind_from_round_30_on() -> None:
     behind = over_fedavg().loc["FedGELA"] < 0
     assert behind.loc[30:].all()
     assert not behind[20]
-    assert "FedGELA is behind from round 30 on" in one_line()
+    assert "FedGELA is behind from round 30 on" in TEXT
 
 
 @pytest.mark.parametrize("energy", [10, 30])
@@ -164,7 +156,7 @@ def test_a_larger_scale_is_ahead_at_all_five_evaluations(energy: int) -> None:
     runs = pd.read_csv(RESULTS / "cifar10_fedgela_energy.csv")
     own = runs[runs["head.energy"] == energy].set_index("round")["global/accuracy"]
     fedavg = systems().query("algorithm == 'fedavg'").set_index("round")["global/accuracy"]
-    assert "of 10 or 30 FedGELA is ahead of FedAvg at all five evaluations" in one_line()
+    assert "of 10 or 30 FedGELA is ahead of FedAvg at all five evaluations" in TEXT
     assert list(own.index) == [10, 20, 30, 40, 50]
     assert (own > fedavg[own.index]).all()
 
@@ -174,7 +166,7 @@ def test_a_larger_scale_is_ahead_at_all_five_evaluations(energy: int) -> None:
 )
 def test_the_table_of_scales_repeats_two_curves(row: str, method: str) -> None:
     curve = systems().query("algorithm == @method").set_index("round")["global/accuracy"]
-    table = section().partition("| global accuracy in round, FedGELA |")[2].partition("\n\n")[0]
+    table = TABLES.partition("| global accuracy in round, FedGELA |")[2].partition("\n\n")[0]
     cells = [f"{curve[each]:.3f}" for each in (10, 20, 30, 40, 50)]
     assert f"| {row} | {' | '.join(cells)} |" in table.splitlines()
 
@@ -184,4 +176,4 @@ def test_the_further_seeds_that_have_ended_are_named() -> None:
     assert set(runs.groupby([*KEYS, "seed"]).size()) == {10}
     names = [NAMES[key] for key, _ in runs.groupby(KEYS)]
     assert set(runs["seed"]) == {1}
-    assert f"so far {', '.join(names[:-1])} and {names[-1]} with seed 1." in one_line()
+    assert f"so far {', '.join(names[:-1])} and {names[-1]} with seed 1." in TEXT

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from generate.results import RESULTS, ROOT
-from support.result_pages import one_line, rows, section, stored
+from support.result_pages import one_line, prose, rows, section, stored
 
 PAGE = "costs.md"
 DIGITS, CIFAR = "digits, MLP, 100 clients", "CIFAR-10, conv2cifar, 10 clients"
@@ -214,7 +214,7 @@ def test_the_reports_are_those_of_the_file() -> None:
 def test_the_largest_load_that_is_named_is_that_of_the_files() -> None:
     cifar = stored("evaluation")["CIFAR-10, conv2cifar"]["load_average_before_and_after"][0]
     largest = max(cifar, stored("population")["setting"]["load"])
-    intro = " ".join((RESULTS / PAGE).read_text().partition("\n## ")[0].split())
+    intro = prose((RESULTS / PAGE).read_text().partition("\n## ")[0])
     assert f"at most {largest:.1f} before the last two" in intro
 
 

@@ -4,10 +4,8 @@ from functools import cache
 
 import pandas as pd
 import pytest
-from generate.results import RESULTS
-from support.result_pages import one_line
+from support.result_pages import leaderboard, one_line, seven_cells
 
-from fedexp.reporting.leaderboard.files import read_csv
 from fedexp.reporting.leaderboard.repetition import repetition, verdicts_again
 from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, best
 from fedexp.reporting.leaderboard.standings import conclusions, standings, survivors
@@ -17,14 +15,8 @@ CORRECTIONS = ("alone", "after Benjamini and Hochberg", "after Holm")
 
 
 @cache
-def results(contest: str) -> pd.DataFrame:
-    return read_csv(RESULTS / f"leaderboard_{contest}" / "leaderboard.csv")
-
-
-@cache
 def frame(contest: str, metric: str = GLOBAL) -> pd.DataFrame:
-    runs = results(contest)
-    return standings(best(runs[runs["cell"] != "digits_batch_norm"]), metric)
+    return standings(best(seven_cells(contest)), metric)
 
 
 def counts(contest: str, metric: str = GLOBAL) -> pd.DataFrame:
@@ -34,15 +26,15 @@ def counts(contest: str, metric: str = GLOBAL) -> pd.DataFrame:
 
 def again(contest: str) -> dict[tuple[str, str], list[int]]:
     """(Accuracy, correction) -> gains, there again, in the same direction, reversed."""
-    table = verdicts_again(results(f"{contest}_fresh"), results(contest))
+    table = verdicts_again(leaderboard(f"{contest}_fresh"), leaderboard(contest))
     return {(row[0], row[1]): list(map(int, row[2:])) for row in table.rows}
 
 
 @pytest.mark.parametrize("contest", ["digits", "digits_more"])
 def test_the_seeds_are_fresh(contest: str) -> None:
-    runs = results(f"{contest}_fresh")
+    runs = leaderboard(f"{contest}_fresh")
     assert set(runs["seed"]) == {61, 62, 63, 64, 65}
-    assert not set(runs["seed"]) & set(results(contest)["seed"])
+    assert not set(runs["seed"]) & set(leaderboard(contest)["seed"])
     assert (runs["trial"] == 0).all()
 
 
@@ -104,7 +96,7 @@ def test_the_ranks() -> None:
 
 
 def test_the_orders_and_the_gains_inside() -> None:
-    rows = repetition(results("digits_fresh"), results("digits")).rows
+    rows = repetition(leaderboard("digits_fresh"), leaderboard("digits")).rows
     text = one_line("leaderboard.md", TITLE)
     taus = {
         metric: [float(row[3]) for row in rows if row[0] == metric] for metric in (GLOBAL, PERSONAL)
@@ -146,8 +138,8 @@ def test_the_further_methods() -> None:
         f"Of {plain[0]} verdicts {plain[1]} are there again, of {bh[0]} that survived Benjamini "
         f"and Hochberg's correction {bh[1]}."
     ) in text
-    runs = results("digits_more_fresh").query("cell == 'digits_dir005' and method == 'pfedfda'")
+    runs = leaderboard("digits_more_fresh").query("cell == 'digits_dir005' and method == 'pfedfda'")
     low, second, *_ = sorted(runs["personal accuracy"])
     assert f"is {low:.3f} with one seed and at least {second:.3f} with the others" in text
-    apple = results("digits_more_fresh").query("cell == 'digits_dir1' and method == 'apple'")
+    apple = leaderboard("digits_more_fresh").query("cell == 'digits_dir1' and method == 'apple'")
     assert len(apple) == 4

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 import yaml
 from generate.results import RESULTS, ROOT
+from support.result_pages import leaderboard, prose, seven_cells, tuned
 
 from fedexp.reporting.interval import Interval, smallest_gain
 from fedexp.reporting.leaderboard.controls import BASELINE
-from fedexp.reporting.leaderboard.files import read_csv
 from fedexp.reporting.leaderboard.repetition import expected_inside, repetition
 from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, chosen
 from fedexp.reporting.leaderboard.standings import (
@@ -24,12 +24,6 @@ CONTESTS = ROOT / "conf" / "experiment" / "leaderboard"
 SYSTEMS = {"fednh", "fedsc", "fedgela", "fedptr_s", "hics"}
 
 
-@cache
-def seven_cells() -> pd.DataFrame:
-    results = read_csv(RESULTS / "leaderboard_digits" / "leaderboard.csv")
-    return results[results["cell"] != "digits_batch_norm"]
-
-
 def methods(contest: str) -> Any:
     """``algorithm`` of the first part of a contest: of digits, the methods with a global model."""
     preset = yaml.safe_load((CONTESTS / f"{contest}.yaml").read_text())
@@ -38,11 +32,11 @@ def methods(contest: str) -> Any:
 
 def text() -> str:
     """The results in one line."""
-    return " ".join((RESULTS / "leaderboard.md").read_text().split())
+    return prose((RESULTS / "leaderboard.md").read_text())
 
 
 def test_how_many_methods_are_ahead_or_behind() -> None:
-    best = standings(chosen(seven_cells(), 16), GLOBAL)
+    best = tuned(GLOBAL)
     counts = conclusions(best, sorted(best["cell"].unique()))
     never_behind = int((counts["behind"] == 0).sum())
     both = int(((counts["ahead"] > 0) & (counts["behind"] > 0)).sum())
@@ -53,7 +47,7 @@ def test_how_many_methods_are_ahead_or_behind() -> None:
 
 
 def test_what_survives_a_correction() -> None:
-    seven = {name: standings(chosen(seven_cells(), 16), name) for name in (GLOBAL, PERSONAL)}
+    seven = {name: tuned(name) for name in (GLOBAL, PERSONAL)}
     plain, bh, holm = zip(*map(survivors, seven.values()), strict=True)
     families = [int(frame["gain"].notna().sum()) for frame in seven.values()]
     assert (
@@ -75,8 +69,8 @@ def test_what_survives_a_correction() -> None:
 
 def test_the_page_of_the_leaderboard_says_what_survives() -> None:
     """The page's families have all eight cells."""
-    results = read_csv(RESULTS / "leaderboard_digits" / "leaderboard.csv")
-    page = " ".join((ROOT / "docs" / "leaderboard.md").read_text().split())
+    results = leaderboard("digits")
+    page = prose((ROOT / "docs" / "leaderboard.md").read_text())
     for metric in (GLOBAL, PERSONAL):
         frame = standings(chosen(results, 16), metric)
         plain, bh, holm = survivors(frame)
@@ -89,7 +83,7 @@ def test_the_page_of_the_leaderboard_says_what_survives() -> None:
 
 
 def test_how_many_methods_are_near_the_best() -> None:
-    best = standings(chosen(seven_cells(), 16), GLOBAL)
+    best = tuned(GLOBAL)
     top = best.groupby("cell")["mean"].transform("max")
     near = best[best["mean"] >= top - 0.02].groupby("cell").size()
     total = best["method"].nunique()
@@ -102,7 +96,7 @@ def test_how_many_methods_are_near_the_best() -> None:
 
 
 def test_the_order_depends_on_the_budget() -> None:
-    ranks = {b: by_mean_rank(standings(chosen(seven_cells(), b), GLOBAL)) for b in (1, 4, 16)}
+    ranks = {b: by_mean_rank(tuned(GLOBAL, b)) for b in (1, 4, 16)}
     assert [ranks[b].index[0] for b in (1, 4, 16)] == ["fednh", "fedacg", "fednh"]
     first, second, third = (f"{ranks[b].iloc[0]:.1f}" for b in (1, 4, 16))
     said = (
@@ -121,7 +115,7 @@ def test_two_others_on_cifar10_have_the_best_validation_ranks() -> None:
 
 
 def test_what_the_table_of_further_methods_shows() -> None:
-    results = read_csv(RESULTS / "leaderboard_digits_more" / "leaderboard.csv")
+    results = leaderboard("digits_more")
     frames = {name: standings(chosen(results, 16), name) for name in (GLOBAL, PERSONAL)}
     plain, bh, holm = zip(*map(survivors, frames.values()), strict=True)
     families = [int(frame["gain"].notna().sum()) for frame in frames.values()]
@@ -144,8 +138,7 @@ def test_what_the_table_of_further_methods_shows() -> None:
 
 
 def test_what_other_seeds_confirm() -> None:
-    names = [f"leaderboard_digits{each}" for each in ("_again", "")]
-    now, before = (read_csv(RESULTS / name / "leaderboard.csv") for name in names)
+    now, before = leaderboard("digits_again"), leaderboard("digits")
     assert set(now["seed"]) == set(range(61, 71))
     rows = repetition(now, before).rows
     inside, pairs = (sum(int(row[5].split(" of ")[n]) for row in rows) for n in (0, 1))
@@ -156,7 +149,7 @@ def test_what_other_seeds_confirm() -> None:
 
 
 def test_fedap_in_the_cell_with_batch_norm() -> None:
-    results = read_csv(RESULTS / "leaderboard_digits_fedap" / "leaderboard.csv")
+    results = leaderboard("digits_fedap")
     gain = standings(chosen(results, 16), PERSONAL).set_index("method")["gain"]["fedap"]
     assert f"is behind in personal accuracy ({gain.mean:+.3f} ± {gain.half_width:.3f})" in text()
     assert gain.excludes_zero
@@ -181,8 +174,8 @@ AHEAD = {
 def best(metric: str = GLOBAL, contest: str = "") -> pd.DataFrame:
     """The standings with sixteen trials; of the first table without the cell with BatchNorm."""
     if not contest:
-        return standings(chosen(seven_cells(), 16), metric)
-    results = read_csv(RESULTS / f"leaderboard_digits{contest}" / "leaderboard.csv")
+        return tuned(metric)
+    results = leaderboard(f"digits{contest}")
     return standings(chosen(results, 16), metric)
 
 
@@ -277,7 +270,7 @@ def test_who_is_ahead_personally() -> None:
 
 
 def test_batch_norm_and_feature_shift() -> None:
-    results = read_csv(RESULTS / "leaderboard_digits" / "leaderboard.csv")
+    results = leaderboard("digits")
     runs = chosen(results[results["cell"] == "digits_batch_norm"], 16)
     overall, personal = (
         standings(runs, metric).set_index("method")["gain"] for metric in (GLOBAL, PERSONAL)
@@ -328,7 +321,7 @@ def test_fine_tuned_fedavg_is_level_in_five_cells() -> None:
 
 
 def test_fedcac_lost_seeds_in_three_cells() -> None:
-    results = chosen(read_csv(RESULTS / "leaderboard_digits_more" / "leaderboard.csv"), 16)
+    results = chosen(leaderboard("digits_more"), 16)
     runs = results[results["method"] == "fedcac"].set_index("cell")
     shown = []
     for cell in ("digits_dir03", "digits_feature_shift"):
@@ -340,7 +333,7 @@ def test_fedcac_lost_seeds_in_three_cells() -> None:
         "shift one at {:.2f} and the others at {:.2f} to {:.2f}."
     )
     assert said.format(*shown) in text()
-    results = chosen(read_csv(RESULTS / "leaderboard_digits_more" / "leaderboard.csv"), 4)
+    results = chosen(leaderboard("digits_more"), 4)
     runs = results[(results["method"] == "fedcac") & (results["cell"] == "digits_dir1")]
     assert (runs["setting"] == "optimizer.lr=0.2").all()
     first, second, *others = sorted(runs[PERSONAL])
@@ -349,7 +342,7 @@ def test_fedcac_lost_seeds_in_three_cells() -> None:
 
 
 def test_apple_diverged_in_a_trial_and_three_final_runs() -> None:
-    results = read_csv(RESULTS / "leaderboard_digits_more" / "leaderboard.csv")
+    results = leaderboard("digits_more")
     assert (
         "diverged in four runs with this rate, which are left out: a trial with two classes, a "
         "final run with the long tail, two with Dirichlet(1)."

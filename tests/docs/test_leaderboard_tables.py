@@ -6,7 +6,7 @@ from functools import cache
 import pandas as pd
 import pytest
 from generate.results import RESULTS, ROOT
-from support.result_pages import one_line, rows, section
+from support.result_pages import one_line, prose, rows, section
 
 PAGE = "leaderboard.md"
 WHY = "Why some methods are behind with Dirichlet(0.3)"
@@ -144,7 +144,7 @@ def test_global_diverges_with_eta_1_as_the_option_says() -> None:
 
 
 def one_page() -> str:
-    return " ".join((RESULTS / PAGE).read_text().split())
+    return prose((RESULTS / PAGE).read_text())
 
 
 def test_how_many_runs_and_hours_the_table_took() -> None:

@@ -7,12 +7,11 @@ import pandas as pd
 import pytest
 from generate.results import RESULTS
 from support import fedgela_runs, fednh_runs, hics_runs
-from support.result_pages import gain, stored
+from support.result_pages import gain, leaderboard, stored, tuned
 
-from fedexp.reporting.leaderboard.files import read_csv
 from fedexp.reporting.leaderboard.repetition import verdicts_again
-from fedexp.reporting.leaderboard.results import GLOBAL, chosen
-from fedexp.reporting.leaderboard.standings import conclusions, standings
+from fedexp.reporting.leaderboard.results import GLOBAL
+from fedexp.reporting.leaderboard.standings import conclusions
 
 TABLE = (RESULTS / "README.md").read_text().partition("| question |")[2].partition("\n\n")[0]
 ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in TABLE.splitlines()[2:]]
@@ -148,13 +147,8 @@ def hics_signals() -> list[str]:
     return [f"(rank correlation 1.00), but no gain is shown: {plain(gap(own, base))}"]
 
 
-def seven_cells() -> pd.DataFrame:
-    results = read_csv(RESULTS / "leaderboard_digits" / "leaderboard.csv")
-    return standings(chosen(results[results["cell"] != "digits_batch_norm"], 16), GLOBAL)
-
-
-def leaderboard() -> list[str]:
-    frame = seven_cells()
+def methods_on_digits() -> list[str]:
+    frame = tuned(GLOBAL)
     counts = conclusions(frame, sorted(frame["cell"].unique()))
     never = int((counts["behind"] == 0).sum())
     assert counts["ahead"].idxmax() == "fedgen"
@@ -164,11 +158,7 @@ def leaderboard() -> list[str]:
 
 
 def fresh_seeds() -> list[str]:
-    now, before = (
-        read_csv(RESULTS / f"leaderboard_digits{each}" / "leaderboard.csv")
-        for each in ("_fresh", "")
-    )
-    rows = verdicts_again(now, before).rows
+    rows = verdicts_again(leaderboard("digits_fresh"), leaderboard("digits")).rows
     every, again, _, opposite = (
         sum(int(row[n]) for row in rows if row[1] == "alone") for n in range(2, 6)
     )
@@ -182,7 +172,7 @@ def fresh_seeds() -> list[str]:
 
 
 def rates() -> list[str]:
-    grid = seven_cells().set_index(["cell", "method"])["mean"]["digits_dir03"]
+    grid = tuned(GLOBAL).set_index(["cell", "method"])["mean"]["digits_dir03"]
     curves = pd.read_csv(RESULTS / "leaderboard_digits" / "rates.csv")
     curves = curves[(curves["optimizer.lr"] == 0.8) & (curves["seed"] < 5)]
     last = curves.sort_values("round").groupby(["algorithm", "seed"])["global/accuracy"]
@@ -350,7 +340,7 @@ FOUND: dict[str, Callable[[], list[str]]] = {
     "Why does it fail in setting (3)?": hics_collapse,
     "Does an estimate without the fading repair it?": hics_repair,
     "Can HiCS-FL work with a head that trains no bias?": hics_signals,
-    "Which methods are ahead on every skew of digits?": leaderboard,
+    "Which methods are ahead on every skew of digits?": methods_on_digits,
     "Are these verdicts there again with fresh seeds?": fresh_seeds,
     "Were some methods behind because the grid of learning rates ended too early?": rates,
     "Which start of FedADMM's local training is best?": fedadmm,

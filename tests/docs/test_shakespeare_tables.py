@@ -2,7 +2,7 @@
 
 import pytest
 from generate.results import RESULTS
-from support.result_pages import body, curve, lines_by_round, runs, table_line
+from support.result_pages import body, curve, lines_by_round, prose, runs, table_line
 
 METHODS = {
     "FedAvg": "algorithm=fedavg",
@@ -26,7 +26,7 @@ def test_a_row_is_a_run_of_the_file(name: str) -> None:
 
 
 def test_the_federation_is_that_of_the_overrides() -> None:
-    text = " ".join((RESULTS / "shakespeare.md").read_text().split())
+    text = prose((RESULTS / "shakespeare.md").read_text())
     said = (
         "20 of them are clients, ten a round. Each of 40 characters has the next one as its target"
     )

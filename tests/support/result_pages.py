@@ -7,11 +7,15 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import yaml
 from generate.results import RESULTS, ROOT
 from scipy import stats
 
 from fedexp.reporting.interval import Interval, smallest_gain
+from fedexp.reporting.leaderboard.files import read_csv
+from fedexp.reporting.leaderboard.results import chosen
+from fedexp.reporting.leaderboard.standings import standings
 
 NOT_RUN = "not run"
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -20,6 +24,24 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 def stored(name: str) -> Any:
     """What a JSON file of the results holds."""
     return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+@cache
+def leaderboard(contest: str) -> pd.DataFrame:
+    """All runs of a leaderboard such as ``digits_more``."""
+    return read_csv(RESULTS / f"leaderboard_{contest}" / "leaderboard.csv")
+
+
+def seven_cells(contest: str = "digits") -> pd.DataFrame:
+    """Its runs but for those of the cell with BatchNorm, in which few methods ran."""
+    runs = leaderboard(contest)
+    return runs[runs["cell"] != "digits_batch_norm"]
+
+
+@cache
+def tuned(metric: str, trials: int = 16) -> pd.DataFrame:
+    """The standings in the seven cells if each method has so many trials."""
+    return standings(chosen(seven_cells(), trials), metric)
 
 
 def published(experiment: str, metric: str = "global/accuracy") -> dict[str, float]:
