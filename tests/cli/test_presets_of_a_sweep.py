@@ -1,22 +1,11 @@
 """What presets set besides their parts is said before a sweep."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
-from omegaconf import DictConfig
+from support.composed import compose
 
-from fedexp.cli.command import config_folder
-from fedexp.cli.hydra_api import initialize
 from fedexp.cli.presets import preset_settings
-
-
-def compose(overrides: Sequence[str]) -> DictConfig:
-    with initialize(config_folder()):
-        loader = GlobalHydra.instance().config_loader()
-        return loader.load_configuration("config", list(overrides), RunMode.RUN)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import PROCESSES
+from support.killed_runs import living
 from support.short_runs import SHORT, Outcome, outcome
 
 from fedexp.state.folder_lock import is_busy
@@ -48,13 +49,6 @@ def start(folder: Path, overrides: list[str]) -> BaseProcess:
     process = PROCESSES.Process(target=launch, args=(folder, overrides))
     process.start()
     return process
-
-
-def living(session: int) -> list[str]:
-    """The command lines of the living processes of this session."""
-    table = subprocess.run(["ps", "-eo", "sid=,stat=,args="], capture_output=True, text=True)
-    rows = [row.split(maxsplit=2) for row in table.stdout.splitlines()]
-    return [row[2] for row in rows if row[0] == str(session) and not row[1].startswith("Z")]
 
 
 def wait_for_end(session: int, folder: Path) -> None:

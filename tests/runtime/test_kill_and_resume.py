@@ -1,6 +1,5 @@
 """Runs that are killed (SIGKILL) at random points and resumed end as if nothing had happened."""
 
-import json
 import os
 import random
 import signal
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.command_line import PROCESSES
+from support.short_runs import outcome
 
 import fedexp
 
@@ -56,13 +56,6 @@ def ended(folder: Path, overrides: list[str], where: str = "", deadly: int = 0) 
     process.join()
     assert process.exitcode is not None
     return process.exitcode
-
-
-def outcome(folder: Path) -> tuple[str, list[dict[str, Any]]]:
-    """Digest of the final weights, and each round's numbers but for the time they took."""
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    timeless = [{k: v for k, v in each.items() if not k.startswith("time/")} for each in lines]
-    return json.loads((folder / "summary.json").read_text())["weights_digest"], timeless
 
 
 def check_that_kills_leave_no_trace(tmp_path: Path, overrides: list[str]) -> None:

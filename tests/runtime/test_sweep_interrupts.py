@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.killed_runs import living
 
 from fedexp.runtime.interrupts import in_worker
 from fedexp.runtime.sweep_interrupts import unblock_interrupts
@@ -56,13 +57,6 @@ def test_the_main_process_is_no_worker() -> None:
     assert not in_worker()
 
 
-def processes(session: int) -> list[str]:
-    """The command lines of the living processes of this session."""
-    table = subprocess.run(["ps", "-eo", "sid=,stat=,args="], capture_output=True, text=True)
-    rows = [row.split(maxsplit=2) for row in table.stdout.splitlines()]
-    return [row[2] for row in rows if row[0] == str(session) and not row[1].startswith("Z")]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seeds", "processes_at_work"),
@@ -90,11 +84,11 @@ def test_one_ctrl_c_ends_a_sweep_that_goes_on_later(
         os.killpg(run.pid, signal.SIGINT)
         _, said = run.communicate(timeout=200)
         deadline = time.monotonic() + 60
-        while processes(run.pid) and time.monotonic() < deadline:
+        while living(run.pid) and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert processes(run.pid) == []
+        assert living(run.pid) == []
     finally:
-        if processes(run.pid):
+        if living(run.pid):
             os.killpg(run.pid, signal.SIGKILL)
     assert run.returncode == 130
     folder = begun[0].parent.parent

@@ -5,16 +5,15 @@ import json
 import logging
 import os
 import re
-import resource
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from support.federations import FEW_STEPS, MATCHING, federate
+from support.full_disk import files_up_to
 from support.partner_options import ROBUST_COHORTS
 from torch import Tensor, nn
 
@@ -434,17 +433,6 @@ def test_an_unfinished_checkpoint_is_ignored_and_deleted(tmp_path: Path) -> None
     assert found is not None
     assert found.round == 1
     assert not unfinished.exists()
-
-
-@contextmanager
-def files_up_to(size: int) -> Iterator[None]:
-    """No file may grow beyond so many bytes: writing then fails as on a full disk, in the midst."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_is_one_line_and_keeps_the_last_checkpoint(tmp_path: Path) -> None:

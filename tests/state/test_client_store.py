@@ -1,15 +1,14 @@
 """The clients' states: what goes to disk and when, and that nothing can tell that it did."""
 
 import gc
-import resource
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from support.federations import compose, federate
+from support.full_disk import files_up_to
 from support.partner_options import PARTNERS
 
 import fedexp
@@ -54,17 +53,6 @@ def same(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Equal bit for bit, NaN to NaN."""
     bits = [each.contiguous().reshape(-1).view(torch.uint8) for each in (left, right)]
     return left.dtype == right.dtype and left.shape == right.shape and torch.equal(*bits)
-
-
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """No file may grow beyond 4 kB: to a writer this looks as a full disk does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("ram_bytes", [UNBOUNDED, 0])
@@ -393,7 +381,7 @@ def test_a_closed_store_leaves_its_successors_folder_alone(tmp_path: Path) -> No
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     store = ClientStore("off", 8000, tmp_path)
     remember(store, 0, numbers=2000)
-    with full_disk(), pytest.raises(InputError) as caught:
+    with files_up_to(4096), pytest.raises(InputError) as caught:
         remember(store, 1)
     message = str(caught.value)
     assert message.startswith(

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,13 @@ def outcome(folder: Path, shown: str) -> tuple[str, list[dict[str, Any]], str]:
     ]
     digest = json.loads((folder / "summary.json").read_text())["weights_digest"]
     return digest, metrics, (folder / "turns.csv").read_text()
+
+
+def living(session: int) -> list[str]:
+    """The command lines of the living processes of this session."""
+    table = subprocess.run(["ps", "-eo", "sid=,stat=,args="], capture_output=True, text=True)
+    rows = [row.split(maxsplit=2) for row in table.stdout.splitlines()]
+    return [row[2] for row in rows if row[0] == str(session) and not row[1].startswith("Z")]
 
 
 def _run(folder: Path, overrides: tuple[str, ...], dies_in: int) -> None:

@@ -1,9 +1,9 @@
 import json
 import math
-import resource
 from pathlib import Path
 
 import pytest
+from support.full_disk import files_up_to
 
 from fedexp.tracking.jsonl import JsonLines, as_bytes, parse_metrics, parse_records, read_metrics
 from fedexp.tracking.tracker import Record, RunInfo
@@ -63,13 +63,8 @@ def test_a_resumed_run_drops_the_lines_after_its_checkpoint(tmp_path: Path) -> N
 
 def test_a_full_disk_is_an_error_at_once(tmp_path: Path) -> None:
     tracker = JsonLines(RunInfo(tmp_path))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
-    try:
-        with pytest.raises(OSError, match="too large"):
-            tracker.log(Record(1, {"train/loss": 0.5}))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with files_up_to(10), pytest.raises(OSError, match="too large"):
+        tracker.log(Record(1, {"train/loss": 0.5}))
     tracker.finish(None)
     assert (tmp_path / "metrics.jsonl").read_bytes() == b'{"round": '  # not written twice
 
