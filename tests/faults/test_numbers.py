@@ -83,6 +83,7 @@ PARTITIONS += ("per_client_alpha", "shards")
 def test_a_partition_is_complete_or_refused(name: str, key: str) -> None:
     labels = np.repeat(np.arange(10), 60)
     node = yaml_node("partition", name) | ({"min_size": 1} if name == "legacy_dirichlet" else {})
+    assert not refused(lambda: partition_indices(node, labels, None, 10, 0, None, None))
     for value in VALUES:
         clients: list[np.ndarray] = []
 
