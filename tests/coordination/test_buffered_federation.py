@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.federations import compose, equal, federate
+from support.partner_options import PARTNERS
 from support.plain_loop import EPOCHS, LR, SETTING, PlainLoop
 
 from fedexp.coordination.flights import Flight, Flights
@@ -212,26 +213,37 @@ def test_the_server_steps_with_fewer_updates_if_nobody_else_will_be_available(
             ["system=phones", "algorithm=feddyn"],
             "coordination=buffered: the server half of this regularizer",
         ),
-        (
-            ["system=phones", "head=calibrated"],
-            "coordination=buffered: the server half of this head",
-        ),
-        (
-            ["system=phones", "sampler=power_of_choice"],
-            "coordination=buffered: the server half of this sampler",
-        ),
-        (["system=phones", "sampler=clustered"], "coordination=buffered: "),
-        (
-            ["system=phones", "personalization=fedamp"],
-            "coordination=buffered: the server half of this personal",
-        ),
-        (["system=phones", "aggregator=private"], ".*"),
+        (["system=phones", "aggregator=private"], "aggregator=private knows epsilon only for"),
     ],
 )
 def test_a_combination_that_cannot_work_is_refused(overrides: list[str], line: str) -> None:
     with pytest.raises(InputError, match=line) as refused:
         plan(compose(*SETTING, "coordination=buffered", "coordination.buffer=2", *overrides))
     assert "\n" not in str(refused.value)
+
+
+# As docs/concepts/asynchronous.md has them.
+WORK = ["aggregator=median", "aggregator=norm_clipped", "aggregator=adam", "aggregator=disco"]
+WORK += [f"algorithm={each}" for each in ("fednova", "fednh", "fedproto", "scaffold", "fedptr")]
+WORK += ["algorithm=fedptr_s", "sampler=random", "sampler=weighted", "sampler=hics"]
+READ_CURRENT_UPDATES = [f"aggregator={each}" for each in ("fltrust", "cross_round", "agnostic")]
+READ_CURRENT_UPDATES += [f"algorithm={each}" for each in ("fedsc", "fedgen", "ccvr", "creff")]
+READ_CURRENT_UPDATES += [f"algorithm={each}" for each in ("feddyn", "feddc", "fedadmm", "fedacg")]
+READ_CURRENT_UPDATES += [f"algorithm={each}" for each in ("fedcm", "fedcurv", "ifca", "cfl")]
+READ_CURRENT_UPDATES += [f"algorithm={each}" for each in ("fedamp", "fedpac", "fedfomo")]
+READ_CURRENT_UPDATES += ["algorithm=pfedsim", "algorithm=fedcac", "sampler=power_of_choice"]
+READ_CURRENT_UPDATES += [f"sampler={each}" for each in ("clustered", "divfl", "round_robin")]
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("option", [*WORK, *READ_CURRENT_UPDATES])
+def test_what_combines_with_it(option: str) -> None:
+    words = [*SETTING, *BUFFERED, "coordination.buffer=2", option, *PARTNERS.get(option, [])]
+    if option in WORK:
+        plan(compose(*words))
+        return
+    with pytest.raises(InputError, match=r"^coordination=buffered: the server half of this"):
+        plan(compose(*words))
 
 
 def test_a_server_half_that_does_not_declare_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
