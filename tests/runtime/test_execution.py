@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import math
 import time
 from pathlib import Path
@@ -404,6 +405,16 @@ def test_the_final_model_is_the_global_one_in_eval_mode(tmp_path: Path) -> None:
     assert not result.model.training
     logits = result.model(torch.zeros(2, 1, 8, 8))
     assert logits.shape == (2, 10)
+
+
+def test_a_run_says_if_sixteen_bits_would_be_faster(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On which machines and for which models: tests/engines/test_layout.py."""
+    monkeypatch.setattr("fedexp.runtime.execution.gains_from_bf16", lambda *_: True)
+    with caplog.at_level(logging.INFO):
+        run_in(tmp_path / "run", "measure.personal=null")
+    assert caplog.messages.count("engine.precision=bf16-mixed would train faster on this CPU") == 1
 
 
 def test_objective_is_the_last_value_or_nan(tmp_path: Path) -> None:
