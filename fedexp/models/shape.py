@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -153,11 +153,12 @@ def training_flops(
             (z @ head).sum().backward()
         return int(counter.get_total_flops())
 
-    def count_all(network: nn.Module, inputs: Tensor) -> np.ndarray:
+    def count_all(network: Any, inputs: Tensor) -> np.ndarray:
         if not hasattr(network, "variants"):
-            return np.full(num_clients, count(network, inputs), float)
-        flops = np.array([count(each, inputs) for each in network.variants], float)
-        return flops[network.variant_of_clients(num_clients)]
+            return np.full(num_clients, float(count(network, inputs)))
+        flops = np.array([float(count(each, inputs)) for each in network.variants])
+        of_clients: list[int] = network.variant_of_clients(num_clients)
+        return flops[of_clients]
 
     batch = 2
     return _apply(build, input_shape, count_all, batch) / batch
