@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fedexp.system.table import PROFILES, Table
@@ -24,7 +25,8 @@ KINDS = ("old", "cheap", "common", "fast")
 
 def kinds_of_phones(num_clients: int, seed: int) -> pd.Series:
     """The class of each client's phone, by the client's number."""
-    devices = Table("phones").draw(num_clients, seed, flops_of_sample=lambda: 1.0)
+    ones = np.ones(num_clients)
+    devices = Table("phones").draw(num_clients, seed, flops_of_sample=lambda: ones)
     profile = pd.read_csv(PROFILES / "phones.csv", comment="#").set_index(DEVICE)["name"]
     pairs = zip(devices.upload, devices.latency, strict=True)
     return pd.Series([profile[pair].split()[0] for pair in pairs])
