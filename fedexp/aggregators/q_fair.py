@@ -68,8 +68,6 @@ class QFair(ReportsStartLoss, ServerStep):
 
         The term is q L F_k^(q-1) ||D_k||^2, with the client's loss F_k and step D_k.
         """
-        if self.lipschitz is None and not update.extras["learning_rate"]:
-            return 0.0  # without a learning rate there is no step
         lipschitz = self.lipschitz or 1 / update.extras["learning_rate"].item()
         factor = update.draws * self.q * lipschitz * math.pow(_loss(update), self.q - 1)
         return factor * self.square(update, current)

@@ -69,15 +69,6 @@ def test_the_step_by_hand() -> None:
     assert part.metrics() == {"aggregator/step_size": pytest.approx(2.5 / (2.5 + 2 * 5))}
 
 
-def test_without_a_learning_rate_nothing_moves() -> None:
-    still = [update(client, loss, [1.0, -1.0]) for client, loss in enumerate([2.0, 0.5])]
-    for each in still:
-        each.extras["aggregator"]["learning_rate"] = torch.tensor(0.0)
-    part = prepared(1, None)
-    assert merged(part, still)["w"].tolist() == [1, -1]
-    assert part.metrics() == {"aggregator/step_size": 1}
-
-
 def test_q_zero_is_the_uniform_average_to_the_bit() -> None:
     found, expected = merged(prepared(0, None), UPDATES), merged(Average("uniform"), UPDATES)
     assert all(torch.equal(found[name], expected[name]) for name in expected)
