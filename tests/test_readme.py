@@ -63,13 +63,15 @@ def commands(page: Path) -> list[list[str]]:
 def jobs(arguments: list[str]) -> list[list[str]]:
     """The overrides of each job of a command, of the first seed only.
 
-    A leaderboard's sweeper adds options for each method itself: its first method stands for all.
+    A leaderboard's sweeper adds options for each method itself: its first method stands for all. An
+    override whose value is a variable of the shell is left out.
     """
     overrides = [
         each
         for each in arguments
         if each.startswith("~") or ("=" in each and not each.startswith(OF_THE_SWEEPER))
     ]
+    overrides = [each for each in overrides if not re.search(r"=\$\w", each)]
     choices = [
         [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
         if each.is_sweep_override()
