@@ -275,9 +275,10 @@ class Part(Declares):
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Server: merge the tensors that the cohort's clients sent for this part.
 
-        The extras of an update are the tensors from ``extract`` and ``report``. If ``summed`` is
-        true, the tensors from ``report`` are left out, and ``correct`` gets their sums. The weights
-        of an update are empty.
+        The updates are ordered by client number, so sums over them do not depend on the order of
+        their arrival. Their extras are the tensors from ``extract`` and ``report``. If ``summed``
+        is true, the tensors from ``report`` are left out, and ``correct`` gets their sums. The
+        weights of an update are empty.
         """
 
     def server_state(self) -> dict[str, Any]:

@@ -36,9 +36,7 @@ def class_prototypes(features: Tensor, labels: Tensor, num_classes: int) -> tupl
 
 
 def stack_reports(updates: Sequence[PartUpdate]) -> tuple[Tensor, Tensor]:
-    """The class prototypes and counts that a cohort reported, ordered by client number.
-
-    The order makes sums over clients independent of the order in which updates arrive.
+    """The class prototypes and counts that a cohort reported.
 
     Args:
         updates: K updates with ``prototypes`` [C, d] and ``counts`` [C].
@@ -46,9 +44,8 @@ def stack_reports(updates: Sequence[PartUpdate]) -> tuple[Tensor, Tensor]:
     Returns:
         prototypes [K, C, d]; counts [K, C].
     """
-    reports = [update.extras for update in sorted(updates, key=lambda update: update.client)]
-    prototypes = torch.stack([report["prototypes"] for report in reports])
-    return prototypes, torch.stack([report["counts"] for report in reports])
+    prototypes = torch.stack([update.extras["prototypes"] for update in updates])
+    return prototypes, torch.stack([update.extras["counts"] for update in updates])
 
 
 def relational_prototypes(

@@ -134,10 +134,10 @@ class Server:
         corrected = merged
         if not accepts(merged):
             return None
+        updates = sorted(digests.updates, key=lambda update: update.client)
         for name, part in self.parts.items():
-            part.aggregate([update.to(name) for update in digests.updates])
-            sums = digests.sums_of(name)
-            found = part.correct(self.weights, corrected, sums, len(digests.updates))
+            part.aggregate([update.to(name) for update in updates])
+            found = part.correct(self.weights, corrected, digests.sums_of(name), len(updates))
             if found is not corrected:
                 whose = name, part, "correct(...)"
                 corrected = results.weights(found, self.weights, *whose)
@@ -251,7 +251,7 @@ class _Digests:
     def set_reduced(self, sums: Tensors, items: Sequence[list[Update]]) -> None:
         """Replace this process's sums and updates by the sums and updates of all processes."""
         self.sums = sums
-        self.updates = sorted(chain(*items), key=lambda update: update.client)
+        self.updates = list(chain(*items))
 
 
 def _nbytes(state: Any) -> int:

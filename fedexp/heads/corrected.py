@@ -99,7 +99,6 @@ class Corrected(Linear):
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Keep what ``correct`` needs: the classes and rows of the cohort, and the weights."""
-        updates = sorted(updates, key=lambda update: update.client)
         self._holds = torch.stack([each.extras["holds"] for each in updates])
         self._rows = torch.stack([each.extras["rows"] for each in updates])
         sizes = torch.tensor([float(each.num_samples) for each in updates])

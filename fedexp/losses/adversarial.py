@@ -117,7 +117,6 @@ class Adversarial(Loss):
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Train D on the features of the cohort."""
-        updates = sorted(updates, key=lambda update: update.client)
         features = [update.extras["features"] for update in updates]
         clients = torch.tensor([update.client for update in updates])
         sizes = torch.tensor([len(each) for each in features])

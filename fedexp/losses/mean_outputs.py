@@ -118,7 +118,7 @@ class MeanOutputs(Loss):
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Sum the predictions of the clients that hold a class."""
-        reports = [each.extras for each in sorted(updates, key=lambda update: update.client)]
+        reports = [each.extras for each in updates]
         self.is_known = True
         holds = torch.stack([each["holds"] for each in reports])
         sums = (torch.stack([each["outputs"] for each in reports]) * holds.unsqueeze(2)).sum(dim=0)

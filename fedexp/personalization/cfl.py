@@ -112,7 +112,7 @@ class CFL(ClusterModels):
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Store the updates for ``correct``, which also gets the global weights before training."""
-        self._updates = sorted(updates, key=lambda update: update.client)
+        self._updates = updates
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """Average the models of each cluster, or divide the cluster.

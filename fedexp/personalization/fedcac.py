@@ -103,7 +103,6 @@ class FedCAC(Personalization):
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Compute the mean of each client and the clients similar to it."""
         self._steps += 1
-        updates = sorted(updates, key=lambda update: update.client)
         found = similar(self._overlaps(updates), self._steps / self.beta)
         models = {n: with_prefix("model", update.extras) for n, update in enumerate(updates)}
         for update, row in zip(updates, found.tolist(), strict=True):

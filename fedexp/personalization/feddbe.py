@@ -99,7 +99,7 @@ class FedDBE(Personalization):
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Compute g from the reports, if it is unknown."""
-        reports = [each for each in sorted(updates, key=lambda u: u.client) if each.extras]
+        reports = [each for each in updates if each.extras]
         if self.global_mean is None and reports:
             means = torch.stack([each.extras["mean"] for each in reports])
             sizes = torch.tensor([each.num_samples for each in reports])

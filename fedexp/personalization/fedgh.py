@@ -80,7 +80,7 @@ class FedGH(Personalization):
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Train the server's head on the class means of the cohort."""
-        reports = [each.extras for each in sorted(updates, key=lambda update: update.client)]
+        reports = [each.extras for each in updates]
         holds = torch.stack([each["holds"] for each in reports])
         self.rounds += 1
         self.weights = train_classifier(

@@ -145,7 +145,6 @@ class FedPAC(FedRep):
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Compute the combined head of each client of the cohort."""
-        updates = sorted(updates, key=lambda update: update.client)
         heads = [dict(update.extras) for update in updates]
         h = torch.stack([head.pop("h") for head in heads])
         variances = torch.stack([head.pop("variance") for head in heads])

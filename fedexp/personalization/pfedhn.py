@@ -121,7 +121,7 @@ class PFedHN(Personalization):
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Train the hypernetwork and the embeddings by one step."""
         outputs, gradients = [], []
-        for update in sorted(updates, key=lambda update: update.client):
+        for update in updates:
             for name, value in self._network.network(update.client).items():
                 outputs.append(value)
                 gradients.append((value.detach() - update.extras[name]) / len(updates))

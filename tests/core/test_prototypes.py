@@ -4,14 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedexp.core.messages import PartUpdate
 from fedexp.core.prototypes import (
     Metric,
     class_prototypes,
     consistent_prototypes,
     discrepancy_weights,
     relational_prototypes,
-    stack_reports,
 )
 
 METRICS: list[Metric] = ["angle", "cosine", "l1", "l2", "kl"]
@@ -170,17 +168,6 @@ def test_kl_keeps_the_dtype_and_copes_with_long_features(dtype: torch.dtype) -> 
     relational, _ = relational_prototypes(vectors.unsqueeze(1), torch.ones(4, 1), 1, metric="kl")
     assert relational.dtype == dtype
     assert relational[0, 0].tolist() == [0, 900.25]
-
-
-def test_reports_are_stacked_in_the_order_of_client_numbers() -> None:
-    updates = []
-    for client in (7, 2, 5):
-        report = {"prototypes": torch.full((2, 3), client), "counts": torch.tensor([client, 0])}
-        updates.append(PartUpdate(client, 1, {}, report))
-    prototypes, counts = stack_reports(updates)
-    assert prototypes.shape == (3, 2, 3)
-    assert prototypes[:, 0, 0].tolist() == [2, 5, 7]
-    assert counts.tolist() == [[2, 0], [5, 0], [7, 0]]
 
 
 def test_without_neighbors_each_client_keeps_its_own_prototype() -> None:

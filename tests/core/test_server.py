@@ -67,6 +67,11 @@ def test_sums_extracts_and_corrections(server: Server) -> None:
     assert server.metrics() == {"regularizer/clients": 2}
 
 
+def test_parts_get_the_updates_ordered_by_client_number(server: Server) -> None:
+    take_step(server, [update(client, 0.0, 0.0) for client in (7, 2, 5)])
+    assert list(server.parts["sampler"].moves) == [2, 5, 7]  # type: ignore[attr-defined]
+
+
 def test_a_client_drawn_twice_counts_double(server: Server) -> None:
     take_step(server, [update(0, 2.0, 0.0, draws=2), update(1, 5.0, 0.0)])
     assert server.weights["w"].item() == 3

@@ -255,20 +255,6 @@ def test_one_round_of_both_halves_by_hand(renormalize: bool) -> None:
     assert torch.equal(moved[2:], old[2:])
 
 
-def test_the_order_of_the_updates_changes_nothing() -> None:
-    draw = torch_generator(0, "test")
-    features = [
-        (torch.randn(9, 5, generator=draw), torch.randint(0, 4, (9,), generator=draw))
-        for _ in range(6)
-    ]
-    one, other = prototype(5), prototype(5)
-    other.load_server_state(one.server_state())
-    arrived = updates(one, features)
-    one.aggregate(arrived)
-    other.aggregate(arrived[::-1])
-    assert torch.equal(one.broadcast(1)["prototypes"], other.broadcast(1)["prototypes"])
-
-
 def test_a_round_without_updates_changes_nothing() -> None:
     head = prototype()
     before = head.broadcast(1)["prototypes"]
