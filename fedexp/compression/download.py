@@ -1,6 +1,7 @@
 """Compressed downloads: the server sends differences from the model that all clients have."""
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,6 +15,8 @@ from fedexp.core.messages import Message, Tensors, Update, count_bytes
 from fedexp.core.part import Memory, Part
 from fedexp.core.server import Server
 
+LOGGER = logging.getLogger(__name__)
+
 
 class CompressingServer(Server):
     """A server that broadcasts compressed differences.
@@ -22,7 +25,7 @@ class CompressingServer(Server):
     weights and C is the compressor: h^1 = w^1, and h^t = h^(t-1) + C(w^t - h^(t-1)). A client's
     trained weights w_k count as w^t + (w_k - h^t). So the server's weights keep the part of w^t
     that clients do not have yet. This is error feedback: w^t - h^t is the memory. Without error
-    feedback the server continues from h^t in place of w^t.
+    feedback the server continues from h^t in place of w^t, unless the round is skipped.
 
     With FedAvg and error feedback this is the server's side of DoubleSqueeze (Tang et al., ICML
     2019): the server compresses the mean of the clients' steps plus its memory, and what is not
@@ -31,7 +34,9 @@ class CompressingServer(Server):
 
     A client downloads the encoded differences of all rounds since its last download. If h^t is
     smaller, or this is the client's first download, the client downloads h^t instead. A tensor that
-    is not compressed is downloaded only in its newest version.
+    is not compressed is downloaded only in its newest version. If the sum h^(t-1) + C(...) is not
+    finite, because a difference was too large for the compressor's numbers, h^t = w^t, and all
+    clients download it whole.
 
     Args:
         weights: the initial shared weights.
@@ -58,6 +63,7 @@ class CompressingServer(Server):
         )
         self._held: Tensors = {}  # h^t
         self._lag: Tensors = {}  # w^t - h^t of the compressed weights
+        self._skipped = weights  # the weights after this round if no update is accepted
         self._memory: Memory = {}
         self._encoded_bytes = 0  # bytes of the encoded differences of all rounds
         # [N] encoded bytes of all rounds up to each client's last download; -1: no download yet
@@ -66,18 +72,29 @@ class CompressingServer(Server):
     def send(self, round: int) -> Message:
         """The message with h^t, the model that clients can compute; call this once in a round."""
         message = self.broadcast(round)
-        if self._held:
-            encoded = self._differences.encode(self.weights, self._held, self._memory, round)
-            self._encoded_bytes += count_bytes(*encoded.values()) - self._plain_bytes()
-            self._held = self._differences.decode(encoded, self._held, round)
-        else:
-            self._held = self.weights
+        self._skipped = self.weights
+        self._held = self._following(round) if self._held else self.weights
         if not self._feedback:
             self.weights = self._held
         compressed = [n for n in self._held if self._differences.compresses(n, self._held)]
         self._lag = {name: self.weights[name] - self._held[name] for name in compressed}
         sized = partial(_with_size, self._bytes_for_each())
         return replace(message, weights=self._held, readdress=sized)
+
+    def _following(self, round: int) -> Tensors:
+        """h^t from h^(t-1) and w^t; w^t itself if the decoded differences are not finite."""
+        encoded = self._differences.encode(self.weights, self._held, self._memory, round)
+        self._encoded_bytes += count_bytes(*encoded.values()) - self._plain_bytes()
+        held = self._differences.decode(encoded, self._held, round)
+        if torch.stack([each.isfinite().all() for each in held.values()]).all():
+            return held
+        LOGGER.warning(
+            "round %d: compression@download: a difference is too large to be encoded; all clients "
+            "download the whole model",
+            round,
+        )
+        self._memory, self._downloaded = {}, torch.full_like(self._downloaded, -1)
+        return self.weights
 
     def sent_to(self, clients: Collection[int]) -> None:
         """Record that these clients have downloaded the message of the round."""
@@ -88,6 +105,13 @@ class CompressingServer(Server):
         """Aggregate one update, as if its client had started from the server's own weights w^t."""
         added = {name: update.weights[name] + lag for name, lag in self._lag.items()}
         super().add(replace(update, weights=update.weights | added))
+
+    def step(self, accepts: Callable[[Tensors], bool] = lambda weights: True) -> int:
+        """``Server.step``; in a skipped or refused round the weights stay w^t, not h^t."""
+        count = super().step(accepts)
+        if self.idle_rounds:
+            self.weights = self._skipped
+        return count
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the server, and the state of the downloads."""

@@ -12,9 +12,9 @@ from fedexp.contract import Memory, Tensors
 class Half(Compressor):
     """Rounds each entry to 16 bits.
 
-    ``float16`` has 11 significant bits and the largest value 65504. A larger entry becomes
-    infinite, and the update is refused. ``bfloat16`` has 8 significant bits and the range of
-    float32.
+    ``float16`` has 11 significant bits and the largest value 65504. If an entry of an
+    update is larger, the update is refused; if one of a download is, the model is downloaded whole.
+    ``bfloat16`` has 8 significant bits and the range of float32.
 
     Args:
         dtype: the 16-bit type in which the entries are sent.

@@ -10,6 +10,7 @@ from support.federations import equal, federate
 from fedexp.aggregators.average import Average
 from fedexp.compression.compressor import Compressor
 from fedexp.compression.download import CompressingServer
+from fedexp.compression.half import Half
 from fedexp.compression.top_k import TopK
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.server import Server
@@ -18,11 +19,15 @@ from fedexp.measures.scoring.scoring import Scoring
 TOP_K = ["compression@download=topk", "download.share=0.1"]
 
 
-def server(feedback: bool = True, start: Sequence[float] = (1.0, 2.0, 3.0)) -> CompressingServer:
-    """A server of six clients, whose downloads have one of three entries."""
+def server(
+    feedback: bool = True,
+    start: Sequence[float] = (1.0, 2.0, 3.0),
+    compressor: Compressor | None = None,
+) -> CompressingServer:
+    """A server of six clients, whose downloads have one of three entries by default."""
     weights = {"w": torch.tensor(start), "seen": torch.tensor(1)}
     parts = {"aggregator": Average("samples")}
-    compressor = TopK(share=1 / 3, error_feedback=feedback)
+    compressor = compressor or TopK(share=1 / 3, error_feedback=feedback)
     return CompressingServer(weights, parts, compressor, {"w"}, seed=0, clients=6)
 
 
@@ -65,6 +70,29 @@ def test_a_round_without_updates_leaves_the_server_as_it_is() -> None:
     one.step()
     assert one.weights["w"].tolist() == [5, 5, 3]
     assert one.send(3).weights["w"].tolist() == [5, 5, 3]
+
+
+def test_without_error_feedback_too_a_skipped_round_leaves_the_weights() -> None:
+    one = server(feedback=False)
+    step(one, [4.0, 3.0, 0.0], 1)
+    assert one.send(2).weights["w"].tolist() == [5, 2, 3]
+    one.step()
+    assert one.weights["w"].tolist() == [5, 5, 3]
+    assert one.send(3).weights["w"].tolist() == [5, 5, 3]  # what round 2 did not send
+
+
+@pytest.mark.parametrize("feedback", [True, False])
+def test_a_difference_beyond_the_largest_number_sends_the_whole_model(
+    feedback: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = server(feedback, compressor=Half("float16", feedback))
+    step(one, [70_000.0, 0.0, 0.0], 1, clients=[0])  # beyond 65504, the largest 16-bit float
+    message = one.send(2)
+    assert message.weights["w"].tolist() == one.weights["w"].tolist() == [70_001, 2, 3]
+    assert "round 2: compression@download" in caplog.text
+    assert message.to_client(0).nbytes == 20  # three weights and the integer, as the first time
+    assert step(one, [0.0, 1.0, 0.0], 3)["w"].tolist() == [70_001, 2, 3]
+    assert one.weights["w"].tolist() == [70_001, 3, 3]
 
 
 def test_bytes_of_clients_that_missed_rounds() -> None:
