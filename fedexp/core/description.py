@@ -20,6 +20,8 @@ class Description:
             Predictions then cannot be compared with test labels.
         vocabulary: number of different tokens if inputs are sequences of token ids; otherwise 0.
         per_token: whether each token of a sequence has a target, instead of each sample.
+        columns: the name of each input of a table's row: a column of numbers, or COLUMN=CATEGORY.
+            Empty if the dataset is no table.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Description:
     unseen_classes: tuple[str, ...] = ()
     vocabulary: int = 0
     per_token: bool = False
+    columns: tuple[str, ...] = ()
 
     @property
     def traits(self) -> frozenset[str]:

@@ -26,6 +26,7 @@ class Validation(Measure):
         first: earliest round that is measured, but for the last round.
     """
 
+    needs = frozenset({Need.SIMULATION})
     headlines: Mapping[str, Better] = MappingProxyType(
         {"validation/accuracy": "higher", BALANCED: "higher", "validation/loss": "lower"}
     )

@@ -67,6 +67,7 @@ class FakeGrid:
         lose: (type, round, client) -> whether the node gets the message and its reply is lost.
         absent: (type, round, client) -> whether the node is gone before it gets the message.
         change: (type, round, client, reply) -> the reply that the server gets.
+        own: client -> further settings of its node.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class FakeGrid:
         self.change: Callable[[str, int, int, RecordDict], RecordDict] = (
             lambda kind, round, client, reply: reply
         )
+        self.own: dict[int, dict[str, str]] = {}
         self._replies: dict[str, Message] = {}
 
     def get_node_ids(self) -> Iterable[int]:
@@ -118,6 +120,7 @@ class FakeGrid:
             return Message(Error(5, "the node is not available"), reply_to=message)
         state = str(self.states / f"node_{client}")
         config: dict[str, bool | float | int | str] = {self.key: client, "state": state}
+        config |= self.own.get(client, {})
         context = Context(1, 100 + client, config, RecordDict(), {})
         reply = client_app(self.answering)(arrived, context)
         content = self.change(kind, round, client, reply.content)

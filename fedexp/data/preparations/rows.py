@@ -65,9 +65,10 @@ class Rows(Preparation):
         return [*self.numbers, *self.categories]
 
     @property
-    def width(self) -> int:
-        """How many numbers the model gets for each row."""
-        return len(self.numbers) + sum(map(len, self.categories.values()))
+    def inputs(self) -> tuple[str, ...]:
+        """The name of each number that the model gets for a row, in order."""
+        hot = (f"{name}={value}" for name, known in self.categories.items() for value in known)
+        return (*self.numbers, *hot)
 
     def read(self, raw: Any) -> Tensor:
         """Read a table or a dict with the ``columns`` in any order; other columns are ignored."""

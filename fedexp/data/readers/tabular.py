@@ -195,8 +195,9 @@ class Tabular(Source):
         self.test_path = self.test_path and self.test_path.expanduser()
 
     def describe(self) -> Description:
-        """The shape of the inputs and the names of the classes; reads the files."""
-        return Description(self.path.stem, (self._rows.width,), self._targets[0])
+        """The shape and names of the inputs and the names of the classes; reads the files."""
+        inputs, classes = self._rows.inputs, self._targets[0]
+        return Description(self.path.stem, (len(inputs),), classes, columns=inputs)
 
     def load(self, cache: Path) -> Dataset:
         """Load the dataset; nothing is cached."""

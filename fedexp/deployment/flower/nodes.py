@@ -196,7 +196,7 @@ class Nodes:
         if not 0 <= about.client < self._count:
             return f"has client {about.client}, but clients.count={self._count}"
         if about.dataset != self._dataset:
-            return f"client {about.client} has a dataset of other classes or shapes"
+            return f"client {about.client} has a dataset of other classes, inputs or shapes"
         known = self._sizes.get(about.client, about.samples)
         if about.samples != known:
             return f"client {about.client} has {about.samples} samples now, it had {known}"

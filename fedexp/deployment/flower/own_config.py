@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,5 +65,8 @@ def with_data(config: Config, places: Mapping[str, str]) -> Config:
 
 
 def dataset_digest(about: Description) -> str:
-    """A digest of the dataset's names and shapes, which must be equal on all machines."""
-    return hashlib.sha256(repr(about).encode()).hexdigest()[:16]
+    """A digest of the dataset's classes, inputs and shapes, which all machines must share.
+
+    The dataset's own name, which is that of its file or folder, may differ.
+    """
+    return hashlib.sha256(repr(replace(about, name="")).encode()).hexdigest()[:16]

@@ -42,6 +42,7 @@ def test_numbers_are_standardised_and_categories_become_columns(tmp_path: Path) 
     expected = torch.tensor([[0, 0, 1.0, 0], [4 / 5**0.5, 0, 0, 0]])  # "new" is no known kind
     torch.testing.assert_close(dataset.test.inputs, expected)
     assert dataset.description.classes == ("no", "yes")
+    assert dataset.description.columns == ("a", "kind=x", "kind=y", "kind=z")
     assert (dataset.train.labels.tolist(), dataset.test.labels.tolist()) == ([0, 1, 0, 1], [1, 0])
     assert dataset.train.users is None
 
