@@ -3,6 +3,7 @@
 import logging
 
 from fedexp.core.last_batch import KEEP, LastBatch
+from fedexp.core.part import trained_samples
 from fedexp.data.client_names import called, listed
 from fedexp.data.federated import FederatedData
 from fedexp.errors import InputError
@@ -40,8 +41,11 @@ def check_single_samples(plan: Plan, last: LastBatch, data: FederatedData) -> No
         InputError: a batch would hold one sample, and the model has a BatchNorm that needs two.
     """
     local = plan.config.local
-    sizes = {client: size for client, size in enumerate(data.sizes.tolist()) if size}
-    held_out = {n: each.num_samples for n, each in data.held_out_clients.items()}
+    parts = list(plan.sockets.by_name().values())
+    sizes = {n: trained_samples(parts, size) for n, size in enumerate(data.sizes.tolist()) if size}
+    held_out = {
+        n: trained_samples(parts, each.num_samples) for n, each in data.held_out_clients.items()
+    }
     tuned = held_out if plan.sockets.personalization.tuning() else {}
     has_single = {
         size: 1 in last.lengths(size, local.batch_size)

@@ -15,6 +15,7 @@ SMALL = ["local.batch_size=32", "local.epochs=1", "model.hidden=[16]", "model.fe
 SMALL += ["model.batch_norm=true"]
 BATCH_NORM = ["clients.per_round=4", "partition.beta=0.1", *SMALL]
 EQUAL = ["partition=iid", "clients.count=3", "clients.per_round=3", "local.epochs=1.5"]
+FIVE = ["clients.count=5", "clients.per_round=5"]
 SEVENTEEN = [*EQUAL, "data.subset=51", "local.batch_size=8"]  # 17 = 8 + 8 + 1 samples each
 LENGTHS = {"keep": [8, 8, 1], "drop": [8, 8], "merge": [8, 9]}
 
@@ -150,3 +151,13 @@ def test_every_client_has_one_sample() -> None:
     one_each = ["clients.count=10", "clients.per_round=10", "data.subset=10", "partition=iid"]
     with pytest.raises(InputError, match=r"^local\.last_batch=auto: every client has one training"):
         federate(*one_each, *SMALL)
+
+
+@pytest.mark.parametrize("own_validation", ["algorithm=fedfomo", "loss=cyclic_distillation"])
+def test_samples_that_a_part_holds_out_are_in_no_batch(own_validation: str) -> None:
+    words = [*EQUAL, *SMALL, own_validation, "local.last_batch=keep", "local.batch_size=16"]
+    with pytest.raises(InputError, match="the last batch of client 0 would hold one"):
+        federate(*words, "data.subset=63")  # 21 samples each, of which 17 train
+    federate(*words, "data.subset=51")  # 17 samples each, of which 14 train
+    with pytest.raises(InputError, match=r"^local\.last_batch=auto: every client has one training"):
+        federate(*SMALL, own_validation, "data.subset=10", "partition=iid", *FIVE)
