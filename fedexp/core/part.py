@@ -55,6 +55,7 @@ class Clients:
             and ``all_class_counts`` instead: they count.
         count: clients [n] -> their class counts [n, C]. If None, ``class_counts`` has them.
         ask_all: () -> the class counts [N, C], by asking the clients. None: they cannot be asked.
+        held_out: training samples of each client that is held out (``clients.held_out``).
         turn_seconds: clients [n] -> [n] float64, the simulated seconds that a turn with all local
             steps is expected to take, if the update is as large as the message's weights. None
             without simulated devices.
@@ -64,6 +65,7 @@ class Clients:
     class_counts: Tensor | None = None
     count: Callable[[Tensor], Tensor] | None = None
     ask_all: Callable[[], Tensor] | None = None
+    held_out: Sequence[int] = ()
     turn_seconds: Callable[[np.ndarray], np.ndarray] | None = None
 
     @classmethod

@@ -59,7 +59,7 @@ class KNNPer(Personalization):
 
         n is the number of samples of the largest client.
         """
-        size = int(setting.clients.sizes.max())
+        size = max(int(setting.clients.sizes.max()), *setting.clients.held_out, 1)
         features = torch.zeros(size, setting.feature_dim)
         labels = torch.zeros(size, setting.num_classes)
         self.register_buffer("store_z", features, persistent=False)

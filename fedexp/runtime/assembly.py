@@ -104,6 +104,7 @@ def _setting(
         data.sizes,
         data.class_counts if len(data.counted) == len(data.clients) else None,
         data.classes_of,
+        held_out=[client.num_samples for client in data.held_out_clients.values()],
         turn_seconds=partial(_turn_seconds, plan, data, module, last_batch) if simulates else None,
     )
     of_loss = plan.sockets.loss.named_parameters(prefix="loss")

@@ -87,6 +87,14 @@ def test_without_a_vote_it_is_the_global_model() -> None:
     assert torch.equal(found.correct, correct)
 
 
+def test_the_largest_client_may_be_held_out() -> None:
+    words = ["clients.count=5", "clients.per_round=2", "clients.held_out=0.6", "partition.beta=0.1"]
+    federation = federate(*SMALL, "algorithm=knn_per", *words, "seed=1", "rounds=1")
+    held = [client.num_samples for client in federation.data.held_out_clients.values()]
+    assert max(held) > federation.data.sizes.max()
+    assert "held_out/tuned_accuracy_local" in federation.run_round(1).metrics
+
+
 def test_the_federation_is_that_of_fedavg() -> None:
     knn, plain_average = personalized("knn_per"), personalized("none")
     for round in (1, 2):
