@@ -39,11 +39,11 @@ class Simplex(Head):
     weight of the simplex's middle, and a personal model that of its client's center. All points
     have the same bias.
 
-    The formulas are those of the released code; the paper's text was not compared. In that code all
-    clients train in the round before the subregions are found. Here a client's last change before
-    is used. A client that has not trained yet has no subregion: it draws from the simplex. Floco+
-    is this head with ``personalization=ditto``. In the released code its separate personal model
-    has no subregion.
+    The formulas are those of a released version of the code; the paper's text was not compared. In
+    another released version clients train the middle until the subregions are found. In that code
+    all clients train in the round before. Here a client's last change before is used. A client that
+    has not trained yet has no subregion: it draws from the simplex. Floco+ is this head with
+    ``personalization=ditto``. In the released code its separate personal model has no subregion.
 
     A step moves the weight of its point by $sum_m alpha_m^2$ of the step of a plain linear head;
     before the subregions this is about 2 / (M + 1). Afterwards few clients train near the middle,
@@ -56,13 +56,14 @@ class Simplex(Head):
         num_classes: C.
         bias: whether logits have an offset for each class.
         endpoints: M.
-        warmup: the share of the rounds after which clients get their subregions.
+        warmup: the share of the rounds after which clients get their subregions. A run that goes on
+            with more rounds keeps the round.
         radius: the radius of a subregion, a distance in the 1-norm.
     """
 
     traits = frozenset({READS_ROUNDS})
     derived = ("point",)
-    saved = ("steps", "changes", "centers")
+    saved = ("steps", "last", "changes", "centers")
     key: Tensor
     point: Tensor
     is_assigned: Tensor
@@ -100,7 +101,7 @@ class Simplex(Head):
                 "personalization does not send the head; use another personalization"
             )
         self._seed = setting.seed
-        self._last = max(1, rounded_down(self.warmup, setting.rounds))
+        self.last = max(1, rounded_down(self.warmup, setting.rounds))
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
         self.register_buffer("is_assigned", torch.zeros((), dtype=torch.bool), persistent=False)
 
@@ -148,7 +149,7 @@ class Simplex(Head):
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """The client's change of the endpoints [M * C * d], until there are subregions."""
-        if self.steps >= self._last:
+        if self.steps >= self.last:
             return {}
         return {"change": (weights[_WEIGHT] - current[_WEIGHT]).flatten()}
 
@@ -157,7 +158,7 @@ class Simplex(Head):
         changes = {u.client: u.extras["change"].cpu() for u in updates if "change" in u.extras}
         self.changes = self.changes | changes
         self.steps += 1
-        if self.steps != self._last:
+        if self.steps != self.last:
             return
         clients = sorted(self.changes)
         centers = subregions(torch.stack([self.changes[k] for k in clients]), self.endpoints)
@@ -166,7 +167,8 @@ class Simplex(Head):
 
     def load_server_state(self, state: dict[str, Any]) -> None:
         """Inverse of ``server_state``. The changes stay on the CPU, where later ones are put."""
-        self.steps, self.changes, self.centers = (state[name] for name in self.saved)
+        self.steps, self.changes, self.centers = state["steps"], state["changes"], state["centers"]
+        self.last = state.get("last", self.last)  # absent in older states
 
 
 def subregions(changes: Tensor, endpoints: int) -> Tensor:

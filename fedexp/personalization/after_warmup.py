@@ -18,7 +18,8 @@ class AfterWarmup(Personalization):
     is. Rounds that leave the global weights as they were do not count as warm-up.
 
     Args:
-        warmup: the share of the run's rounds that are warm-up; their number is rounded down.
+        warmup: the share of the run's rounds that are warm-up; their number is rounded down. A run
+            that goes on with more rounds keeps the number.
     """
 
     traits = frozenset({READS_ROUNDS})
@@ -71,10 +72,12 @@ class AfterWarmup(Personalization):
         return following
 
     def server_state(self) -> dict[str, Any]:
-        """The number of steps, and the version number of each client's model."""
-        return {"steps": self._steps, "versions": self._models.state()}
+        """The steps so far, those of the warm-up, and the version number of each client's model."""
+        counts = {"steps": self._steps, "warmup_steps": self._warmup_steps}
+        return counts | {"versions": self._models.state()}
 
     def load_server_state(self, state: dict[str, Any]) -> None:
         """Inverse of ``server_state``."""
         self._steps = state["steps"]
+        self._warmup_steps = state.get("warmup_steps", self._warmup_steps)  # absent in older states
         self._models.load(state["versions"])

@@ -162,6 +162,15 @@ def test_changes_from_a_checkpoint_are_on_the_cpu() -> None:
     assert {each.device.type for each in head.changes.values()} == {"cpu"}
 
 
+def test_a_longer_run_that_goes_on_keeps_its_subregions() -> None:
+    short, longer = federate(*FLOCO, "rounds=2"), federate(*FLOCO, "rounds=20")
+    train(short, 1, (0, 1))
+    heads = [each.server.parts["head"] for each in (short, longer)]
+    heads[1].load_server_state(heads[0].server_state())
+    weights = short.server.weights
+    assert [head.extract(weights, weights) for head in heads] == [{}, {}]
+
+
 def test_the_points_lie_in_their_regions() -> None:
     federation = federate(*FLOCO)
     train(federation, 1, (0, 1))

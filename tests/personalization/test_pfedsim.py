@@ -118,6 +118,17 @@ def test_the_warm_up_is_fedavg_s_and_then_the_global_model_stays() -> None:
     assert one.server.idle_rounds == 0
 
 
+def test_a_longer_run_that_goes_on_has_no_second_warm_up() -> None:
+    size = ["clients.count=4", "clients.per_round=2", "data.subset=200", "algorithm=pfedsim"]
+    short, longer = federate(*size, "rounds=2"), federate(*size, "rounds=20")
+    short.run_round(1)
+    parts = [each.server.parts["personalization"] for each in (short, longer)]
+    parts[1].load_server_state(parts[0].server_state())
+    weights = short.server.weights
+    for part in parts:
+        assert part.extract(weights, weights).keys() == weights.keys()  # the warm-up is over
+
+
 def test_a_round_of_own_models_by_plain_pytorch() -> None:
     federation = personalized("pfedsim", NO_WARMUP)
     initial = copy(federation.server.weights)
