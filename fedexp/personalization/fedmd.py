@@ -96,7 +96,8 @@ class FedMD(Personalization):
             memory.update(inputs=received["inputs"], targets=received["targets"])
             stages.append((memory["targets"], F.cross_entropy, self.pretraining))
         if "scores" in received:
-            stages.append((received["scores"], F.l1_loss, self.digestion))
+            scores = to_device(received["scores"], client.device)  # on the CPU after a resume
+            stages.append((scores, F.l1_loss, self.digestion))
         seed, number = self._setting.seed, client.data.client
         generator = torch_generator(seed, "public_batches", client.round, number)
         for targets, loss, epochs in stages:

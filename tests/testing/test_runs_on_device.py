@@ -198,7 +198,7 @@ def _with_a_break(folder: Path, *overrides: str) -> tuple[Outcome, Outcome]:
     return cpu, outcome(folder / "device", *saved, DEVICE, "resume=auto")
 
 
-@pytest.mark.parametrize("algorithm", ["fednh", "scaffold", "moon", "fedgen", "fedrep"])
+@pytest.mark.parametrize("algorithm", ["fednh", "scaffold", "moon", "fedgen", "fedrep", "fedmd"])
 def test_a_resumed_run_has_the_bits_of_a_whole_one(
     algorithm: str, process: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
