@@ -62,7 +62,8 @@ class CyclicDistillation(Loss):
     teacher is the last model of the rounds before, for all clients, and ``adapted_weight`` is w.
 
     The released code trains each client's model alone for 30 epochs before the first round. Its
-    validation samples are besides the training samples; here they are taken out of these.
+    validation samples are besides the training samples; here they are taken out of these. A
+    personal model that is trained or tuned separately has no teacher.
 
     Args:
         lam: weight of the distance.
@@ -106,9 +107,17 @@ class CyclicDistillation(Loss):
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Load the client's own model if it is good enough, and set w."""
         held_out, trained = own_validation(client, self._seed, self.validation)
+        self.strength.zero_()
+        if not client.is_personal:
+            self._choose_model(client, message, memory, held_out)
+        client.train_on(client.data.subset(trained))
+
+    def _choose_model(
+        self, client: Client, message: PartMessage, memory: Memory, held_out: Tensor
+    ) -> None:
+        """Load the client's own model if it is good on ``held_out``, set w, store the teacher."""
         own = with_prefix("model", memory)
         teacher = {name: client.weights[name].clone() for name in message.weights}
-        self.strength.zero_()
         if own and len(held_out):
             data = client.data.subset(held_out)
             own_score, teacher_score = (accuracy(client, data, each) for each in (own, teacher))
@@ -121,7 +130,6 @@ class CyclicDistillation(Loss):
             memory["was_good"] = is_good
         if client.round > self._common_rounds:
             memory.update(prefixed("teacher", teacher))
-        client.train_on(client.data.subset(trained))
 
     def trained_samples(self, num_samples: int) -> int:
         """The number of the client's samples without its validation samples."""

@@ -87,7 +87,7 @@ class MeanOutputs(Loss):
         sums, holders, renewed = (message.extras[n] for n in ("sums", "holders", "renewed"))
         own, is_in = torch.zeros_like(sums), torch.zeros_like(holders, dtype=torch.bool)
         if memory:
-            own, is_in = memory["outputs"], memory["holds"] & (renewed == memory["round"])
+            own, is_in = memory["outputs"], renewed == memory["rounds"]
             is_in = is_in & own.isfinite().all()  # the server refuses a report that is not finite
         teacher, known = others_mean(sums, holders, own, is_in)
         self.teacher.copy_(teacher)
@@ -108,13 +108,21 @@ class MeanOutputs(Loss):
         return {"sums": members.T @ batch.logits.softmax(dim=1), "counts": members.sum(dim=0)}
 
     def report(self, client: Client, memory: Memory) -> Tensors:
-        """The mean predictions [C, C] of each class, whether the client holds it [C], the round."""
+        """The mean predictions [C, C] of each class, whether it was trained on [C], the round.
+
+        The client remembers its latest prediction for each class, and the round of it.
+        """
         measured = client.measured(self)
         counts = measured["counts"]
         outputs = measured["sums"] / counts.clamp(min=1).unsqueeze(1)
-        round = torch.full((), client.round, device=counts.device)
-        memory.update(outputs=outputs, holds=counts > 0, round=round)
-        return dict(memory)
+        holds, round = counts > 0, torch.full((), client.round, device=counts.device)
+        known = memory.get("outputs", torch.zeros_like(outputs))
+        rounds = memory.get("rounds", torch.full_like(counts, -1, dtype=round.dtype))
+        memory.update(
+            outputs=torch.where(holds.unsqueeze(1), outputs, known),
+            rounds=torch.where(holds, round, rounds),
+        )
+        return {"outputs": outputs, "holds": holds, "round": round}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Sum the predictions of the clients that hold a class."""

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import assert_engine_agrees, federate
+from support.federations import assert_engine_agrees, equal, federate
 from support.small_federations import ONE_STEP, SMALL, copy, train
 from torch import Tensor
 
@@ -144,6 +144,17 @@ def test_too_few_rounds_are_said(caplog: pytest.LogCaptureFixture) -> None:
     (said,) = caplog.messages
     assert said.startswith("rounds=7: the last 4 rounds personalize")
     assert said.endswith("use at least rounds=8")
+
+
+def test_a_separate_personal_model_has_no_teacher_and_is_not_replaced() -> None:
+    words = [*SMALL, "algorithm=ditto", "personalization.lam=0", "loss=cyclic_distillation"]
+    taught, untaught = (federate(*words, "rounds=9", f"loss.threshold={n}") for n in (0, 1))
+    for round in (1, 2, 3):
+        for federation in (taught, untaught):
+            train(federation, round, (0, 1))
+    assert not equal(taught.server.weights, untaught.server.weights)
+    for client in (0, 1):
+        assert equal(taught.store.model(client), untaught.store.model(client))
 
 
 @pytest.mark.slow

@@ -121,6 +121,12 @@ def test_another_head_is_refused() -> None:
         federate("loss=gradient_alignment", "head=cosine")
 
 
+@pytest.mark.parametrize("personalization", ["feddbe", "gpfl", "fedcp"])
+def test_a_head_of_other_features_is_refused(personalization: str) -> None:
+    with pytest.raises(InputError, match="loss=gradient_alignment: takes the features as they are"):
+        federate("loss=gradient_alignment", f"personalization={personalization}")
+
+
 @pytest.mark.slow
 def test_the_contract() -> None:
     check_part("algorithm=fediir")

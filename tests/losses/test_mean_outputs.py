@@ -1,6 +1,7 @@
 """FD: the teacher and the loss by hand, and what clients send, against plain numpy."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from fedexp.core.client_protocol import Batch
 from fedexp.core.forward import Forward
-from fedexp.core.messages import Tensors
+from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.losses.mean_outputs import MeanOutputs, others_mean, soft_cross_entropy
 from fedexp.testing import check_part
 
@@ -145,6 +146,21 @@ def test_a_class_that_the_cohort_lacks_keeps_its_predictions() -> None:
             known |= set(federation.data.clients[client].labels.tolist())
         holders = federation.server.broadcast(round + 1).extras["loss"]["holders"]
         assert set(holders.nonzero().flatten().tolist()) == known
+
+
+def test_no_client_is_its_own_teacher_for_a_class_of_an_earlier_turn() -> None:
+    federation = federate(*SMALL, "algorithm=feddistill")
+    loss: Any = federation.server.parts["loss"]
+    memory: Tensors = {}
+    for round, classes in ((1, [0, 1]), (2, [1])):
+        counts = torch.zeros(10).index_fill_(0, torch.tensor(classes), 3)
+        measured = {"sums": torch.rand(10, 10), "counts": counts}
+        client: Any = SimpleNamespace(round=round, measured=lambda part, found=measured: found)
+        loss.aggregate([PartUpdate(0, 6, {}, loss.report(client, memory))])
+    loss.begin(client, PartMessage(3, {}, loss.broadcast(3)), memory)
+    assert loss.known.tolist() == [0] * 10  # nobody else has reported a class
+    loss.begin(client, PartMessage(3, {}, loss.broadcast(3)), {})
+    assert loss.known.tolist() == [1, 1] + [0] * 8
 
 
 def test_only_predictions_are_sent() -> None:
