@@ -44,13 +44,12 @@ from fedexp.runtime.population import SIMULATED, Population
 from fedexp.runtime.result import RunResult
 from fedexp.runtime.stopping import SaveOrStop
 from fedexp.state.atomic import sync
-from fedexp.state.checkpoint import Checkpoint
 from fedexp.state.run_folder import METRICS, PARTITION
 from fedexp.state.saved_models import save_weights
 from fedexp.tracking.environment import environment
 from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.learned_nothing import learned_nothing
-from fedexp.tracking.origin import later_code, origin, write_origins
+from fedexp.tracking.origin import Origin, later_code, origin, write_origins
 from fedexp.tracking.summary import file_digests, summarize, write_summary
 
 LOGGER = logging.getLogger(__name__)
@@ -124,12 +123,13 @@ def _run(
             # Clients may have been left out of the data by now.
             write_partition(run.folder / PARTITION, data)
             write_description(run.folder, data.description, data.preparation)
-            now = origin(code, fingerprint(data), environment(fabric.device, code.libraries))
+            machine = environment(fabric.device, code.libraries)
+            now = origin(config.rounds, code, fingerprint(data), machine)
             done = run.checkpoint.round if run.checkpoint else 0
-            if run.checkpoint and (line := _of_other_rounds(planned, run.checkpoint)):
+            run.origins = write_origins(run.folder, run.origins, now, done)
+            if line := _of_other_rounds(planned, run.origins):
                 LOGGER.warning("%s", line)
                 warnings.append(line)
-            run.origins = write_origins(run.folder, run.origins, now, done)
         last, stopped = _train(federation, config, run, clock)
         writes = ranks.is_first and run.has_folder()
         if writes:
@@ -197,10 +197,10 @@ def _summary(
     )
 
 
-def _of_other_rounds(planned: Plan, checkpoint: Checkpoint) -> str:
-    """A line if parts depend on T, and the checkpoint is of a run with another T; else empty."""
-    rounds, identity = planned.config.rounds, checkpoint.identity
-    before = identity.config["rounds"] if identity else rounds
+def _of_other_rounds(planned: Plan, origins: Sequence[Origin]) -> str:
+    """A line if parts depend on T, and the run began with another T; else empty."""
+    rounds = planned.config.rounds
+    before = origins[0].get("rounds", rounds)
     parts = [
         results.named(socket, part)
         for socket, part in planned.sockets.by_name().items()

@@ -22,15 +22,18 @@ FILE_NAME = "origin.json"
 _KEYS = {"from_round", "fedexp", "code", "data", "environment"}
 
 Origin = Mapping[str, Any]
-"""An entry: ``from_round``, ``fedexp`` (version and commit), ``code``, ``data``, ``environment``.
+"""An entry: ``from_round``, ``fedexp`` (version and commit), ``rounds`` (the key of the config),
+``code``, ``data``, ``environment``.
 
-``code`` has the attributes of ``fedexp.config.sources.Code``.
+``code`` has the attributes of ``fedexp.config.sources.Code``. Older entries lack ``rounds``.
 """
 
 
-def origin(code: Code, data: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str, Any]:
+def origin(
+    rounds: int, code: Code, data: Mapping[str, Any], environment: Mapping[str, Any]
+) -> dict[str, Any]:
     """An entry for a start from round 1."""
-    about = {"from_round": 1, "fedexp": fedexp_version(), "code": asdict(code)}
+    about = {"from_round": 1, "fedexp": fedexp_version(), "rounds": rounds, "code": asdict(code)}
     return json.loads(json.dumps({**about, "data": data, "environment": environment}))  # type: ignore[no-any-return]
 
 
