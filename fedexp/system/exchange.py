@@ -125,6 +125,12 @@ class Exchange:
         self._left_out = turns
 
     @property
+    def beginners(self) -> list[int]:
+        """The cohort without the clients that the simulated clock leaves out before they train."""
+        left_out = {turn.client for turn in self._left_out}
+        return [client for client in self.cohort if client not in left_out]
+
+    @property
     def download_bytes(self) -> int:
         """Bytes downloaded by the cohort and by clients that answered the sampler."""
         return sum(self._downloads.values())

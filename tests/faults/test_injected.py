@@ -105,6 +105,13 @@ def test_each_client_is_counted_once() -> None:
     assert Faults().metrics(7, cohort) == {}
 
 
+def test_clients_that_the_clock_leaves_out_have_no_faults() -> None:
+    clients = ["clients.count=8", "clients.per_round=4", "system=lognormal", "system.invite=8"]
+    broken = ["faults=unreliable", "faults.drop=0", "faults.straggle=0", "faults.nan=1"]
+    metrics = federate(*clients, *broken).run_round(1).metrics
+    assert metrics["clock/surplus"] == metrics["faults/nan"] == metrics["clients/quarantined"] == 4
+
+
 def test_flipped_labels_are_a_view() -> None:
     federation = federate(
         *SMALL, "faults=byzantine", "faults.byzantine=0.5", "faults.attack=label_flip"
