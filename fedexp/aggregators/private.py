@@ -43,12 +43,13 @@ class Private(Aggregator):
     so a person who knows the seed knows the cohorts and can subtract the noise. (In a deployment
     both have a secret seed.) A log line at the start states these limits.
 
-    Epsilon covers the global models and all that is computed from them: the messages to the
-    clients, the state of the server and ``final.pt``. It does not cover these:
+    Epsilon covers the global models and all that is computed from them, such as the messages to
+    the clients and ``final.pt``. It does not cover these:
 
     * Everything else in the run folder. Metrics, tables, figures and the log come from the clients'
-      data without noise. Checkpoints contain the clients' private weights and memories. The best
-      model (``best.pt``) is chosen by scores on data. Publish ``final.pt`` alone.
+      data without noise. Checkpoints contain the clients' private weights and memories, and how
+      often each client was chosen, so that two checkpoints reveal cohorts. The best model
+      (``best.pt``) is chosen by scores on data. Publish ``final.pt`` alone.
     * Facts that the method treats as public: which clients have data and their numbers of samples,
       the classes, and the statistics by which inputs are standardised.
     * Updates that are not finite. They are left out, and a round without any update adds no noise.

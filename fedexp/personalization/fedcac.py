@@ -53,7 +53,7 @@ class FedCAC(Personalization):
 
     Args:
         tau: the share of critical elements in each tensor; their number is rounded down.
-        beta: the number of rounds after which only clients with the largest overlap are similar.
+        beta: the round in which only clients with the largest overlap are similar; later none is.
     """
 
     has_global = False

@@ -35,8 +35,9 @@ class ControlVariates(Regularizer):
         option II: $c_k <- c_k - c + (w^t - w_k) / (steps * learning rate)$
 
     and reports the change of c_k. The server adds the sum of these changes, divided by N, to c. N
-    is the number of clients with data. So c is always the mean of all c_k. All control variates
-    start at zero, so the server sends no c in the first round. The aggregator determines the
+    is the number of clients with data. So c is the mean of all c_k, as long as every round counts:
+    in a round that the server skips, the clients keep their new c_k. All control variates start at
+    zero, so the server sends no c in the first round. The aggregator determines the
     server's learning rate: ``aggregator=uniform`` gives the paper's learning rate 1.
 
     Option II costs no computation. With plain SGD its last term is the mean of the round's
