@@ -142,7 +142,11 @@ class CyclicDistillation(Loss):
         return batch.mean(labels + self.strength * away)
 
     def upload(self, client: Client, weights: Tensors, memory: Memory) -> Tensors:
-        """Store the trained model. In the last rounds send the teacher, which so stays the same."""
+        """Store the trained model. In the last rounds send the teacher.
+
+        So the teacher stays the same, unless the aggregator moves the weights by itself, as with
+        momentum.
+        """
         teacher = with_prefix("teacher", memory)
         never = torch.zeros((), dtype=torch.bool, device=client.device)
         was_good = memory.get("was_good", never)
