@@ -60,13 +60,15 @@ def ablation_sweep(
     Typed keys of a part are left out where its place is taken by an option that lacks them.
 
     Raises:
-        InputError: a group is unknown, or no job has a part in it.
+        InputError: a group is unknown, no job has a part in it, or the jobs give several values to
+            a key of a part that is taken away.
         HydraException: a job cannot be composed.
     """
     plain = {group: _plain_option(group) for group in groups}
     bases: dict[tuple[str, ...], list[Sequence[str]]] = {}
     for job in jobs:
         bases.setdefault(tuple(unseeded(job)), []).append(job)
+    _check_swept(bases, groups)
     rows: dict[str, list[list[str]]] = {}
     used: set[str] = set()
     for base, own in bases.items():
@@ -86,6 +88,21 @@ def ablation_sweep(
             f"would change; leave {' and '.join(unused)} out"
         )
     return AblationSweep(plain, rows)
+
+
+def _check_swept(bases: Iterable[Sequence[str]], groups: Sequence[str]) -> None:
+    """Raise InputError if jobs differ in a key of an ablated group: the table needs one method."""
+    values: dict[str, set[str]] = {}
+    for base in bases:
+        for word in base:
+            if is_below(override_key(word), groups):
+                values.setdefault(override_key(word), set()).add(word)
+    for key, words in values.items():
+        if len(words) > 1:
+            raise InputError(
+                f"{key}: has {len(words)} values, but {WORD}={','.join(groups)} takes its part "
+                "away; use one value, or a sweep without an ablation"
+            )
 
 
 def check_word(arguments: Sequence[str], is_sweep: bool) -> None:

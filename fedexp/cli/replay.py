@@ -29,6 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs, problems = _replayed(paths, systems, targets)
     times = tuple(f"clock/time_to/{target:g}" for target in targets)
     reached = tuple(n for n in times if any(n in run.history[-1] for run in runs))
+    problems += [
+        f"target {target:g}: no run reached it"
+        for target, name in zip(targets, times, strict=True)
+        if name not in reached
+    ]
     measures = Measures(metrics=(*_SHOWN, *reached), against="seconds")
     made = PaperReport.of(runs, problems, options.baseline, measures)
     show(made, options.to)

@@ -1,7 +1,7 @@
 """The mean of paired differences over seeds, its interval, its test and the test's power."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -9,6 +9,10 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 CONFIDENCE, POWER = 0.95, 0.8
+NOT_REACHED, BASELINE_BELOW = "target not reached", "baseline below target"
+SIGN_OPEN = "sign open"
+"""Why there is no difference of costs to a target; see ``paired_difference``."""
+
 _ROUNDING = 1e-9
 """Numbers that differ by less are equal."""
 
@@ -29,12 +33,14 @@ class Interval:
         half_width: half the width of the interval; NaN for one pair.
         n: the number of pairs.
         at_bound: the number of pairs in which a run did not reach its target.
+        reason: why there is no mean; empty if there is one, or if a value is not finite.
     """
 
     mean: float
     half_width: float
     n: int
     at_bound: int = 0
+    reason: str = ""
 
     @property
     def is_tested(self) -> bool:
@@ -67,19 +73,29 @@ def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) 
     Runs with the same seed share partition, cohorts and batches, so their values form pairs.
     The 95 % interval is mean ± t s / sqrt(n), where s is the standard deviation of the differences
     and t the quantile of Student's t-distribution with n - 1 degrees of freedom. Values ``AtLeast``
-    count like others; but mean and half width are NaN if one side has no others, or if such a value
-    is below the other one of its pair: the true difference may then have either sign.
+    count like others; but mean and half width are NaN if all of ``ours`` or all of ``baseline`` are
+    such values, or if such a value is below the other one of its pair: the true difference may then
+    have either sign.
     """
     pairs = [(ours[seed], baseline[seed]) for seed in sorted(ours.keys() & baseline.keys())]
     if not pairs:
         return None
     n, at_bound = len(pairs), sum(any(map(_is_bound, pair)) for pair in pairs)
-    none_reached = any(all(map(_is_bound, side)) for side in zip(*pairs, strict=True))
-    if none_reached or any(_is_bound(min(pair)) and pair[0] != pair[1] for pair in pairs):
-        return Interval(math.nan, math.nan, n, at_bound)
+    if reason := _why_no_mean(pairs):
+        return Interval(math.nan, math.nan, n, at_bound, reason)
     values = np.array([own - other for own, other in pairs])
     error = values.std(ddof=1) / math.sqrt(n) if n > 1 else math.nan
     return Interval(float(values.mean()), float(critical_value(n) * error), n, at_bound)
+
+
+def _why_no_mean(pairs: Sequence[tuple[float, float]]) -> str:
+    own, others = zip(*pairs, strict=True)
+    if all(map(_is_bound, own)):
+        return NOT_REACHED
+    if all(map(_is_bound, others)):
+        return BASELINE_BELOW
+    is_open = any(_is_bound(min(pair)) and pair[0] != pair[1] for pair in pairs)
+    return SIGN_OPEN if is_open else ""
 
 
 def smallest_gain(found: Interval) -> float:

@@ -80,7 +80,10 @@ def pictures(report: Report, every: bool = False, with_pdf: bool = False) -> Pic
 
 
 def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
-    configurations, smooth = report.configurations, report.measures.smooth
+    every, smooth = report.configurations, report.measures.smooth
+    configurations = {
+        label: [run for run in runs if run.finished] or runs for label, runs in every.items()
+    }
     smoothed = ", smoothed" if smooth else ""
     several = any(len(runs) > 1 for runs in configurations.values())
     spread = "standard deviation over seeds"

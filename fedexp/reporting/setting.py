@@ -30,13 +30,13 @@ def setting_of(runs: Sequence[Run]) -> str:
 def random_sources(runs: Sequence[Run]) -> str:
     """A sentence that names the draws that the seed changes; empty for one seed.
 
-    A partition with a ``draw_seed`` of its own is the same for all seeds. Cohorts are drawn only if
-    a round has fewer clients than the population.
+    A partition with a ``draw_seed`` of its own, or of the first users, is the same for all seeds.
+    Cohorts are drawn only if a round has fewer clients than the population.
     """
     if len({run.seed for run in runs}) < 2:
         return ""
-    fixed = dict.fromkeys(run.values.get(_FIXED) for run in runs)
-    own = [f"{_FIXED}={value}" for value in fixed if value is not None]
+    fixed = dict.fromkeys(_fixed_by(run) for run in runs)
+    own = [each for each in fixed if each is not None]
     varied = ["partition"] if None in fixed else []
     varied += ["initial weights"]
     varied += ["cohorts"] if any(map(_draws_cohorts, runs)) else []
@@ -44,6 +44,13 @@ def random_sources(runs: Sequence[Run]) -> str:
     if not own:
         return f"{text}."
     return f"{text}; the partition is the same for all seeds with {' or '.join(own)}."
+
+
+def _fixed_by(run: Run) -> str | None:
+    """The key that makes the partition the same for all seeds; None if the seed draws it."""
+    if run.values.get(_FIXED) is not None:
+        return f"{_FIXED}={run.values[_FIXED]}"
+    return "partition.take=first" if run.values.get("partition.take") == "first" else None
 
 
 def _all(runs: Sequence[Run], key: str) -> str:

@@ -32,7 +32,7 @@ _RECENT = 5
 """Number of the measurements in ``mean_of_last``."""
 _DIFFERENCE = (
     *("difference", "half_width", "pairs", "seeds", "at_bound", "excludes_zero"),
-    *("p_value", "smallest_gain"),
+    *("p_value", "smallest_gain", "reason"),
 )
 """The columns of ``differences`` that belong to one row alone."""
 
@@ -228,8 +228,9 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
         finished runs of both labels), ``at_bound`` (pairs in which a run did not reach its target),
         ``excludes_zero`` (whether 0 is outside the interval), ``p_value`` (of the paired t-test),
         ``p_bh`` and ``p_holm`` (corrected for all rows with this metric and statistic; NaN for
-        fewer than three pairs, which are not tested), and ``smallest_gain`` (which these seeds show
-        with a probability of 80 %). Baselines, labels without a baseline, and labels without a
+        fewer than three pairs, which are not tested), ``smallest_gain`` (which these seeds show
+        with a probability of 80 %), and ``reason`` (in words, why there is no difference of costs
+        to a target). Baselines, labels without a baseline, and labels without a
         finished run have no row. The difference is NaN if there are fewer pairs than seeds, because
         some run did not measure the metric, or for the reasons of ``paired_difference``.
     """
@@ -258,12 +259,12 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
     return frame
 
 
-def _difference(found: Interval, seeds: int) -> tuple[float, ...]:
+def _difference(found: Interval, seeds: int) -> tuple[float | str, ...]:
     """The columns ``_DIFFERENCE`` of a row; NaN with fewer pairs than seeds."""
     whole = found if found.n == seeds else Interval(math.nan, math.nan, found.n)
     return (
         *(whole.mean, whole.half_width, found.n, seeds, found.at_bound),
-        *(whole.excludes_zero, whole.p_value, smallest_gain(whole)),
+        *(whole.excludes_zero, whole.p_value, smallest_gain(whole), whole.reason),
     )
 
 

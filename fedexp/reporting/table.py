@@ -19,7 +19,6 @@ STARS = (
     "all comparisons of the column; ***: also after Holm's correction."
 )
 _BEST = "best chooses its round by the test data: no star, whatever the interval."
-NOT_REACHED = "target not reached"
 AT_BOUND = (
     "(1 of 3) after a number: 1 of 3 seeds did not reach the target and counts with its whole run; "
     "a mean with >= is a lower bound."
@@ -209,7 +208,7 @@ def _difference(row: Values | None, metric: str) -> str:
     if row["pairs"] < row["seeds"]:
         return f"{row['pairs']} of {row['seeds']}"
     if not math.isfinite(row["difference"]):
-        return NOT_REACHED if row["at_bound"] else number(row["difference"], metric)
+        return str(row["reason"] or number(row["difference"], metric))
     found = Interval(row["difference"], row["half_width"], row["pairs"], row["at_bound"])
     tested = row["excludes_zero"] and found.is_tested and row["statistic"] != "best"
     return with_interval(found, metric, stars(tested, row["p_bh"], row["p_holm"]))

@@ -45,11 +45,14 @@ def test_one_group_has_no_further_row_without_all() -> None:
     assert list(ablation_sweep(JOBS, ["head"], compose).rows) == ["full method", "without head"]
 
 
-def test_swept_values_of_a_part_have_one_row_without_it() -> None:
-    jobs = [["algorithm=fedavg", "loss=moon", f"loss.mu={mu}"] for mu in (1, 5)]
-    found = ablation_sweep(jobs, ["loss"], compose)
-    assert len(found.rows) == 4
-    assert len(found.jobs) == 3
+def test_several_values_of_a_part_that_is_taken_away_are_refused() -> None:
+    for words in (["loss.mu=1", "loss.mu=5"], ["loss=moon", "loss=fedntd"]):
+        jobs = [["algorithm=moon", word] for word in words]
+        key = words[0].partition("=")[0]
+        with pytest.raises(InputError, match=f"^{key}: has 2 values, but ablate=loss takes"):
+            ablation_sweep(jobs, ["loss"], compose)
+    swept = [["algorithm=moon", f"optimizer.lr={lr}"] for lr in (0.1, 0.2)]
+    assert len(ablation_sweep(swept, ["loss"], compose).rows) == 4
 
 
 def test_refusals_name_the_group() -> None:

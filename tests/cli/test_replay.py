@@ -48,6 +48,7 @@ def test_the_command_compares_networks(tmp_path: Path, capsys: pytest.CaptureFix
     said = capsys.readouterr().out
     assert "phones" in said
     assert "hospitals" in said
+    assert "target 1: no run reached it" in said
     curves = pd.read_csv(tmp_path / "report" / "curves.csv")
     assert set(curves["system"]) == {"phones", "hospitals"}
     assert len(curves) == 6

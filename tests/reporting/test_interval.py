@@ -40,13 +40,25 @@ def test_a_bound_below_the_other_cost_has_no_sign() -> None:
     found = paired_difference({0: 9.0, 1: 8.0, 2: AtLeast(10.0)}, baseline)
     assert found is not None
     assert (found.n, found.at_bound, found.excludes_zero) == (3, 1, False)
-    assert math.isnan(found.mean)
+    assert (math.isnan(found.mean), found.reason) == (True, "sign open")
     reverse = paired_difference(baseline, {0: 9.0, 1: 8.0, 2: AtLeast(10.0)})
     assert reverse is not None
-    assert math.isnan(reverse.mean)
+    assert (math.isnan(reverse.mean), reverse.reason) == (True, "sign open")
     above = paired_difference({0: 9.0, 1: 8.0, 2: AtLeast(60.0)}, baseline)
     assert above is not None
     assert above.mean == pytest.approx((-41 - 44 + 6) / 3)
     both = paired_difference({0: 9.0, 1: AtLeast(60.0)}, {0: 8.0, 1: AtLeast(60.0)})
     assert both is not None
-    assert both.mean == pytest.approx(0.5)
+    assert (both.mean, both.reason) == (pytest.approx(0.5), "")
+
+
+def test_a_target_that_one_side_never_reaches_is_told_from_the_other_s() -> None:
+    reached, missed = {0: 40.0, 1: 42.0}, {0: AtLeast(100.0), 1: AtLeast(100.0)}
+    for ours, baseline, reason in (
+        (missed, reached, "target not reached"),
+        (reached, missed, "baseline below target"),
+        (missed, missed, "target not reached"),
+    ):
+        found = paired_difference(ours, baseline)
+        assert found is not None
+        assert (math.isnan(found.mean), found.reason) == (True, reason)

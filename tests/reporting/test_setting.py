@@ -27,4 +27,6 @@ def test_the_draws_that_the_seed_changes(tmp_path: Path) -> None:
     assert random_sources(fixed) == (
         f"The seed changes initial weights, cohorts and batches; {same}"
     )
+    first = runs("first", "partition=natural", "partition.take=first")
+    assert random_sources(first).endswith("same for all seeds with partition.take=first.")
     assert random_sources([*drawn, *fixed]) == f"{everything}; {same}"

@@ -7,6 +7,7 @@ import pytest
 from support.run_files import accuracies, write_run
 
 from fedexp.cli.report import main
+from fedexp.reporting.pictures import _drawings
 from fedexp.reporting.report import Report
 from fedexp.reporting.runs import read_run
 from fedexp.reporting.sweep import UNFINISHED, report_sweep
@@ -47,6 +48,15 @@ def test_differences_are_of_finished_runs(tmp_path: Path) -> None:
     assert [row[:3] for row in made.tables()[1].rows] == [["fedprox", "2", "+0.1000 ± 0.0000"]]
     to_best = made.values[made.values["metric"] == "rounds_to/best_of_baseline"]
     assert set(to_best["seed"]) == {0, 1}
+
+
+def test_curves_are_means_of_finished_runs(tmp_path: Path) -> None:
+    report = Report.read(write_half(tmp_path))
+    drawings = {each.name: each for each in _drawings(report, [])}
+    figure = drawings["curves_global_accuracy"].draw()
+    assert figure is not None
+    fedavg, *_ = figure.axes[0].lines
+    assert fedavg.get_ydata() == pytest.approx([0.1, 0.6])  # not cut off where the third ends
 
 
 def test_no_finished_run_at_all(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ class Responses:
     def values(self, cell: str) -> tuple[Floats, list[int], list[str]]:
         """The final runs of a cell.
 
-        If a combination has run with several settings, those that smaller budgets or fewer trials
-        chose are left out.
+        Settings that the trials do not choose, but smaller budgets or fewer trials did, are left
+        out. A combination without trials should have run with one setting; else it is left out.
 
         Returns:
             [n, m] values of the seeds that have run in all m combinations; these seeds; and a line
@@ -67,8 +67,11 @@ class Responses:
         """
         own = self.finals[self.finals["cell"] == cell]
         merged = own.merge(self.chosen[[*_CHOICE]], how="left", indicator=True)
+        is_chosen = (merged["_merge"] == "both").to_numpy()
+        tried = self.chosen.dropna(subset=["score"]).query("cell == @cell")["combination"]
         has_one = own.groupby("combination")["setting"].transform("nunique") == 1
-        return _complete(own[has_one | (merged["_merge"] == "both").to_numpy()], self.design, cell)
+        untried = has_one & ~own["combination"].isin(tried)
+        return _complete(own[is_chosen | untried], self.design, cell)
 
     def pilot(self, cell: str) -> Floats:
         """[n, m] values of the trial seeds with the chosen settings; n is 0 without trials."""

@@ -13,6 +13,7 @@ from fedexp.reporting.leaderboard.standings import (
     by_mean_rank,
     conclusions,
     over_controls,
+    ranked_cells,
     standings,
     survivors,
 )
@@ -91,6 +92,7 @@ def _accuracies(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table
             notes.append("Two pairs of runs are not tested: no sign, whatever the interval.")
         told = [_could_show(frame), _not_compared(frame, metric), _few_seeds(frame)]
         notes += list(filter(None, told))
+    notes += list(filter(None, [_unranked(frame, cells)]))
     return Table(metric.capitalize(), ["method", "mean rank", *cells], rows, notes=notes)
 
 
@@ -161,6 +163,15 @@ def _few_seeds(frame: pd.DataFrame) -> str:
         return ""
     names = ", ".join(f"{row['method']} in {row['cell']} ({row['seeds']})" for row in rows)
     return f"Fewer seeds than the others of the cell, as runs are missing: {names}."
+
+
+def _unranked(frame: pd.DataFrame, cells: Sequence[str]) -> str:
+    """Names the cells that the mean rank leaves out; empty if there are none."""
+    ranked = ranked_cells(frame)
+    if not (left := [cell for cell in cells if cell not in ranked]):
+        return ""
+    why = "cells that fewer than half of the methods have"
+    return f"The mean rank leaves out {why}: {', '.join(left)}."
 
 
 def _not_compared(frame: pd.DataFrame, metric: str) -> str:

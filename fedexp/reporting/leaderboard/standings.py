@@ -135,8 +135,14 @@ def by_mean_rank(frame: pd.DataFrame) -> pd.Series:
     a cell that counts.
     """
     ranks = frame.pivot(index="method", columns="cell", values="rank")
-    ranks = ranks.dropna(axis="columns", thresh=math.ceil(len(ranks) / 2)).dropna()
+    ranks = ranks[ranked_cells(frame)].dropna()
     return ranks.mean(axis=1).sort_values(kind="stable")
+
+
+def ranked_cells(frame: pd.DataFrame) -> list[str]:
+    """The cells that count for the mean rank: at least half of all methods have a rank there."""
+    ranks = frame.pivot(index="method", columns="cell", values="rank")
+    return list(ranks.dropna(axis="columns", thresh=math.ceil(len(ranks) / 2)).columns)
 
 
 def verdict(gain: Interval | None) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from fedexp.reporting import table as tables
 from fedexp.reporting.families import stars_of
+from fedexp.reporting.interval import NOT_REACHED
 from fedexp.reporting.papers.cells import Cell
 from fedexp.reporting.papers.verdicts import NOT_RUN, Verdict
 from fedexp.reporting.table import Mark, Table, mean_and_deviation, number, signed, with_interval
@@ -54,7 +55,7 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
     marks: dict[tuple[int, int], Mark] = {
         (n, columns.index(VERDICT)): "alarm"
         for n, verdict in enumerate(verdicts)
-        if verdict.contradicts or verdict.words == tables.NOT_REACHED
+        if verdict.contradicts or verdict.words == NOT_REACHED
     }
     notes = [*_notes(verdicts), *([tables.STARS] if any(stars) else [])]
     notes += [*(_NOTES[each] for each in _IF_FILLED if each not in empty)]

@@ -4,12 +4,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedexp.reporting.interval import Interval, paired_difference, smallest_gain
+from fedexp.reporting.interval import (
+    BASELINE_BELOW,
+    NOT_REACHED,
+    Interval,
+    paired_difference,
+    smallest_gain,
+)
 from fedexp.reporting.marks import direction
 from fedexp.reporting.papers.cells import Cell, cells
 from fedexp.reporting.runs import Run
 from fedexp.reporting.statistics import COSTS_TO, SMOOTHED_ROUNDS_TO, SMOOTHING
-from fedexp.reporting.table import NOT_REACHED
 
 AHEAD, BEHIND, NOT_SHOWN = "ahead", "behind", "no difference shown"
 UNLIKE = " unlike the paper"
@@ -19,7 +24,7 @@ NOT_TESTED = {1: "one seed, not tested", 2: "two seeds, not tested"}
 NOT_RUN, BASELINE = "not run", "baseline"
 NOT_FINISHED, NOT_MEASURED = "not finished", "not measured"
 TOO_SHORT, DIVERGED = "too few rounds to smooth", "diverged"
-_NO_BASELINE = {NOT_REACHED: "baseline below target", TOO_SHORT: "baseline too short to smooth"}
+_NO_BASELINE = {NOT_REACHED: BASELINE_BELOW, TOO_SHORT: "baseline too short to smooth"}
 _SMOOTHING_PAPERS = ("hics",)
 """Folders of the presets of papers that count rounds on smoothed curves."""
 _NO_GAIN = 1e-6
@@ -95,6 +100,7 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
       rounds to smooth", "not run": the cell has no value for this reason;
     * "baseline diverged" and so on: only the baseline has no value ("baseline below target" if it
       did not reach the target with any seed);
+    * "sign open": a run that missed the target ended below the other run's cost;
     * "no seed in common": no run of the cell has the same seed as a run of the baseline.
     """
     is_baseline = cell.method == baseline.method
@@ -111,7 +117,7 @@ def judge(cell: Cell, baseline: Cell) -> Verdict:
     if gain is None or baseline.partial or not baseline.has_value:
         return Verdict(cell, published, None, _why_no_pair(baseline))
     if not math.isfinite(gain.mean):
-        return Verdict(cell, published, None, NOT_REACHED if gain.at_bound else _who_diverged(cell))
+        return Verdict(cell, published, None, gain.reason or _who_diverged(cell))
     recent = paired_difference(cell.recent, baseline.recent)
     return Verdict(cell, published, gain, _compare(gain, published, cell), recent)
 

@@ -142,6 +142,8 @@ def test_a_setting_that_more_trials_did_not_choose_is_left_out(tmp_path: Path) -
     fit = FactorialReport.read([folder]).fits["steep"]
     assert fit.seeds == 2
     assert fit.estimates.tolist() == pytest.approx([0.1, -0.02, 0], abs=1e-12)
+    shutil.rmtree(folder / "0_1")  # seed 1 has run with the other setting only
+    assert FactorialReport.read([folder]).fits["steep"].seeds == 1
 
 
 def test_a_combination_whose_trials_have_all_failed_is_named(tmp_path: Path) -> None:

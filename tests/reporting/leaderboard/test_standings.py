@@ -11,6 +11,7 @@ from fedexp.reporting.leaderboard.standings import (
     by_mean_rank,
     conclusions,
     over_controls,
+    ranked_cells,
     standings,
     survivors,
     verdict,
@@ -162,5 +163,6 @@ def test_of_equal_settings_with_final_runs_the_one_with_the_fewest_changes_is_ch
 
 def test_a_cell_with_few_methods_has_no_part_in_the_mean_ranks() -> None:
     rows = [["small", "b", 1.0], ["large", "a", 1.0], ["large", "b", 2.0], ["large", "c", 3.0]]
-    ranks = by_mean_rank(pd.DataFrame(rows, columns=["cell", "method", "rank"]))
-    assert ranks.to_dict() == {"a": 1.0, "b": 2.0, "c": 3.0}
+    frame = pd.DataFrame(rows, columns=["cell", "method", "rank"])
+    assert by_mean_rank(frame).to_dict() == {"a": 1.0, "b": 2.0, "c": 3.0}
+    assert ranked_cells(frame) == ["large"]
