@@ -102,7 +102,8 @@ def train_again(config: Config, rounds: int) -> Again:
         table = (folder / PARTITION).read_text(encoding="utf-8")
         facts = read_facts(folder)
         code = source_code(config.model_dump(mode="json"))
-        here = origin(code, fingerprint(data), environment(fabric.device, code.libraries))
+        machine = environment(fabric.device, code.libraries)
+        here = origin(config.rounds, code, fingerprint(data), machine)
         with closing(federation.store):
             last = federation.run(config.rounds, 0, lambda round: round >= rounds)
         weights: str | None = None

@@ -102,6 +102,9 @@ def contradictions(claim: Claim) -> Iterator[str]:
         yield f"{METRICS}: its rounds are not in order"
     for start in claim.origins:
         yield from _wrong_texts(start)
+    planned = claim.run.config["rounds"]
+    if claim.origins and claim.origins[-1].get("rounds", planned) != planned:
+        yield f"{ORIGIN}: the last start had another rounds than {FILE_NAME}"
     summary = claim.run.summary
     if summary is not None:
         with readable(claim.run.folder / SUMMARY, *_DAMAGED):

@@ -96,7 +96,8 @@ def _train(claim: Claim, texts: Mapping[str, str] | None, ways: Ways) -> Again:
     started = claim.origins[0]["environment"] if claim.origins else claim.run.summary or {}
     try:
         with importable(texts) if texts else nullcontext():
-            config = config_here(claim.run.config, started.get("threads"), ways.cache, ways.data)
+            begun = {**claim.run.config, "rounds": _rounds_at_first(claim)}
+            config = config_here(begun, started.get("threads"), ways.cache, ways.data)
             return train_again(config, rounds)
     except InputError:
         raise
@@ -106,22 +107,30 @@ def _train(claim: Claim, texts: Mapping[str, str] | None, ways: Ways) -> Again:
 
 
 def _comparable(claim: Claim) -> int:
-    """The number of rounds with the code of the run's first start."""
-    first = claim.origins[0] if claim.origins else None
+    """The number of rounds with the code and the key ``rounds`` of the run's first start."""
+    first = claim.origins[0] if claim.origins else {}
     later: list[int] = [
         each["from_round"] - 1
         for each in claim.origins[1:]
-        if first and changed_parts(first["code"], each["code"])
+        if changed_parts(first["code"], each["code"]) or each.get("rounds") != first.get("rounds")
     ]
     return min([*later, max((each.round for each in claim.records), default=1)])
 
 
+def _rounds_at_first(claim: Claim) -> int:
+    """The key ``rounds`` of the run's first start; schedules and parts depend on it."""
+    rounds: int = claim.run.config["rounds"]
+    first = claim.origins[0].get("rounds") if claim.origins else None
+    return first if type(first) is int and first > 0 else rounds
+
+
 def _of_rounds(claim: Claim, found: Verdict, rounds: int) -> Verdict:
-    """The verdict on ``rounds`` rounds: UNKNOWN if some of them had code of a later start."""
+    """The verdict on ``rounds`` rounds: UNKNOWN if some of them are not ``_comparable``."""
     last = max((each.round for each in claim.records), default=1)
     if found.outcome != Outcome.SAME or _comparable(claim) >= min(rounds, last):
         return found
-    line = f"{found.line}; later rounds had other code and cannot be compared"
+    what = "other code or another number of rounds"
+    line = f"{found.line}; later rounds had {what} and cannot be compared"
     details = [*later_code(claim.origins), *found.details]
     return Verdict(found.place, Outcome.UNKNOWN, line, details)
 
@@ -187,7 +196,8 @@ def _facts(claim: Claim, again: Again) -> Iterator[str]:
 
 def _weights(claim: Claim, again: Again) -> Iterator[str]:
     """A line for each model that differs, if all rounds were trained again."""
-    if again.weights_digest is None or not claim.run.finished:
+    is_whole = again.records[-1].round == claim.run.config["rounds"]
+    if again.weights_digest is None or not claim.run.finished or not is_whole:
         return
     claimed = (claim.run.summary or {}).get("weights_digest")
     if claimed not in (None, again.weights_digest):

@@ -193,6 +193,23 @@ def test_rounds_with_code_of_a_later_start_cannot_be_compared(copy: Path) -> Non
     assert found.details[0].startswith("since round 3 with changed code: ")
 
 
+def test_a_run_that_went_on_with_more_rounds_is_compared_up_to_there(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    for words in (["rounds=2", f"hydra.run.dir={folder}"], ["rounds=3", f"resume={folder}"]):
+        fedexp.run([*(each for each in SHORT if not each.startswith("rounds=")), *words])
+    assert verify_run(folder, ways(2)).line == "the same bits through round 2 of 3"
+    found = verify_run(folder, ways(3))
+    assert found.outcome == Outcome.UNKNOWN
+    assert "round 2 of 3; later rounds had other code or another number of rounds" in found.line
+
+
+def test_another_number_of_rounds_does_not_hide_the_weights(copy: Path) -> None:
+    edit_json(copy / "origin.json", lambda found: found["starts"][0].update(rounds=5))
+    found = verify_run(copy, ways(9))
+    assert found.outcome == Outcome.DIFFERS
+    assert "origin.json: the last start had another rounds than run.json" in found.details
+
+
 def test_on_another_kind_of_machine_a_tolerance_holds(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

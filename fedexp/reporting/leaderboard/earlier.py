@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 
 from fedexp.config.keys import override_key
@@ -13,7 +13,7 @@ from fedexp.reporting.leaderboard.controls import Job, algorithm_of
 from fedexp.reporting.leaderboard.tuning import NAMED, Tuning
 
 Trial = frozenset[str]
-"""The overrides of a trial that can change its results."""
+"""The overrides of a trial that can change its results or its score."""
 Row = tuple[str, frozenset[str]]
 """A cell, and the words of a method's name in it, such as ``fedavg personalization=finetune``."""
 RUNS, TRIALS = "runs.csv", "trials.csv"
@@ -26,7 +26,8 @@ The trials have the columns ``overrides``, as ``text_of`` writes them, and ``sco
 def trial(overrides: Iterable[str]) -> Trial:
     """The trial with these overrides, in any order and with any engine."""
     keys = {each: override_key(each) for each in overrides}
-    return frozenset(each for each, key in keys.items() if key == "seed" or changes_results(key))
+    kept = ("seed", "objective")  # trials with two objectives have two scores
+    return frozenset(each for each, key in keys.items() if key in kept or changes_results(key))
 
 
 def text_of(overrides: Iterable[str]) -> str:
@@ -98,7 +99,8 @@ def with_chosen(jobs: Sequence[Job], tuning: Tuning) -> tuple[list[Job], list[st
             that is tuned.
     """
     tuning.check_free(jobs)
-    names, settings = _cells_and_methods(jobs), _chosen_settings(Path(tuning.chosen))
+    settings = _chosen_settings(Path(tuning.chosen))
+    names = [_name_in(settings, *each) for each in zip(jobs, _cells_and_methods(jobs), strict=True)]
     named = list(zip(jobs, names, strict=True))
     found = [[*job, *settings[name]] for job, name in named if name in settings]
     absent = dict.fromkeys(_text(name) for name in names if name not in settings)
@@ -108,6 +110,13 @@ def with_chosen(jobs: Sequence[Job], tuning: Tuning) -> tuple[list[Job], list[st
             "cells of this sweep"
         )
     return found, list(absent)
+
+
+def _name_in(settings: Container[Row], job: Job, row: Row) -> Row:
+    """The job's row; its method's name has the objective if the contest has several for it."""
+    cell, words = row
+    longer = cell, words | {each for each in job if override_key(each) == "objective"}
+    return longer if longer in settings else row
 
 
 def _text(row: Row) -> str:

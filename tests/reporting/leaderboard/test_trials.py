@@ -146,6 +146,25 @@ def test_trials_of_earlier_sweeps_are_known(tmp_path: Path) -> None:
         Tuning.read({**node, "statistic": "best"})
 
 
+def test_the_objective_is_part_of_a_trial_and_of_a_choice(tmp_path: Path) -> None:
+    words, aim = (
+        ["algorithm=fedavg", "aggregator=uniform"],
+        "objective=validation/personal_accuracy",
+    )
+    assert trial([*words, "seed=100"]) != trial([*words, aim, "seed=100"])
+    columns = ["cell", "method", "setting", "seed", "trial", "score"]
+    rows = [
+        ("a", f"fedavg aggregator=uniform{more}", setting, 0, 0, None)
+        for more, setting in (("", "optimizer.lr=0.1"), (f" {aim}", "optimizer.lr=0.2"))
+    ]
+    path = tmp_path / "leaderboard.csv"
+    pd.DataFrame(rows, columns=columns).assign(budgets="").to_csv(path, index=False)
+    jobs = [["experiment=a", *words, "seed=5"], ["experiment=a", *words, aim, "seed=5"]]
+    jobs.append(["experiment=a", "algorithm=fedprox", "seed=5"])
+    found, _ = with_chosen(jobs, Tuning.read({**NODE, "chosen": str(path)}))
+    assert [job[-1] for job in found] == ["optimizer.lr=0.1", "optimizer.lr=0.2"]
+
+
 def test_what_is_missing_is_one_line() -> None:
     with pytest.raises(InputError, match=r"^hydra.sweeper.tune.budgets: is missing"):
         Tuning.read({"seed": 1, "common": {}})
