@@ -99,7 +99,7 @@ class StudySweeper(Sweeper):
             raise InputError(
                 "hydra/sweeper=optuna: searches for the settings of one experiment, not of a table"
             )
-        if any(override.get_key_element() == "seed" for override in swept):
+        if "seed" in {*self._params, *(override.get_key_element() for override in swept)}:
             raise InputError("seed: would be searched for the best one; give one seed")
         if not (self._params or swept):
             raise InputError(

@@ -37,7 +37,13 @@ from fedexp.reporting.papers.sweep import (
     unseeded,
     without_seeds,
 )
-from fedexp.runtime.limits import how_to_go_on, leave_jobs, limited_sweep, reason_to_stop_sweep
+from fedexp.runtime.limits import (
+    has_left_jobs,
+    how_to_go_on,
+    leave_jobs,
+    limited_sweep,
+    reason_to_stop_sweep,
+)
 from fedexp.state.run_folder import finished_summary, objective
 
 
@@ -118,7 +124,7 @@ class TableSweeper(Sweeper):
         new = [each for each in trials if trial(each) not in known]
         print(f"fedexp: first {len(new)} trials of settings", file=sys.stderr)
         results = self._launch(new, folder)
-        if reason_to_stop_sweep():
+        if reason_to_stop_sweep() or has_left_jobs():  # a trial without a result chooses nothing
             return results
         done = [each for batch in results for each in batch]
         for job, result in zip(new, done, strict=True):
@@ -237,6 +243,8 @@ class TableSweeper(Sweeper):
             (name,) = typed.pop(CELLS)
             whole = TableSweep.read(name, params, parts)
             return table_jobs(whole, self._cells, typed, self._compose)
+        if self._cells is not None:
+            raise InputError(f"hydra.sweeper.cells={self._cells}: is for tables of several cells")
         self._refuse_tables(typed.get(CELLS, ()))
         if params or parts:
             return TableSweep.read("the preset", params, parts).with_typed(typed).jobs()

@@ -38,7 +38,12 @@ def announce_seconds(rows: Mapping[str, Sequence[Sequence[str]]], compose: Compo
     """
     total, rates = 0.0, []
     for name, jobs in rows.items():
-        timed = _time(name, jobs[0], compose)
+        try:
+            timed = _time(jobs[0], compose)
+        except InputError as error:
+            _check_whole(name, jobs[0], compose)
+            print(f"fedexp: not timed; {_ROUNDS} rounds are too few ({error})", file=sys.stderr)
+            return
         total += len(jobs) * timed.of_job(compose(jobs[0]))
         rates.append(f"{name} {timed.training + timed.last_scoring:.2g}")
     print(
@@ -81,20 +86,29 @@ def _rounds_of_rare_measures(cfg: DictConfig) -> int:
     return max(counts)
 
 
-def _time(name: str, job: Sequence[str], compose: Compose) -> _Timed:
-    """Run a job's first rounds; the error of a job that cannot run begins with ``name``."""
+def _check_whole(name: str, job: Sequence[str], compose: Compose) -> None:
+    """Raise InputError, beginning with ``name``, if the job cannot run with all its rounds."""
+    from fedexp.runtime.early import check
+
+    try:
+        with _silently():
+            cfg = compose(job)
+            check(checked_config(cfg, cfg.hydra, job).config)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
+
+
+def _time(job: Sequence[str], compose: Compose) -> _Timed:
+    """Run a job's first rounds. Raises InputError if it cannot run, also if they are too few."""
     from fedexp.runtime.early import check
     from fedexp.runtime.execution import execute
 
     overrides = [*job, *_QUIET]
     cfg = compose(overrides)
     begun = time.perf_counter()
-    try:
-        with _silently(), TemporaryDirectory() as folder:
-            checked = checked_config(cfg, cfg.hydra, overrides)
-            run = execute(checked.config, Path(folder), checked.launch, check(checked.config))
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from error
+    with _silently(), TemporaryDirectory() as folder:
+        checked = checked_config(cfg, cfg.hydra, overrides)
+        run = execute(checked.config, Path(folder), checked.launch, check(checked.config))
     seconds = time.perf_counter() - begun
     columns = run.metrics.columns.intersection([f"time/{each}_s" for each in _TRAINING])
     training, scoring = run.metrics[columns].sum(axis=1), run.metrics["time/eval_s"].fillna(0.0)

@@ -132,6 +132,7 @@ def test_a_search_that_is_stopped_goes_on_with_the_same_trials(
     [
         ({"metric": "global/accuracy"}, "objective=global/accuracy: settings are chosen on valid"),
         ({"arguments": ["seed=0,1"]}, "seed: would be searched for the best one"),
+        ({"params": {"seed": "choice(0,1)"}}, "seed: would be searched for the best one"),
         ({"params": {}}, "nothing to search; take search=lr"),
         ({"params": {"experiment": "a,b"}}, "not of a table"),
     ],

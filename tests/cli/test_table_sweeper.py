@@ -105,6 +105,12 @@ def test_a_factorial_experiment_runs_each_combination_seed_by_seed() -> None:
     ]
 
 
+def test_cells_of_a_sweep_without_cells_are_refused() -> None:
+    arguments = ["experiment=factorial/digits"]
+    with pytest.raises(InputError, match=r"^hydra\.sweeper\.cells=\['x'\]: is for tables"):
+        sweeper([*arguments, "hydra.sweeper.cells=[x]"])._jobs(arguments)
+
+
 def test_the_controls_of_a_tables_methods_are_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["experiment=leaderboard/digits", "algorithm=fedavg,fednh,fedgela", "seed=0,1"]
     cells = "hydra.sweeper.cells=[digits_dir03]"

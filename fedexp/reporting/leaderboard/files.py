@@ -63,7 +63,8 @@ def read_contest(sources: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
 
     Of runs with equal cell, method, setting and seed, the first counts, the folders before the
     files. Returns and raises as ``read_results``; also raises InputError if methods were tuned with
-    other seeds, since the trials with the seeds that they lack would count as failed.
+    other seeds, since the trials with the seeds that they lack would count as failed, or if a
+    method has run with several settings and no trials choose among them.
     """
     folders = [each for each in sources if not each.is_file()]
     frames = [read_csv(each) for each in sources if each.is_file()]
@@ -76,7 +77,20 @@ def read_contest(sources: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     joined = in_order(pd.concat(frames))
     if len({each for each in seeds if each}) > 1:
         _check_trials(joined)
+    _check_choices(joined)
     return joined, problems
+
+
+def _check_choices(results: pd.DataFrame) -> None:
+    """Raise InputError if a method has several settings, and there are no trials at all."""
+    if (results["trial"] > 0).any():
+        return
+    for (cell, method), own in results.groupby(["cell", "method"]):
+        if own["setting"].nunique() > 1:
+            raise InputError(
+                f"{method} in {cell}: has run with several settings, and the trials that choose "
+                "among them are elsewhere; name the sweep of hydra.sweeper.tune.earlier, too"
+            )
 
 
 def _trial_seeds(results: pd.DataFrame) -> frozenset[int]:

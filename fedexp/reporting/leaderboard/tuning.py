@@ -26,6 +26,7 @@ NAMED = ("experiment", "algorithm")
 DIGITS = 9
 """Means over seeds that agree in so many decimals are equal; they differ by rounding."""
 _REQUIRED = ("seed", "budgets", "common", "own")
+_OPTIONAL = ("statistic", "earlier", "chosen", "alone", "controls")
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,11 @@ class Tuning:
     def read(cls, node: Mapping[str, Any]) -> Tuning:
         """Read ``hydra.sweeper.tune``; without budgets or with ``chosen`` there are no trials.
 
-        Raises InputError for a missing entry.
+        Raises InputError for a missing, unknown or wrong entry.
         """
+        if unknown := [each for each in node if each not in (*_REQUIRED, *_OPTIONAL)]:
+            known = ", ".join(sorted((*_REQUIRED, *_OPTIONAL)))
+            raise InputError(f"hydra.sweeper.tune.{unknown[0]}: is no key of tune; it has {known}")
         try:
             seed, budgets, common, own = (node[each] for each in _REQUIRED)
         except KeyError as error:
@@ -72,7 +76,8 @@ class Tuning:
             budgets = []
         if budgets and seed is None:
             raise InputError("hydra.sweeper.tune.seed: is missing")
-        seeds = list(map(int, values_of(seed))) if budgets else []
+        numbers = _whole_numbers("budgets", budgets or ())
+        seeds = _whole_numbers("seed", values_of(seed)) if numbers else []
         # Sweeps of earlier versions lack the other entries.
         statistic = node.get("statistic", STATISTICS[0])
         if statistic not in STATISTICS:
@@ -83,7 +88,7 @@ class Tuning:
         alone = _axes(node.get("alone", {}))
         rules = _axes(common), found, alone, statistic, earlier, chosen
         controls = read_controls(node.get("controls", {}))
-        return cls(seeds, sorted(map(int, budgets or ())), *rules, controls)
+        return cls(seeds, sorted(numbers), *rules, controls)
 
     def keys(self, algorithm: str) -> frozenset[str]:
         """Every key that the method tunes."""
@@ -185,6 +190,16 @@ def choice(scores: Sequence[float], changes: Sequence[Any], budget: int) -> int:
 def changed_keys(setting: str) -> int:
     """The number of overrides in a setting of the results, such as ``optimizer.lr=1 a.b=2``."""
     return setting.count("=")
+
+
+def _whole_numbers(key: str, values: Any) -> list[int]:
+    try:
+        return [int(each) for each in values]
+    except (TypeError, ValueError):
+        example = {"seed": '"900,901"', "budgets": "[1,4]"}[key]
+        raise InputError(
+            f"hydra.sweeper.tune.{key}: should be whole numbers, such as {example}"
+        ) from None
 
 
 def _axes(node: Mapping[str, Any]) -> dict[str, list[str]]:

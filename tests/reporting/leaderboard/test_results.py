@@ -1,5 +1,6 @@
 """The results of a contest, read from run folders; nothing is trained."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,17 @@ def write_sweep(folder: Path, *methods: str, saved: str = SWEEP) -> Path:
         write_run(folder / str(number), overrides, choices={"experiment": "cells/digits_a"})
     (folder / "multirun.yaml").write_text(saved)
     return folder
+
+
+def test_final_runs_of_several_settings_need_their_trials(tmp_path: Path) -> None:
+    """``tune.earlier`` leaves the trials of a later sweep in another folder."""
+    folder = write_contest(tmp_path / "later", "fedavg", 100)
+    for trial in folder.glob("*_100"):
+        shutil.rmtree(trial)
+    with pytest.raises(InputError, match="fedavg in digits_a: has run with several settings"):
+        read_contest([folder])
+    earlier = write_contest(tmp_path / "earlier", "fedavg", 100)
+    assert set(best(read_contest([folder, earlier])[0])["setting"]) == {"optimizer.lr=0.1"}
 
 
 def test_a_sweep_of_one_option_keeps_its_name_beside_other_sweeps(tmp_path: Path) -> None:

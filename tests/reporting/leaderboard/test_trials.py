@@ -168,6 +168,13 @@ def test_the_objective_is_part_of_a_trial_and_of_a_choice(tmp_path: Path) -> Non
 def test_what_is_missing_is_one_line() -> None:
     with pytest.raises(InputError, match=r"^hydra.sweeper.tune.budgets: is missing"):
         Tuning.read({"seed": 1, "common": {}})
+    for entry, line in (
+        ({"budget": [4]}, r"tune\.budget: is no key of tune; it has alone, budgets"),
+        ({"budgets": 4}, r"tune\.budgets: should be whole numbers, such as \[1,4\]"),
+        ({"seed": "range(100,103)"}, r'tune\.seed: should be whole numbers, such as "900,901"'),
+    ):
+        with pytest.raises(InputError, match=line):
+            Tuning.read({**NODE, **entry})
     with pytest.raises(InputError, match="needs an algorithm"):
         Tuning.read(NODE).trials([["experiment=a", "seed=0"]])
 
