@@ -168,11 +168,11 @@ def test_a_whole_run_is_that_of_the_file() -> None:
     assert said.format(seconds["time/eval_s"], own["whole"]) in text
     equal = rounds_of("small", "vectorized")["median"]
     per_round = seconds["time/train_s"] / 200
-    assert f"A round takes {per_round:.2f} s where equal parts take {equal:.2f}" in text
+    assert f"A round takes {per_round:.2f} s. The {equal:.2f} s above are another job" in text
     said = (
-        f"global accuracy {final['global/accuracy']:.3f} (the paper 0.690), the cohort's personal "
-        f"accuracy {final['cohort/accuracy_local']:.3f} with the client's classes and "
-        f"{final['cohort/accuracy_uniform']:.3f} with equal classes"
+        f"global accuracy {final['global/accuracy']:.3f} (the paper 0.690); the cohort's PM(L) "
+        f"{final['cohort/accuracy_local']:.3f} (the paper 0.846) and PM(V) "
+        f"{final['cohort/accuracy_uniform']:.3f} (the paper 0.650)."
     )
     assert said in text
 

@@ -172,9 +172,9 @@ def test_hics_lives_by_its_mixed_clients() -> None:
     lists = ["{}, {} and {}".format(*each) for each in zip(*two, strict=True)]
     entropies = "{:.2f}, {:.2f} and {:.2f}".format(*(each[2] for each in two))
     assert (
-        f"trains one of them {one[0]} times and a client with one class nine times; in setting (2) "
-        f"it is {lists[0]} times against {lists[1]}. Their mean label entropy is "
-        f"{one[2]:.2f} here, and {entropies} in the partitions of setting (2)"
+        f"such a client trains {one[0]} times and a client with one class nine times; in setting "
+        f"(2), seeds 0 to 2, it is {lists[0]} times against {lists[1]}. Their mean label entropy "
+        f"is {one[2]:.2f} here, and {entropies} in the partitions of setting (2)"
     ) in prose(FULL_SIZE)
 
 

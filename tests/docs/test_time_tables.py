@@ -160,10 +160,10 @@ def test_how_accurate_the_runs_on_digits_end() -> None:
 def test_what_the_buffer_gains_on_cifar10() -> None:
     seconds = means(CIFAR, TIME)
     text = one_line(PAGE, CIFAR)
-    assert "The buffer is two to five times as fast as synchronous rounds for FedAvg and" in text
     faster = (seconds["synchronous"] / seconds["buffered"]).dropna()
     assert set(faster.index.get_level_values(0)) == {"fedavg", "hics"}
-    assert (round(faster.min()), round(faster.max())) == (2, 5)
+    often = f"{faster.min():.1f} to {faster.max():.1f} times as fast as synchronous rounds"
+    assert f"The buffer is {often} for FedAvg and" in text
     assert not (seconds["buffered"] < seconds["over-selected"]).loc[["fedavg", "hics"]].all()
     qsgd = over_none(CIFAR, TIME, "qsgd").stack().dropna()
     assert "`qsgd` is faster than `none` in each row that reaches the target" in text
