@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedexp.config.build import Node, build
+from fedexp.config.build import Node, build, locate
 from fedexp.config.compatibility.declaration import Declaration, needed
 from fedexp.config.compatibility.traits import Need
+from fedexp.config.constructed import innermost
+from fedexp.config.sources import source_code, targets
 from fedexp.data import partitions, split
 from fedexp.data.cache import cached_partition, fingerprint
 from fedexp.errors import InputError
@@ -66,11 +68,11 @@ def partition_indices(
         raise InputError("data: the training split is empty, so no client would have data")
     function = build("partition", node, list, supplied=SUPPLIED)
     compute = partial(_partition, function, labels, users, num_clients, seed, long_tail)
-    source = getattr(sys.modules[function.func.__module__], "__file__", None)
-    if cache is None or source is None:  # a function typed into a notebook has no file
+    code = None if cache is None else _code(node)
+    if cache is None or code is None:
         return compute()
     name = fingerprint(
-        _code(Path(source)),
+        code,
         sorted(node.items()),
         labels,
         None if users is None else np.unique(users, return_inverse=True)[1],
@@ -82,13 +84,22 @@ def partition_indices(
     return cached_partition(path, len(labels), num_clients, compute)
 
 
-def _code(source: Path) -> list[bytes]:
-    """The content of each file that holds a partition's code.
+def _code(node: Node) -> list[object] | None:
+    """The code of a partition, on which the name of its cache file depends.
 
-    The name of the cache file depends on it, so edited code gets a new cache file.
+    It consists of the file of each class or function that the node names, the user's own modules
+    that these import, and fedexp's partition functions. None if one of them was typed into a
+    notebook and has no file.
     """
-    own = Path(partitions.__file__).parent.glob("*.py")
-    return [path.read_bytes() for path in (source, Path(split.__file__), *sorted(own))]
+    config = {"partition": node}
+    located = (locate(f"{key}._target_", each) for key, each in targets(config).items())
+    made = map(innermost, located)
+    files = [getattr(sys.modules[each.__module__], "__file__", None) for each in made]
+    if None in files:
+        return None
+    of_fedexp = sorted(Path(partitions.__file__).parent.glob("*.py"))
+    contents = [Path(each).read_bytes() for each in (*files, split.__file__, *of_fedexp)]
+    return [contents, sorted(source_code(config).files.items())]
 
 
 def _partition(

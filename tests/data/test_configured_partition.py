@@ -183,6 +183,23 @@ def test_an_edited_function_is_called_again(
     assert len(list((tmp_path / "partitions").iterdir())) == 2
 
 
+def test_an_edited_partitioner_of_flwr_is_called_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "edited_partitioner.py"
+    source = (
+        "from flwr_datasets.partitioner import IidPartitioner\n\n\n"
+        "class Own(IidPartitioner):\n    pass\n"
+    )
+    module.write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = node("flwr", partitioner={"_target_": "edited_partitioner.Own"})
+    run(own, cache=tmp_path)
+    module.write_text(f"{source}# edited\n")
+    run(own, cache=tmp_path)
+    assert len(list((tmp_path / "partitions").iterdir())) == 2
+
+
 def truncated(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
