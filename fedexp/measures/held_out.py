@@ -78,9 +78,10 @@ class HeldOut(Measure):
         if not clients:
             return Measured()
         metrics: dict[str, float] = {}
-        if (predictions := after.global_predictions()) is not None:
+        if after.ranks.is_first and after.resources.personalization.has_global:
             metrics |= {f"held_out/{n}": float(v) for n, v in _on_own(after, clients).items()}
-            if self._samples:
+            # The labels of a test split of other classes cannot be scored.
+            if self._samples and (predictions := after.global_predictions()):
                 found = list(_on_test(predictions.correct, clients, self._samples))
                 metrics |= spreads(found, "held_out/{}_{}")
         if self._samples and _tunes(after):

@@ -160,6 +160,20 @@ def test_what_cannot_be_measured_is_absent(method: list[str], scored: set[str]) 
     assert scored == found.keys() & {"held_out/accuracy", "held_out/tuned_accuracy_local"}
 
 
+def test_own_samples_are_scored_also_if_the_test_split_has_other_classes() -> None:
+    words = ["data._target_=support.toy_sets.UnseenClasses", "~data.split_seed", "partition=iid"]
+    words += ["clients.count=4", "clients.per_round=2", "clients.held_out=0.25", "rounds=1"]
+    words += ["algorithm=fedavg", "model=mlp", "measure.personal=null", "measure.fewshot=null"]
+    federation = federate(*words, "objective=held_out/accuracy")
+    (client,) = federation.data.held_out_clients.values()
+    found = scores(federation)
+    inputs, labels = federation.data.train.gather(client.train_index)
+    with torch.no_grad():
+        right = federation.global_model(1)(inputs).argmax(dim=1) == labels
+    assert found["held_out/accuracy"] == pytest.approx(right.double().mean().item())
+    assert found.keys() == {"held_out/accuracy", "held_out/std", "held_out/worst_decile"}
+
+
 def test_models_tuned_from_the_best_are_scored_last() -> None:
     federation = federate(*SMALL, "personalization=finetune_best")
     assert "held_out/tuned_accuracy_local" not in scores(federation, 1)

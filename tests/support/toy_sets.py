@@ -1,5 +1,6 @@
 """Datasets with as little in them as can be: ``data._target_=support.toy_sets.OneClass``."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,6 +25,17 @@ class Noise(Source):
     def _draw(self, count: int) -> Split:
         inputs = torch.randn(count, *SHAPE, generator=torch.Generator().manual_seed(count))
         return Split(inputs, torch.arange(count) % self.classes)
+
+
+class UnseenClasses(Noise):
+    """The test images are of four other classes."""
+
+    def describe(self) -> Description:
+        return replace(super().describe(), unseen_classes=tuple("efgh"))
+
+    def load(self, cache: Path) -> Dataset:
+        train, test = self._draw(self.train), self._draw(self.test)
+        return Dataset(self.describe(), train, replace(test, labels=test.labels + self.classes))
 
 
 class OneClass(Noise):
