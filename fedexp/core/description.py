@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from fedexp.config.compatibility.traits import Need
 
+SPOKEN = {"\n": "newline", " ": "space", "\t": "tab"}
+"""Invisible characters -> their names as classes."""
+
 
 @dataclass(frozen=True)
 class Description:

@@ -25,6 +25,7 @@ from decimal import Decimal, InvalidOperation
 import numpy as np
 from torch import Tensor
 
+from fedexp.core.description import SPOKEN
 from fedexp.data.dataset import Dataset, Split
 from fedexp.errors import InputError
 
@@ -34,7 +35,9 @@ _MOST_BYTES = 2**30
 """So many bytes of each split are searched for equal samples; CIFAR-10 has 176 MiB."""
 
 _ALPHABET = 10
-"""More classes than this, each of one character, are an alphabet: "a" and "A" differ."""
+"""More classes than this are an alphabet if each is a character, or the name of an invisible one.
+
+In an alphabet "a" and "A" differ."""
 
 _SHOWN = 5
 
@@ -151,7 +154,8 @@ def _only_tested(train: Split, test: Split, classes: int) -> np.ndarray:
 
 def _twins(classes: Sequence[str], form: Callable[[str], str]) -> Iterator[tuple[int, int]]:
     """Pairs of different names with the same ``form``."""
-    if len(classes) > _ALPHABET and all(len(name) == 1 for name in classes):
+    spoken = SPOKEN.values()
+    if len(classes) > _ALPHABET and all(len(name) == 1 or name in spoken for name in classes):
         return
     known: dict[str, int] = {}
     for number, name in enumerate(classes):

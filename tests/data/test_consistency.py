@@ -14,6 +14,7 @@ from fedexp.core.description import Description
 from fedexp.data.consistency import check, copies
 from fedexp.data.dataset import Dataset, Origin, Split
 from fedexp.data.load import load_data
+from fedexp.data.readers.characters import Alphabet
 from fedexp.errors import InputError
 from fedexp.runtime import early
 
@@ -120,6 +121,16 @@ def test_a_name_with_an_underscore_is_no_number() -> None:
 def test_an_alphabet_may_have_both_cases(caplog: pytest.LogCaptureFixture) -> None:
     letters = tuple("abcdefABCDEF \n")
     check(own(letters, split([*range(14)]), split([0], 99.0)))
+    assert messages(caplog) == []
+
+
+def test_a_readers_alphabet_is_one_also_with_named_characters(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    about = Alphabet("abcdefABCDEF1\u0661 \u2003\n\t").describe("text", 2)  # two ones, two spaces
+    letters = torch.arange(18)
+    train = Split(torch.stack([letters, letters], dim=1), letters)
+    check(Dataset(about, train, Split(torch.tensor([[0, 1]]), torch.tensor([0]))))
     assert messages(caplog) == []
 
 

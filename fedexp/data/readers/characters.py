@@ -5,14 +5,11 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from fedexp.core.description import Description
+from fedexp.core.description import SPOKEN, Description
 from fedexp.core.token_rows import IGNORED
 
 SequenceLength = Annotated[int, Field(gt=0, le=100_000)]
 """Number of characters or tokens in a sequence; the bound catches typing mistakes."""
-
-_SPOKEN = {"\n": "newline", " ": "space", "\t": "tab"}
-"""Names of invisible characters."""
 
 
 class Alphabet:
@@ -43,7 +40,7 @@ class Alphabet:
 
     def describe(self, name: str, length: int) -> Description:
         """Describe sequences of ``length`` characters whose class is the next character."""
-        classes = tuple(_SPOKEN.get(letter, letter) for letter in self.letters)
+        classes = tuple(SPOKEN.get(letter, letter) for letter in self.letters)
         return Description(name, (length,), classes, vocabulary=len(self))
 
 
