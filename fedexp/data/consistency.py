@@ -148,8 +148,13 @@ def _hashes(inputs: Tensor) -> Iterator[int]:
 
 def _only_tested(train: Split, test: Split, classes: int) -> np.ndarray:
     """The labels below ``classes`` that the test split has and the training split lacks."""
-    only: np.ndarray = np.setdiff1d(test.labels, train.labels)
-    return only[only < classes]
+    only: np.ndarray = np.setdiff1d(_targets(test), _targets(train))
+    return only[(only >= 0) & (only < classes)]  # IGNORED is negative
+
+
+def _targets(split: Split) -> Tensor:
+    """The class of each sample [n], or of each token [n, L] with ``IGNORED``."""
+    return split.labels if split.targets is None else split.targets
 
 
 def _twins(classes: Sequence[str], form: Callable[[str], str]) -> Iterator[tuple[int, int]]:
@@ -181,7 +186,8 @@ def _as_typed(name: str) -> str:
 def _first(number: int, train: Split, test: Split) -> str:
     """The place of the first sample of a class."""
     for name, split in (("training", train), ("test", test)):
-        if len(positions := np.flatnonzero(split.labels == number)):
+        has_class = (_targets(split) == number).reshape(len(split), -1).any(dim=1)
+        if len(positions := np.flatnonzero(has_class)):
             return _where(name, split, int(positions[0]))
     return "no sample"
 

@@ -11,6 +11,7 @@ from PIL import Image
 from support.federations import compose
 
 from fedexp.core.description import Description
+from fedexp.core.token_rows import IGNORED
 from fedexp.data.consistency import check, copies
 from fedexp.data.dataset import Dataset, Origin, Split
 from fedexp.data.load import load_data
@@ -150,6 +151,19 @@ def test_what_a_draw_did_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
                 replace(test, origin=places[1]),
             )
         )
+
+
+def test_all_scored_tokens_count_and_not_only_the_last_ones() -> None:
+    def tagged(place: str, targets: list[list[int]]) -> Split:
+        rows = torch.tensor(targets)
+        origin = Origin(place, np.arange(len(rows)))
+        return Split(rows.clip(min=0), rows[:, -1], targets=rows, origin=origin)
+
+    about = Description("own", (2,), ("noun", "verb", "full stop"), vocabulary=3, per_token=True)
+    train = tagged("one", [[0, 1], [IGNORED, 0]])
+    check(Dataset(about, tagged("one", [[0, 2], [1, 2]]), tagged("other", [[2, 0], [0, 1]])))
+    with pytest.raises(InputError, match=r"^other, row 1 .*: the class 'full stop' is not"):
+        check(Dataset(about, train, tagged("other", [[IGNORED, 1], [2, 0]])))
 
 
 def test_equal_samples_in_both_splits_are_counted(caplog: pytest.LogCaptureFixture) -> None:
