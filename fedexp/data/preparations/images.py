@@ -51,8 +51,8 @@ class Images(Preparation):
         The array has the shape [n, C, H, W] or [n, H, W, C], where C is the number of channels,
         or, for grey images, [n, H, W].
 
-        An image in a list is a file's path or a Pillow image. As in training, it is brought to the
-        model's input size.
+        An image in a list is a file's path or a Pillow image. It is resized to the model's input
+        size if training resized its images; otherwise it must have this size.
         """
         if isinstance(raw, Sequence) and raw and isinstance(raw[0], str | Path | Image.Image):
             return torch.from_numpy(np.stack([self._decoded(each) for each in raw]))
@@ -72,11 +72,19 @@ class Images(Preparation):
         return torch.addcmul(shift.to(raw.device), raw.float(), scale.to(raw.device))
 
     def _decoded(self, image: str | Path | Image.Image) -> np.ndarray:
-        fit = Fit(self.fit, self.short_side)
         if isinstance(image, Image.Image):
-            return fitted(image, self.size, fit, "predict")
+            return self._fitted(image, "predict")
         with opened(Path(image).expanduser()) as found:
-            return fitted(found, self.size, fit, image)
+            return self._fitted(found, image)
+
+    def _fitted(self, image: Image.Image, name: object) -> np.ndarray:
+        _, height, width = self.size
+        if self.fit == "same" and image.size != (width, height):
+            raise InputError(
+                f"{name}: is {image.width}x{image.height}; resize it to {width}x{height}, the size "
+                "of all images in training, where none was resized"
+            )
+        return fitted(image, self.size, Fit(self.fit, self.short_side), name)
 
 
 def pixel_constants(mean: Sequence[float], std: Sequence[float]) -> tuple[Tensor, Tensor]:

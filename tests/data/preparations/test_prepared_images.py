@@ -33,6 +33,16 @@ def test_files_and_pictures_get_the_size_of_training(tmp_path: Path) -> None:
     assert found[0, :, 0, 0].tolist() == found[1, :, 3, 5].tolist() == [10, 20, 30]
 
 
+def test_without_resizing_in_training_an_image_of_another_size_is_refused(tmp_path: Path) -> None:
+    same = Images((3, 4, 6), (0.0,) * 3, (1.0,) * 3)
+    assert same.read([Image.new("RGB", (6, 4))]).shape == (1, 3, 4, 6)
+    picture = Image.new("RGB", (12, 8))
+    picture.save(tmp_path / "a.png")
+    for image, name in ((picture, "predict"), (tmp_path / "a.png", r".*a\.png")):
+        with pytest.raises(InputError, match=rf"^{name}: is 12x8; resize it to 6x4, the size of"):
+            same.read([image])
+
+
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
