@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 import yaml
 
+from fedexp.deployment.flower.record import FILE as FEDERATION
 from fedexp.errors import InputError, readable
 from fedexp.reporting.files import DEFAULTS, write, write_contents
 from fedexp.reporting.runs import read_runs, read_yaml
@@ -30,7 +31,7 @@ from fedexp.version import code_version
 MANIFEST = "artefact.json"
 RUNS, CODE, REPORT = "runs", "code", "report"
 _SWEEP = "multirun.yaml"
-_KEPT = (METRICS, PARTITION, DATA, ORIGIN)
+_KEPT = (METRICS, PARTITION, DATA, ORIGIN, FEDERATION)
 """Files that are packed as they are; they name no machine."""
 
 

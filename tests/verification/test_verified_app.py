@@ -6,6 +6,7 @@ import pytest
 from support.fake_grid import FakeGrid, bundle, run
 from support.verified import edit_rounds, ways
 
+from fedexp.verification.pack import pack
 from fedexp.verification.verdict import Outcome, worst
 from fedexp.verification.verify import verify
 
@@ -35,3 +36,10 @@ def test_an_app_and_its_run_verify_until_a_file_is_changed(app: Path) -> None:
         "fedexp_app/more.py: was added",
     ]
     assert "differs in round 2: train/loss is 0.5" in found[1].line
+
+
+def test_a_packed_run_on_nodes_verifies(app: Path, tmp_path: Path) -> None:
+    pack(app / "outputs", tmp_path / "artefact.zip")
+    found = verify(tmp_path / "artefact.zip", ways(1))
+    assert worst(found) == Outcome.SAME, found
+    assert "the same bits through round 1 of 3" in [each.line for each in found]
