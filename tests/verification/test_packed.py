@@ -21,13 +21,17 @@ from fedexp.verification.pack import pack
 from fedexp.verification.verdict import Outcome, worst
 from fedexp.verification.verify import verify
 
+TOLD = [f"tracking.wandb.{key}=my-lab" for key in ("entity", "project", "group", "notes", "id")]
+TOLD += ["tracking.wandb.name=my-lab", "tracking.wandb.job_type=my-lab"]
+TOLD += ["tracking.wandb.tags=[my-lab]"]
+
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An artefact of two runs."""
     place = tmp_path_factory.mktemp("author")
     for seed in range(2):
-        run = [f"seed={seed}", "rounds=1", f"hydra.run.dir={place / 'sweep' / str(seed)}"]
+        run = [f"seed={seed}", "rounds=1", f"hydra.run.dir={place / 'sweep' / str(seed)}", *TOLD]
         fedexp.run([*SHORT, f"data.cache={place / 'cache'}", *run])
     pack(place / "sweep", place / "artefact.zip")
     return place / "artefact.zip"
@@ -54,10 +58,11 @@ def test_it_verifies_packed_and_unpacked(packed: Path, unpacked: Path, tmp_path:
     assert (tmp_path / "to_artefact.zip" / "artefact" / "README.md").is_file()
 
 
-def test_it_names_no_folder_of_its_author(packed: Path, unpacked: Path) -> None:
+def test_it_names_no_folder_or_account_of_its_author(packed: Path, unpacked: Path) -> None:
     author = str(packed.parent).encode()
     names = [path for path in unpacked.rglob("*") if path.is_file()]
-    assert not [path for path in names if author in path.read_bytes()]
+    told = [path for path in names if author in path.read_bytes() or b"my-lab" in path.read_bytes()]
+    assert not told
     config = json.loads((unpacked / "runs" / "0" / "run.json").read_text())["config"]
     assert config["data"]["cache"] == "/elsewhere/cache"
     assert list(config["tracking"]["trackers"]) == ["jsonl"]
@@ -164,9 +169,10 @@ def test_what_is_not_packed(packed: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "a.zip").exists()
 
 
-def test_absolute_paths_become_neutral() -> None:
+def test_absolute_paths_and_overrides_of_tracking_become_neutral() -> None:
     assert neutral("/home/ann/cifar") == "/elsewhere/cifar"
     assert neutral({"a": ["data.root=/data/x", "global/accuracy", "1/2", "~/x"]}) == {
         "a": ["data.root=/elsewhere/x", "global/accuracy", "1/2", "~/x"]
     }
+    assert neutral({"task": ["+tracking.trackers.own.key=x", "seed=1"]}) == {"task": ["seed=1"]}
     assert list(told_names(b"nothing")) == []
