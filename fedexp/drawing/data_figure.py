@@ -16,6 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from fedexp.drawing.style import LAYOUT, PlainFigure
@@ -30,6 +31,8 @@ _HEADERS: dict[tuple[int, int], Any] = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 """Version of NumPy's file format -> function that reads an array's shape, order and type."""
+_TITLE = "Title"
+"""Keyword of a PNG file's title."""
 _DRAWN: WeakKeyDictionary[Figure, NDArray[np.uint8]] = WeakKeyDictionary()
 """Figure -> its pixels, so that several trackers draw a figure only once."""
 
@@ -118,6 +121,17 @@ def pixels(figure: Figure) -> NDArray[np.uint8]:
     return _DRAWN[figure]
 
 
-def save_picture(path: Path, figure: Figure) -> None:
-    """Write the figure as a PNG file."""
-    Image.fromarray(pixels(figure)).save(path, dpi=(figure.dpi, figure.dpi))
+def save_picture(path: Path, figure: Figure, title: str = "") -> None:
+    """Write the figure as a PNG file with a title, which is not shown."""
+    about = PngInfo()
+    about.add_text(_TITLE, title)
+    Image.fromarray(pixels(figure)).save(path, dpi=(figure.dpi, figure.dpi), pnginfo=about)
+
+
+def title_of(path: Path) -> str:
+    """The title of a PNG file that ``save_picture`` wrote; empty if it has none or is damaged."""
+    try:
+        with Image.open(path) as picture:
+            return str(picture.info.get(_TITLE, ""))
+    except OSError:
+        return ""

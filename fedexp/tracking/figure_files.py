@@ -3,7 +3,7 @@
 from collections import defaultdict
 from pathlib import Path
 
-from fedexp.drawing.data_figure import DataFigure, save_numbers, save_picture
+from fedexp.drawing.data_figure import DataFigure, save_numbers, save_picture, title_of
 from fedexp.tracking.failed_figures import leaving_out
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
@@ -13,8 +13,9 @@ _FOLDER = "figures"
 class FigureFiles(Tracker):
     """Saves each figure as ``figures/<name>_<round>.png`` in the run's folder.
 
-    The numbers in a ``DataFigure`` are saved beside it, under the same name. Columns of equal
-    length become a ``.csv`` file, other arrays an ``.npz`` file for ``numpy.load``.
+    The file's name has ``_`` in place of each ``/``; the title inside the file is the whole name.
+    The numbers in a ``DataFigure`` are saved beside the picture, under the same name. Columns of
+    equal length become a ``.csv`` file, other arrays an ``.npz`` file for ``numpy.load``.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -26,7 +27,7 @@ class FigureFiles(Tracker):
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._folder / f"{name.replace('/', '_')}_{record.round:04d}"
             with leaving_out(name, figure):
-                save_picture(path.with_name(f"{path.name}.png"), figure)
+                save_picture(path.with_name(f"{path.name}.png"), figure, name)
                 if isinstance(figure, DataFigure):
                     save_numbers(path, figure.data)
 
@@ -37,5 +38,6 @@ def saved_figures(folder: Path) -> dict[int, dict[str, Path]]:
     for path in sorted((folder / _FOLDER).glob("*_*.png")):
         name, _, round = path.stem.rpartition("_")
         if round.isdecimal():  # not a file of another program
-            found[int(round)][name.replace("_", "/", 1)] = path
+            # A file of an earlier version has no title; most names had one "/".
+            found[int(round)][title_of(path) or name.replace("_", "/", 1)] = path
     return found

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from PIL import Image
 
 from fedexp.drawing.data_figure import DataFigure
 from fedexp.tracking.figure_files import FigureFiles, saved_figures
@@ -46,6 +47,19 @@ def test_a_dot_in_a_name_is_no_ending(tmp_path: Path) -> None:
     stems = [f"drift_conv1.weight_{round:04d}" for round in (1, 2)]
     assert names == [f"{stem}.{kind}" for stem in stems for kind in ("csv", "png")]
     assert [*saved_figures(tmp_path)[2]] == ["drift/conv1.weight"]
+
+
+def test_saved_figures_have_their_names(tmp_path: Path) -> None:
+    names = ["loss_surface", "my_measure/x", "heatmap/partition", "drift/größe/ж"]
+    FigureFiles(RunInfo(tmp_path)).log(Record(7, figures={name: Figure() for name in names}))
+    assert {*saved_figures(tmp_path)[7]} == {*names}
+
+
+def test_a_picture_without_a_title_has_the_name_that_is_likeliest(tmp_path: Path) -> None:
+    (tmp_path / "figures").mkdir()
+    Image.new("L", (2, 2)).save(tmp_path / "figures" / "heatmap_x_0001.png")
+    (tmp_path / "figures" / "heatmap_x_0002.png").touch()  # a kill may leave it
+    assert [[*names] for names in saved_figures(tmp_path).values()] == [["heatmap/x"]] * 2
 
 
 def test_pictures_of_other_programs_are_no_figures(tmp_path: Path) -> None:
