@@ -3,10 +3,18 @@
 import torch
 from torch import Tensor
 
+from fedexp.config.compatibility.traits import OVERLAPPING_SAMPLES
 from fedexp.core.client_protocol import Client
 from fedexp.core.randomness import torch_generator
 from fedexp.core.transfer import to_device
 from fedexp.rounding import rounded_down
+
+MAY_KNOW_VALIDATION = {
+    OVERLAPPING_SAMPLES: "this method compares models on samples that each client draws from its "
+    "own, and in these data they share content with its training samples: a model that knows this "
+    "by heart looks better than it is"
+}
+"""``discourages`` of parts that use ``own_validation``."""
 
 
 def own_validation(client: Client, seed: int, share: float) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -216,10 +216,10 @@ class Describer(ABC):
     """Describes a dataset without loading it. The YAML sets the constructor's arguments.
 
     Attributes:
-        traits: properties of all datasets of this kind; see ``fedexp.config.compatibility``.
+        traits: properties of the data; see ``fedexp.config.compatibility``.
     """
 
-    traits: ClassVar[frozenset[str]] = frozenset({Need.ALL_CLIENTS})
+    traits: frozenset[str] = frozenset({Need.ALL_CLIENTS})
 
     @abstractmethod
     def describe(self) -> Description:

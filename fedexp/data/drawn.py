@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from threading import Lock
-from typing import ClassVar, overload
+from typing import overload
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ class DrawnSource(Describer):
             evenly spaced, and their class counts are known from the start.
     """
 
-    traits: ClassVar[frozenset[str]] = frozenset()  # memory does not hold all clients at once
+    traits = frozenset()  # memory does not hold all clients at once
 
     test_fraction: TestFraction
     test_clients: PositiveInt

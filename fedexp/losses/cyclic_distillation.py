@@ -21,7 +21,7 @@ from fedexp.contract import (
     Tensors,
 )
 from fedexp.core.named_tensors import prefixed, with_prefix
-from fedexp.core.own_validation import own_validation, validation_samples
+from fedexp.core.own_validation import MAY_KNOW_VALIDATION, own_validation, validation_samples
 
 LOGGER = logging.getLogger(__name__)
 
@@ -74,6 +74,7 @@ class CyclicDistillation(Loss):
     """
 
     traits = frozenset({OTHER_START, READS_ROUNDS})
+    discourages = MAY_KNOW_VALIDATION
     reference_models = ("global",)
     strength: Tensor
 

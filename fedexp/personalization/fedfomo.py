@@ -20,7 +20,7 @@ from fedexp.contract import (
     Tensors,
 )
 from fedexp.core.named_tensors import floats, prefixed, with_prefix
-from fedexp.core.own_validation import own_validation, validation_samples
+from fedexp.core.own_validation import MAY_KNOW_VALIDATION, own_validation, validation_samples
 from fedexp.core.randomness import numpy_generator
 from fedexp.core.transfer import to_device
 from fedexp.personalization.local import Local
@@ -66,6 +66,7 @@ class FedFomo(Local):
             number is rounded down, but is at least one if the client has two samples.
     """
 
+    discourages = MAY_KNOW_VALIDATION
     unread_if = {"epsilon_decay": {"epsilon": (0,)}}
     saved = ("models", "affinity")
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from fedexp.config.compatibility.traits import OVERLAPPING_SAMPLES
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.cache import Arrays, cached_arrays, fingerprint
@@ -291,6 +292,7 @@ class Shakespeare(Leaf):
 
     unread_if = MappingProxyType({"split_seed": {"split": ("within",)}})
 
+    traits = Leaf.traits | {OVERLAPPING_SAMPLES}
     name = "shakespeare"
     about = ALPHABET.describe("shakespeare", LENGTH)
 

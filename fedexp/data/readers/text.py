@@ -12,6 +12,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
+from fedexp.config.compatibility.traits import OVERLAPPING_SAMPLES
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.dataset import Dataset, Source, Split
@@ -69,6 +70,8 @@ class Text(Source):
 
     def __post_init__(self) -> None:
         self.path = self.path.expanduser()
+        if overlapping(self.sequence_length, self.stride):
+            self.traits = self.traits | {OVERLAPPING_SAMPLES}
 
     def describe(self) -> Description:
         """Describe the sequences by their alphabet and length."""

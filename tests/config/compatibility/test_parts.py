@@ -1,7 +1,9 @@
 import logging
+from pathlib import Path
 
 import pytest
 from support.federations import compose
+from support.natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
 
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
@@ -74,6 +76,19 @@ def test_discouraged_combinations_are_warned_of(
     with caplog.at_level(logging.WARNING):
         plan(compose(*overrides))
     assert warning in caplog.text
+
+
+@pytest.mark.parametrize("method", ["algorithm=fedfomo", "algorithm=metafed"])
+@pytest.mark.parametrize("stride", [8, 9])
+def test_own_validation_samples_that_overlap_are_warned_of(
+    stride: int, method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_play(tmp_path / "play.txt")
+    words = ["data=text", f"data.path={tmp_path / 'play.txt'}", *PLAY_OPTIONS, *SMALL_LSTM]
+    words += [method, "partition=natural", "clients.count=3", "clients.per_round=2"]
+    with caplog.at_level(logging.WARNING):
+        plan(compose(*words, f"data.stride={stride}"))
+    assert ("share content with its training samples" in caplog.text) == (stride == 8)
 
 
 @pytest.mark.parametrize(

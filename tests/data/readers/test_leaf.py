@@ -15,6 +15,7 @@ from support.natural_users import (
     write_shakespeare,
 )
 
+from fedexp.config.compatibility.traits import OVERLAPPING_SAMPLES
 from fedexp.data.readers.leaf import ALPHABET, Femnist, Leaf, Shakespeare
 from fedexp.errors import InputError
 
@@ -53,6 +54,7 @@ def test_shakespeare_as_leaf_has_split_it(tmp_path: Path) -> None:
     assert dataset.description.num_classes == dataset.description.vocabulary == 80
     assert dataset.train.inputs.shape == (6 * 20, 80)
     assert dataset.train.overlap == 80
+    assert OVERLAPPING_SAMPLES in Shakespeare.traits
     text = spoken(1, 100)
     spelt = "".join(ALPHABET.letters[i] for i in dataset.train.inputs[20])
     assert spelt == text[:80]
