@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from fedexp.config.build import Node, build
-from fedexp.config.compatibility.traits import ELEMENTWISE
+from fedexp.config.compatibility.traits import ELEMENTWISE, OTHER_STEPS
 from fedexp.errors import InputError, first_line
 
 Momentum = Annotated[float, Field(ge=0, lt=1)]
@@ -58,7 +58,8 @@ class LocalOptimizer:
         rounds: T, the number of rounds; later rounds keep the schedule's last learning rate.
 
     Attributes:
-        traits: says whether the optimizer is elementwise, see ``is_elementwise``.
+        traits: say whether the optimizer is elementwise (``is_elementwise``), and whether it is not
+            SGD.
         is_constant: whether the schedule leaves the learning rate as it is in all rounds.
         has_state: whether the optimizer keeps tensors from step to step, such as a momentum.
 
@@ -72,7 +73,9 @@ class LocalOptimizer:
         self._rates = _learning_rates(self._make, schedule, rounds)
         self.is_constant = set(self._rates) == {float(tried.param_groups[0]["lr"])}
         self.has_state = any(len(each) > 0 for each in tried.state.values())
-        self.traits = frozenset({ELEMENTWISE} if is_elementwise(self) else ())
+        elementwise = {ELEMENTWISE} if is_elementwise(self) else set()
+        is_sgd = isinstance(tried, torch.optim.SGD)
+        self.traits = frozenset(elementwise if is_sgd else elementwise | {OTHER_STEPS})
 
     def __call__(self, parameters: Iterable[nn.Parameter], round: int) -> Optimizer:
         """Return a new optimizer of ``parameters`` for this round, counted from 1."""

@@ -3,7 +3,7 @@
 import torch
 from pydantic import PositiveFloat
 
-from fedexp.config.compatibility.traits import KEEPS_MOMENTUM, NOT_THE_MEAN
+from fedexp.config.compatibility.traits import KEEPS_MOMENTUM, NOT_THE_MEAN, OTHER_STEPS
 from fedexp.config.schema import PositiveShare
 from fedexp.contract import Client, GradientAt, LocalGradient, Memory, PartMessage, Setting, Tensors
 from fedexp.core.unit_distance import optimizer_of, unit_distance
@@ -30,9 +30,10 @@ class ClientMomentum(LocalGradient):
 
     The equations assume that all clients take the same number of steps. If the numbers differ, the
     mean of eta K over the cohort is used, and each v has the same weight in Delta. If the local
-    optimizer has momentum, the result of ``unit_distance`` replaces K, as in SCAFFOLD. Weight decay
-    of the optimizer is added to v, and ``local.grad_clip`` clips v. The steps of private parameters
-    use g instead of v.
+    optimizer has momentum, the result of ``unit_distance`` replaces K, as in SCAFFOLD. The steps of
+    other optimizers are no sums of v, so that Delta is no mean of v; a run warns of them. Weight
+    decay of the optimizer is added to v, and ``local.grad_clip`` clips v. The steps of private
+    parameters use g instead of v.
 
     Each client sends the number eta K besides its weights. From the second round the server sends
     Delta besides the weights, so a client downloads twice the size of the model.
@@ -50,7 +51,10 @@ class ClientMomentum(LocalGradient):
     }
     discourages = {
         NOT_THE_MEAN: "FedCM, MoFedSAM: the server expects the aggregator's result to be the mean "
-        "of the cohort; with this one the momentum has another length; use aggregator=uniform"
+        "of the cohort; with this one the momentum has another length; use aggregator=uniform",
+        OTHER_STEPS: "FedCM, MoFedSAM: the server expects steps of SGD; with this optimizer the "
+        "momentum can outweigh the gradients, so that the model moves on in one direction; use "
+        "optimizer=sgd or sgd_plain",
     }
 
     def __init__(self, alpha: PositiveShare) -> None:

@@ -53,6 +53,7 @@ class Declaration:
         forbids: trait -> the error that is raised if another component has the trait. ``{other}``
             in the error stands for the key of the first such component.
         discourages: trait -> the warning that is logged if another component has the trait.
+            ``{other}`` works as in ``forbids``.
         unread: key that has no effect in this run -> why, such as "with faults.straggle=0".
         reads: keys that this component reads although another component does not use them.
     """
@@ -95,8 +96,8 @@ def check(declarations: Sequence[Declaration], logger: Logger) -> None:
             if having := _having(trait, others):
                 raise InputError(message.format(other=having[0]))
         for trait, message in declaration.discourages.items():
-            if _having(trait, others):
-                logger.warning(message)
+            if having := _having(trait, others):
+                logger.warning(message.format(other=having[0]))
 
 
 def _having(trait: str, declarations: Sequence[Declaration]) -> list[str]:

@@ -54,6 +54,7 @@ UNTRAINED_CLASSIFIER = "scores the global model with a classifier that no client
 BATCH_NORM = "is a BatchNorm layer with running statistics"
 DIFFERENT_NETWORKS = "has different networks for different clients"
 ELEMENTWISE = "updates each element by itself"
+OTHER_STEPS = "takes steps that are no sums of gradients"
 RECURRENT = "is a recurrent layer of PyTorch"
 STOCHASTIC_DEPTH = "leaves out layers at random"
 

@@ -26,8 +26,8 @@ def test_what_is_forbidden_is_named_by_its_key() -> None:
 
 
 def test_what_is_discouraged_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    check([Declaration("food", discourages={"bitter": "odd"}), BITTER], LOGGER)
-    assert caplog.messages == ["odd"]
+    check([Declaration("food", discourages={"bitter": "odd with {other}"}), BITTER], LOGGER)
+    assert caplog.messages == ["odd with drink=coffee"]
 
 
 def test_a_component_need_not_have_all_attributes() -> None:

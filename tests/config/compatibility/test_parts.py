@@ -65,6 +65,8 @@ def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
         (["algorithm=feddyn", "aggregator=norm_clipped"], "its mean drift is wrong"),
         (["algorithm=feddc", "aggregator=krum"], "its mean drift is wrong"),
         (["algorithm=feddyn", "sampler=clustered"], "draws twice"),
+        (["algorithm=fedadmm", "sampler=clustered"], "each time that sampler draws it"),
+        (["algorithm=fedcm", "optimizer=adam"], "the server expects steps of SGD"),
         (["sampler=hics"], "use aggregator=uniform"),
         (["sampler=clustered"], "use aggregator=uniform"),
     ],
@@ -95,6 +97,7 @@ def test_own_validation_samples_that_overlap_are_warned_of(
     "overrides",
     [
         ["algorithm=feddyn"],
+        ["algorithm=mofedsam", "optimizer.momentum=0.9"],
         ["algorithm=feddyn", "aggregator=sample_weighted"],
         ["algorithm=feddc", "regularizer.drifts=cohort", "aggregator=median"],
         ["sampler=hics", "aggregator=uniform"],
