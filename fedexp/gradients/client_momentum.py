@@ -50,8 +50,9 @@ class ClientMomentum(LocalGradient):
         "optimizer.momentum=0 or local.keep_optimizer=false"
     }
     discourages = {
-        NOT_THE_MEAN: "FedCM, MoFedSAM: the server expects the aggregator's result to be the mean "
-        "of the cohort; with this one the momentum has another length; use aggregator=uniform",
+        NOT_THE_MEAN: "FedCM, MoFedSAM: the server expects the merged weights to be the mean of "
+        "the cohort's; with this {other} the momentum has another length; take another {other}; "
+        "aggregator=uniform fits",
         OTHER_STEPS: "FedCM, MoFedSAM: the server expects steps of SGD; with this optimizer the "
         "momentum can outweigh the gradients, so that the model moves on in one direction; use "
         "optimizer=sgd or sgd_plain",

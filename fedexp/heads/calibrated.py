@@ -7,7 +7,12 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
-from fedexp.config.compatibility.traits import ADDS_DRIFT, PRIVATE_BACKBONE, READS_ROUNDS
+from fedexp.config.compatibility.traits import (
+    ADDS_DRIFT,
+    NOT_THE_MEAN,
+    PRIVATE_BACKBONE,
+    READS_ROUNDS,
+)
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.core.transfer import to_device
@@ -107,6 +112,8 @@ class Calibrated(GlobalClassifier):
         super().__init__(feature_dim, num_classes, bias, own_bias=True)
         self.is_global.fill_(False)
         self.every, self.features_per_class = every, features
+        if every is not None:  # further rounds follow those that leave the weights as they were
+            self.traits = self.traits | {NOT_THE_MEAN}
         self.epochs, self.batch_size, self.lr = epochs, batch_size, lr
         self.calibrations = 0
         self.classifier: Tensor | None = None

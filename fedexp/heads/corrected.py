@@ -68,11 +68,12 @@ class Corrected(Linear):
         rate: length of the step, in the paper lambda times the learning rate. 0: no correction.
     """
 
-    traits = frozenset({LINEAR_HEAD})
+    traits = frozenset({LINEAR_HEAD, NOT_THE_MEAN})
     takes_tokens = False
     forbids = {
         NOT_THE_MEAN: "{other}: would not act on the rows of the classifier, which are means over "
-        "their holders; with head=corrected use aggregator=sample_weighted or uniform"
+        "their holders; with head=corrected take another {other}; aggregator=sample_weighted and "
+        "uniform fit"
     }
 
     def __init__(

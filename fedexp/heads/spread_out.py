@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import normalize
 
+from fedexp.config.compatibility.traits import NOT_THE_MEAN
 from fedexp.contract import Tensors
 from fedexp.heads.cosine import Cosine
 from fedexp.heads.sphere import Scale
@@ -38,6 +39,7 @@ class SpreadOut(Cosine):
     """
 
     takes_only_merged = True
+    traits = frozenset({NOT_THE_MEAN})
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fedexp.config.compatibility.traits import READS_ROUNDS
+from fedexp.config.compatibility.traits import ADDS_DRIFT, NOT_THE_MEAN, READS_ROUNDS
 from fedexp.config.schema import Share
 from fedexp.contract import PartMessage, PartUpdate, Personalization, Setting, Tensors
 from fedexp.personalization.client_models import ClientModels
@@ -22,7 +22,11 @@ class AfterWarmup(Personalization):
             that goes on with more rounds keeps the number.
     """
 
-    traits = frozenset({READS_ROUNDS})
+    traits = frozenset({NOT_THE_MEAN, READS_ROUNDS})
+    forbids = {
+        ADDS_DRIFT: "{other}: would move the global weights of the warm-up, which stay as they are "
+        "afterwards; with this personalization use another regularizer"
+    }
     has_global = False
 
     def __init__(self, warmup: Share) -> None:

@@ -30,7 +30,7 @@ class ClusterModels(Received):
     traits = frozenset({NOT_THE_MEAN})
     forbids: Mapping[str, str] = {
         NOT_THE_MEAN: "{other}: would not act on the clusters' models, which are means; with this "
-        "personalization use aggregator=sample_weighted or uniform"
+        "personalization take another {other}; aggregator=sample_weighted and uniform fit"
     }
 
     def __init__(self, weighting: Weighting) -> None:

@@ -36,8 +36,9 @@ class Accelerated(Proximal):
     takes_only_merged = True
     saved = ("step",)
     discourages = {
-        NOT_THE_MEAN: "FedACG: the server expects the aggregator's result to be the mean of the "
-        "cohort; with this one the momentum is another; use aggregator=uniform"
+        NOT_THE_MEAN: "FedACG: the server expects the merged weights to be the mean of the "
+        "cohort's; with this {other} the momentum is another; take another {other}; "
+        "aggregator=uniform fits"
     }
 
     def __init__(self, mu: NonNegativeFloat, momentum: Annotated[float, Field(ge=0, lt=1)]) -> None:

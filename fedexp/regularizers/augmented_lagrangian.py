@@ -57,8 +57,9 @@ class AugmentedLagrangian(Dynamic):
     takes_only_merged = True
     saved = ("initial", "met")
     discourages: Mapping[str, str] = {
-        NOT_THE_MEAN: "FedADMM: the server expects the aggregator's result to be the mean of the "
-        "cohort; with this one the step is another; use aggregator=uniform",
+        NOT_THE_MEAN: "FedADMM: the server expects the merged weights to be the mean of the "
+        "cohort's; with this {other} the step is another; take another {other}; "
+        "aggregator=uniform fits",
         DRAWS_REPEATEDLY: "FedADMM: a client changes its z_k once a round, but the server counts a "
         "client's change each time that {other} draws it; use sampler=random",
     }

@@ -72,8 +72,9 @@ class Dynamic(Regularizer):
     # The server computes the sum of the clients' steps from the cohort's mean. So all clients must
     # have the same weight in this mean.
     discourages: Mapping[str, str] = {
-        NOT_THE_MEAN: "FedDyn, FedDC: the server expects the aggregator's result to be the mean of "
-        "the cohort; with this one its mean drift is wrong; use aggregator=uniform",
+        NOT_THE_MEAN: "FedDyn, FedDC: the server expects the merged weights to be the mean of the "
+        "cohort's; with this {other} its mean drift is wrong; take another {other}; "
+        "aggregator=uniform fits",
         DRAWS_REPEATEDLY: "FedDyn, FedDC: a client that this sampler draws twice counts twice in "
         "the cohort's mean, but its drift grows once, so that the server's mean drift is wrong; "
         "use sampler=random",

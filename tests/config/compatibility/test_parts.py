@@ -10,6 +10,8 @@ from fedexp.runtime.plan import plan
 
 KEPT = ["local.keep_optimizer=true", "optimizer.momentum=0.9"]
 REFUSED = {
+    ("algorithm=pfedsim", "regularizer=dynamic"): r"^regularizer: would move the global weights",
+    ("personalization=ifca", "head=spread_out"): r"^head: would not act on the clusters' models",
     ("algorithm=scaffold", *KEPT): r"^local\.keep_optimizer=true: control variates .* diverge",
     ("algorithm=feddc", *KEPT): r"^local\.keep_optimizer=true: control variates .* diverge",
     (
@@ -64,6 +66,10 @@ def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
         (["algorithm=feddyn", "aggregator=momentum"], "its mean drift is wrong"),
         (["algorithm=feddyn", "aggregator=norm_clipped"], "its mean drift is wrong"),
         (["algorithm=feddc", "aggregator=krum"], "its mean drift is wrong"),
+        (["algorithm=feddyn", "head=corrected"], "with this head its mean drift is wrong"),
+        (["algorithm=fedcm", "head=spread_out"], "with this head the momentum has another length"),
+        (["algorithm=fedcm", "personalization=pfedsim"], "with this personalization the momentum"),
+        (["algorithm=fedacg", "head=calibrated", "head.every=2"], "with this head the momentum"),
         (["algorithm=feddyn", "sampler=clustered"], "draws twice"),
         (["algorithm=fedadmm", "sampler=clustered"], "each time that sampler draws it"),
         (["algorithm=fedcm", "optimizer=adam"], "the server expects steps of SGD"),
