@@ -3,7 +3,13 @@
 import torch
 from pydantic import PositiveFloat
 
-from fedexp.config.compatibility.traits import KEEPS_MOMENTUM, NOT_THE_MEAN, OTHER_STEPS
+from fedexp.config.compatibility.traits import (
+    KEEPS_MOMENTUM,
+    MOVES_START,
+    NOT_THE_MEAN,
+    OTHER_START,
+    OTHER_STEPS,
+)
 from fedexp.config.schema import PositiveShare
 from fedexp.contract import Client, GradientAt, LocalGradient, Memory, PartMessage, Setting, Tensors
 from fedexp.core.unit_distance import optimizer_of, unit_distance
@@ -56,6 +62,11 @@ class ClientMomentum(LocalGradient):
         OTHER_STEPS: "FedCM, MoFedSAM: the server expects steps of SGD; with this optimizer the "
         "momentum can outweigh the gradients, so that the model moves on in one direction; use "
         "optimizer=sgd or sgd_plain",
+        **dict.fromkeys(
+            (MOVES_START, OTHER_START),
+            "FedCM, MoFedSAM: the server computes the mean direction from the global weights; this "
+            "{other} may start clients from other weights; the momentum is then another",
+        ),
     }
 
     def __init__(self, alpha: PositiveShare) -> None:

@@ -7,7 +7,12 @@ from typing import Literal
 import torch
 from pydantic import PositiveFloat
 
-from fedexp.config.compatibility.traits import DRAWS_REPEATEDLY, NOT_THE_MEAN
+from fedexp.config.compatibility.traits import (
+    DRAWS_REPEATEDLY,
+    MOVES_START,
+    NOT_THE_MEAN,
+    OTHER_START,
+)
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.regularizers.anchors import combine
@@ -62,6 +67,11 @@ class AugmentedLagrangian(Dynamic):
         "aggregator=uniform fits",
         DRAWS_REPEATEDLY: "FedADMM: a client changes its z_k once a round, but the server counts a "
         "client's change each time that {other} draws it; use sampler=random",
+        **dict.fromkeys(
+            (MOVES_START, OTHER_START),
+            "FedADMM: the server adds the change of z_k to the global weights; this {other} may "
+            "start clients from other weights; the sum is then not the mean of all z_k",
+        ),
     }
 
     def __init__(

@@ -6,7 +6,13 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import ADDS_DRIFT, DRAWS_REPEATEDLY, NOT_THE_MEAN
+from fedexp.config.compatibility.traits import (
+    ADDS_DRIFT,
+    DRAWS_REPEATEDLY,
+    MOVES_START,
+    NOT_THE_MEAN,
+    OTHER_START,
+)
 from fedexp.contract import Client, Memory, PartMessage, Regularizer, Setting, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.regularizers.anchors import Anchors, Scaling, combine, total
@@ -70,7 +76,7 @@ class Dynamic(Regularizer):
     saved: tuple[str, ...] = ("mean_drift",)
     traits = frozenset({ADDS_DRIFT})
     # The server computes the sum of the clients' steps from the cohort's mean. So all clients must
-    # have the same weight in this mean.
+    # have the same weight in this mean, and start from the global weights.
     discourages: Mapping[str, str] = {
         NOT_THE_MEAN: "FedDyn, FedDC: the server expects the merged weights to be the mean of the "
         "cohort's; with this {other} its mean drift is wrong; take another {other}; "
@@ -78,6 +84,11 @@ class Dynamic(Regularizer):
         DRAWS_REPEATEDLY: "FedDyn, FedDC: a client that this sampler draws twice counts twice in "
         "the cohort's mean, but its drift grows once, so that the server's mean drift is wrong; "
         "use sampler=random",
+        **dict.fromkeys(
+            (MOVES_START, OTHER_START),
+            "FedDyn, FedDC: the server computes the clients' steps from the global weights; this "
+            "{other} may start clients from other weights; the server's mean drift is then wrong",
+        ),
     }
     relative_strength: Tensor
 

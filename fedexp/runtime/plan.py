@@ -261,10 +261,11 @@ def _check_phases(personalization: Personalization) -> None:
 def _of_parts(sockets: Sockets[Sampler], dataset: str) -> Iterator[Declaration]:
     """The declarations of the parts; errors name the ``dataset``."""
     for socket, part in sockets.by_name().items():
-        yield declared(socket, part)
-        yield from _of_reduction(socket, part)
+        of_part = declared(socket, part)
         if _starts_elsewhere(part):
-            yield Declaration(socket, frozenset({OTHER_START}))
+            of_part = replace(of_part, traits=of_part.traits | {OTHER_START})
+        yield of_part
+        yield from _of_reduction(socket, part)
         if has_server_half(part) and TAKES_STALE not in part.traits:
             yield Declaration(socket, frozenset({EXPECTS_CURRENT}))
         if hooks := hooks_beside_merge(part):

@@ -67,6 +67,17 @@ def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
         (["algorithm=feddyn", "aggregator=norm_clipped"], "its mean drift is wrong"),
         (["algorithm=feddc", "aggregator=krum"], "its mean drift is wrong"),
         (["algorithm=feddyn", "head=corrected"], "with this head its mean drift is wrong"),
+        (
+            ["algorithm=fedala", "regularizer=dynamic"],
+            "start clients from other weights; the server's mean",
+        ),
+        (
+            ["algorithm=fedala", "regularizer=drift_correction"],
+            "start clients from other weights; the server's mean",
+        ),
+        (["algorithm=fedadmm", "personalization=fedala"], "from other weights; the sum"),
+        (["algorithm=fedcm", "personalization=fedala"], "from other weights; the momentum"),
+        (["algorithm=fedcm", "regularizer=accelerated"], "this regularizer may start clients"),
         (["algorithm=fedcm", "head=spread_out"], "with this head the momentum has another length"),
         (["algorithm=fedcm", "personalization=pfedsim"], "with this personalization the momentum"),
         (["algorithm=fedacg", "head=calibrated", "head.every=2"], "with this head the momentum"),
@@ -103,6 +114,7 @@ def test_own_validation_samples_that_overlap_are_warned_of(
     "overrides",
     [
         ["algorithm=feddyn"],
+        ["algorithm=fedadmm"],
         ["algorithm=mofedsam", "optimizer.momentum=0.9"],
         ["algorithm=feddyn", "aggregator=sample_weighted"],
         ["algorithm=feddc", "regularizer.drifts=cohort", "aggregator=median"],
