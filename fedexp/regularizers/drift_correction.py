@@ -6,11 +6,18 @@ from typing import Any, Literal
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
+from fedexp.config.compatibility.traits import DRAWS_REPEATEDLY, NOT_THE_MEAN
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.regularizers.anchors import Scaling, combine, total
 from fedexp.regularizers.control_variates import ControlVariates
 from fedexp.regularizers.dynamic import Dynamic
+
+_NOT_THE_COHORTS_MEAN = dict.fromkeys(
+    (NOT_THE_MEAN, DRAWS_REPEATEDLY),
+    "regularizer.drifts=cohort: the server adds the mean of the cohort's drifts, in which each "
+    "client counts once; with this {other} the merged weights are not the same mean of the models",
+)
 
 
 class CorrectedSteps(ControlVariates):
@@ -64,8 +71,9 @@ class DriftCorrection(Dynamic):
             it is the gradient of the client's loss at w^t.
         drifts: the clients whose mean drift the server adds. With ``all`` (released code) they are
             all clients, and the mean drift is zero at the fixed point of training. With ``cohort``
-            (paper) the new global model is the mean of w_k + d_k over the cohort. If all clients
-            take part, ``all`` and ``cohort`` are equal. Otherwise ``cohort`` has no fixed point.
+            (paper) the new global model is the mean of w_k + d_k over the cohort. This needs
+            ``aggregator=uniform``: the mean of d_k is not weighted. If all clients take part,
+            ``all`` and ``cohort`` are equal. Otherwise ``cohort`` has no fixed point.
         weighting: with ``uniform`` clients have equal weights in g. With ``samples`` a client's
             weight is proportional to its number of samples. The aggregator should use the same
             weights, because with ``drifts=all`` its weights apply to the mean drift, too.
@@ -96,8 +104,8 @@ class DriftCorrection(Dynamic):
         self.variates = kind(weighting, source, correction_scaling)
         self.drifts = drifts
         self.forbids = self.variates.forbids
-        if drifts == "cohort":  # the server gets the drifts and need not derive them from a mean
-            self.discourages = {}
+        if drifts == "cohort":  # the server gets the drifts, wherever clients start
+            self.discourages = _NOT_THE_COHORTS_MEAN
 
     def setup(self, setting: Setting) -> None:
         """Make the buffers of the quadratic term and of the correction of gradients."""

@@ -66,6 +66,11 @@ def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
         (["algorithm=feddyn", "aggregator=momentum"], "its mean drift is wrong"),
         (["algorithm=feddyn", "aggregator=norm_clipped"], "its mean drift is wrong"),
         (["algorithm=feddc", "aggregator=krum"], "its mean drift is wrong"),
+        (
+            ["algorithm=feddc", "regularizer.drifts=cohort", "aggregator=median"],
+            "not the same mean",
+        ),
+        (["algorithm=feddc", "regularizer.drifts=cohort", "sampler=clustered"], "this sampler the"),
         (["algorithm=feddyn", "head=corrected"], "with this head its mean drift is wrong"),
         (
             ["algorithm=fedala", "regularizer=dynamic"],
@@ -117,7 +122,8 @@ def test_own_validation_samples_that_overlap_are_warned_of(
         ["algorithm=fedadmm"],
         ["algorithm=mofedsam", "optimizer.momentum=0.9"],
         ["algorithm=feddyn", "aggregator=sample_weighted"],
-        ["algorithm=feddc", "regularizer.drifts=cohort", "aggregator=median"],
+        ["algorithm=feddc", "regularizer.drifts=cohort"],
+        ["algorithm=feddc", "regularizer.drifts=cohort", "personalization=fedala"],
         ["sampler=hics", "aggregator=uniform"],
         ["aggregator=median"],
     ],
