@@ -111,6 +111,8 @@ class RpclCpdr(PrototypeLoss):
         }
         for name, tensor in (message.extras or self._no_prototypes).items():
             setattr(self, name, to_device(tensor, device))
+        if self.normalizer == "dataset":  # its shape, before a stack of clients is allocated
+            self.spread = torch.ones(self.relational.shape[:2], device=device)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """If ``normalizer`` is ``dataset``, compute U(r) from this client's samples.

@@ -37,6 +37,7 @@ METHODS = [
     ["algorithm=fedsc"],
     ["algorithm=fedsc", "head=cosine", "optimizer.weight_decay=0.01"],
     ["algorithm=fedsc", "loss.normalizer=unit"],
+    ["algorithm=fedsc", "loss.normalizer=dataset"],
     ["algorithm=scaffold"],
     ["algorithm=feddyn"],
     ["algorithm=feddc"],
