@@ -123,12 +123,14 @@ class Model:
         shared: names of the weights that are sent; the others are private to the client.
         input_shape: shape of one input.
         vocabulary: number of different tokens, if inputs are sequences of token ids; else 0.
+        before_output: names of the head's layers in front of its output layer.
     """
 
     parameters: Mapping[str, Size]
     shared: frozenset[str] = frozenset()
     input_shape: tuple[int, ...] = ()
     vocabulary: int = 0
+    before_output: tuple[str, ...] = ()
 
     @property
     def shared_parameters(self) -> dict[str, Size]:

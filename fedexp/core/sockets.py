@@ -29,10 +29,12 @@ class Head(Part, nn.Module):
             averaged.
         backbones: number of backbones. Each has different initial weights, and features of width
             ``feature_dim``. z [B, backbones * feature_dim] is the concatenation of their features.
+        before_output: names of the layers in front of the output layer.
     """
 
     derived: tuple[str, ...] = ()
     backbones: int = 1
+    before_output: tuple[str, ...] = ()
 
     def forward(self, z: Tensor) -> Tensor:
         """Logits [B, C] for C classes, given the features ``z`` [B, d] of B samples."""

@@ -30,6 +30,8 @@ class ProjectedETF(Head):
         InputError: u has too few dimensions for a simplex of C vectors.
     """
 
+    before_output = ("projection",)
+
     def __init__(
         self,
         feature_dim: PositiveInt,

@@ -142,6 +142,7 @@ def setting_without_data(plan: Plan, module: ClientModule, clients: Clients) -> 
             shared=frozenset(name for name in module.weights if is_sent(name) and shared(name)),
             input_shape=about.input_shape,
             vocabulary=about.vocabulary,
+            before_output=plan.sockets.head.before_output,
         ),
         updates_per_step=plan.coordination.updates_per_step(config.clients.per_round),
     )

@@ -144,7 +144,7 @@ def _biases(setting: Setting) -> list[str]:
     shape = (setting.num_classes,)
     return [
         name
-        for name in _shared_in_head(setting)
+        for name in _of_output_layer(setting)
         if name.endswith("bias")
         and tuple(setting.model.parameters[name]) == shape
         and name.removesuffix("bias") + "weight" in _matrices(setting)
@@ -155,10 +155,13 @@ def _matrices(setting: Setting) -> list[str]:
     shapes = setting.model.parameters
     return [
         name
-        for name in _shared_in_head(setting)
+        for name in _of_output_layer(setting)
         if len(shapes[name]) == 2 and shapes[name][0] == setting.num_classes
     ]
 
 
-def _shared_in_head(setting: Setting) -> list[str]:
-    return [name for name in setting.model.shared_parameters if name.startswith("head.")]
+def _of_output_layer(setting: Setting) -> list[str]:
+    """The head's trained and shared parameters, without the layers in front of the output layer."""
+    before = tuple(f"head.{layer}." for layer in setting.model.before_output)
+    names = setting.model.shared_parameters
+    return [name for name in names if name.startswith("head.") and not name.startswith(before)]

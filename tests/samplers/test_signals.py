@@ -144,6 +144,15 @@ def test_the_bias_of_a_batchnorm_as_wide_as_the_classes_is_no_output_bias() -> N
     assert isinstance(federation.sampler.source, ClassCounts)
 
 
+def test_a_projection_as_wide_as_the_classes_is_no_output_layer() -> None:
+    projected = ["sampler=hics", "head=projected_etf", "head.dim=10"]
+    federation = federate(*projected)
+    assert isinstance(federation.sampler, HiCS)
+    assert isinstance(federation.sampler.source, ClassCounts)
+    with pytest.raises(InputError, match=r"^sampler\.angle_on=head: this head has no"):
+        federate(*projected, "sampler.angle_on=head")
+
+
 def test_the_update_of_several_weights_as_one_vector() -> None:
     before = {WEIGHT: torch.ones(4, 3), BIAS: torch.zeros(4)}
     after = {WEIGHT: torch.ones(4, 3) * 3, BIAS: torch.arange(4.0)}
