@@ -33,7 +33,9 @@ class Trainer(Serial):
     """Trains clients one after another; each phase of local training is one ``Trainer.fit``.
 
     On a CPU the weights are the same as with ``engine=serial``, to the bit. With the option
-    ``accumulate_grad_batches`` a step still is one batch, and only whole epochs can be trained.
+    ``accumulate_grad_batches`` a step still is one batch, also in the number of steps that parts
+    count, and only whole epochs can be trained. Then ``gradient`` must be ``plain``, because the
+    other rules compute the gradient of a single batch.
 
     Args:
         resources: the objects that every engine works with.
@@ -63,7 +65,12 @@ class Trainer(Serial):
         self._callbacks = [self._optimizer_state, *map(_callback, callbacks)]
         self._options = dict(options)
         # Raises for a wrong option before training.
-        self._trainer(Phase(epochs=1), steps=1, epochs=1)
+        batches = self._trainer(Phase(epochs=1), steps=1, epochs=1).accumulate_grad_batches
+        if batches > 1 and not resources.module.gradient.is_plain:
+            raise InputError(
+                f"engine.options.accumulate_grad_batches={batches}: the rule in gradient computes "
+                "the gradient of a single batch; use gradient=plain, or leave the option out"
+            )
 
     def _fit_phase(
         self, phase: Phase, batches: LocalBatches, steps: int, kept: Memory | None

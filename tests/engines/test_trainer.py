@@ -82,6 +82,12 @@ def test_whole_epochs_of_accumulated_gradients() -> None:
             list(federation.engine.train([0], federation.server.broadcast(1)))
 
 
+def test_gradient_rules_cannot_be_accumulated() -> None:
+    accumulating = [*SMALL, "engine=trainer", "+engine.options.accumulate_grad_batches=2"]
+    with pytest.raises(InputError, match=r"accumulate_grad_batches=2: .*use gradient=plain"):
+        federate(*accumulating, "gradient=sam")
+
+
 def test_the_module_returns_to_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """After each fit, a Trainer moves the module to the CPU; on a GPU it would stay there."""
     federation = federate(*SMALL, "engine=trainer")
