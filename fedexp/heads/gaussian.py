@@ -85,6 +85,9 @@ class Gaussian(Head):
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Set the classifier of the received mu and S; in a personal model, of the client's."""
+        if client.is_personal:  # Ditto's separate model would keep the initial mu and S
+            sent = ("head.means", "head.covariance")
+            client.load({n: value for n, value in message.weights.items() if n in sent})
         both = self._of_client(client) if client.is_personal else (self.means, self.covariance)
         self._classify_by(*both, client.data.class_counts)
 

@@ -201,6 +201,16 @@ def test_a_personal_model_has_the_classifier_of_its_client() -> None:
     torch.testing.assert_close(module.head.get_buffer("bias"), bias.float())
 
 
+def test_a_separate_personal_model_has_the_received_means_and_covariance() -> None:
+    federation = federate(*PFEDFDA, "personalization=ditto")
+    train(federation, 1)
+    message = federation.server.broadcast(2)
+    list(federation.engine.train([0], message))
+    personal_model = federation.store.model(0)
+    for name in ("head.means", "head.covariance"):
+        assert torch.equal(personal_model[name], message.weights[name])
+
+
 @pytest.mark.slow
 def test_engines_agree() -> None:
     assert_engine_agrees("vectorized", PFEDFDA, rounds=2)
