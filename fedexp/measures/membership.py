@@ -119,7 +119,8 @@ class Membership(Measure):
             upload=None,
         )
         engine = Serial(resources)
-        start = replace(after.message, round=1, weights=resources.initial)
+        # All shadows get this message: the parts' ``message_to`` would take one for a client.
+        start = replace(after.message, round=1, weights=resources.initial, readdress=None)
         for shadow in range(len(inside)):
             (update,) = engine.train([shadow], start)
             trained = replace(start, weights=update.weights)

@@ -192,10 +192,11 @@ def test_the_attack_does_not_change_the_model_or_its_objective() -> None:
         assert torch.equal(weight, federation.server.weights[name])
 
 
+@pytest.mark.parametrize("algorithm", ["fedprox", "fedacg"])
 def test_shadows_start_from_the_initial_weights_without_a_regularizer(
-    monkeypatch: pytest.MonkeyPatch,
+    algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    federation = federate(*OVERFITTED, *LIRA, "local.epochs=1", "algorithm=fedprox")
+    federation = federate(*OVERFITTED, *LIRA, "local.epochs=1", f"algorithm={algorithm}")
     initial = {name: w.clone() for name, w in federation.server.weights.items()}
     federation.run_round(1)
     seen: list[tuple[Message, dict[str, object]]] = []
@@ -204,7 +205,8 @@ def test_shadows_start_from_the_initial_weights_without_a_regularizer(
         resources = engine.resources  # type: ignore[attr-defined]
         penalty = resources.module.regularizer(resources.module.trained_parameters())
         held = resources.data.clients[cohort[0]].num_samples
-        seen.append((message, {"penalty": penalty, "held": held, "epochs": resources.local.epochs}))
+        facts = {"penalty": penalty, "held": held, "epochs": resources.local.epochs}
+        seen.append((message.to_client(cohort[0]), facts))
         return [type("Update", (), {"weights": message.weights})]
 
     monkeypatch.setattr("fedexp.measures.membership.Serial.train", train)
