@@ -328,6 +328,11 @@ class ClientModule(LocalModel):
         return self.turn.data
 
     @property
+    def num_samples(self) -> int:
+        """The number of the client's own training samples, whatever data it trains on."""
+        return self.turn.num_samples
+
+    @property
     def round(self) -> int:
         """The number of the current round, counted from 1."""
         return self.turn.round

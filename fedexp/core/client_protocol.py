@@ -92,6 +92,8 @@ class Client(Protocol):
 
     Attributes:
         data: the client's training data.
+        num_samples: n_k, the number of the client's own training samples, also if it trains on
+            other data (``train_on``).
         round: the round, from 1.
         device: where the model and the data are.
         backbone: turns inputs into features z [B, d].
@@ -106,6 +108,9 @@ class Client(Protocol):
 
     @property
     def data(self) -> LocalData: ...  # noqa: D102
+
+    @property
+    def num_samples(self) -> int: ...  # noqa: D102
 
     @property
     def round(self) -> int: ...  # noqa: D102

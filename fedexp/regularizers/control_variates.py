@@ -144,7 +144,7 @@ class ControlVariates(Regularizer):
         memory.update(combine(memory, change))
         if self.weighting == "uniform":
             return change
-        size = self.clients.relative_size(client.data.num_samples)
+        size = self.clients.relative_size(client.num_samples)
         return {name: size * value for name, value in change.items()}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
@@ -165,7 +165,7 @@ class ControlVariates(Regularizer):
         """
         if self.correction_scaling == "none":
             return self._sent
-        size = self.clients.relative_size(client.data.num_samples)
+        size = self.clients.relative_size(client.num_samples)
         return {name: value / size for name, value in self._sent.items()}
 
     def _mean_step(self, client: Client, memory: Memory) -> Tensors:

@@ -116,7 +116,7 @@ class Dynamic(Regularizer):
         self.start.set(client.weights)
         self.drift.fill(with_prefix("drift", memory))
         if self.alpha_scaling == "samples":
-            size = self.clients.relative_size(client.data.num_samples)
+            size = self.clients.relative_size(client.num_samples)
             self.relative_strength.fill_(1 / size)
 
     def forward(self, parameters: Iterable[tuple[str, Tensor]]) -> Tensor | float:

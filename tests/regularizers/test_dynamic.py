@@ -3,7 +3,7 @@ import io
 import numpy as np
 import pytest
 import torch
-from support.federations import federate
+from support.federations import begin_client, federate
 from support.plain_loop import LR as PLAIN_LR
 from support.plain_loop import PlainLoop, assert_same, weights_after
 from support.quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
@@ -192,6 +192,17 @@ def test_without_clipping_the_quadratic_term_is_the_same() -> None:
     for scene in (whole, apart):
         scene.run(3)
     np.testing.assert_allclose(apart.w, whole.w, atol=2e-6)
+
+
+def test_the_scale_counts_samples_that_a_part_keeps_from_training() -> None:
+    federation = federate(
+        *SMALL, "algorithm=feddyn", "~measure.mean_model", "personalization=fedfomo"
+    )
+    client = begin_client(federation.engine, 0, federation.server.broadcast(1))
+    sizes = federation.data.class_counts.sum(dim=1).double()
+    assert client.data.num_samples < sizes[0]
+    strength = client.regularizer.get_buffer("relative_strength").item()
+    assert strength == pytest.approx(float(sizes.mean() / sizes[0]))
 
 
 @pytest.mark.slow

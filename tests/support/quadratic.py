@@ -157,9 +157,9 @@ class OneNumber:
 
         return SimpleNamespace(
             weights=self.weights,
+            num_samples=self.sizes[client],
             steps=steps,
             learning_rate=lr,
             optimizer_for=optimizer_for,
             loss_gradient=lambda: {"w": torch.tensor([self.slope]), "v": torch.tensor([9.0])},
-            data=SimpleNamespace(num_samples=self.sizes[client]),
         )
