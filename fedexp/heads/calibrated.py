@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 from fedexp.config.compatibility.traits import (
     ADDS_DRIFT,
     NOT_THE_MEAN,
+    OFFSET_START,
     PRIVATE_BACKBONE,
     READS_ROUNDS,
 )
@@ -96,6 +97,9 @@ class Calibrated(GlobalClassifier):
         "mean; use a personalization that shares the backbone",
         ADDS_DRIFT: "head=calibrated: {other} moves the global model after its features were "
         "measured; use another regularizer",
+        OFFSET_START: "head=calibrated: with this {other} clients measure features with other "
+        "weights than those of the global model; use another regularizer, or a download without "
+        "error feedback",
     }
 
     def __init__(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat
 
-from fedexp.config.compatibility.traits import NOT_THE_MEAN
+from fedexp.config.compatibility.traits import NOT_THE_MEAN, OFFSET_START
 from fedexp.contract import PartMessage, Setting, Tensors
 from fedexp.regularizers.anchors import combine
 from fedexp.regularizers.proximal import Proximal
@@ -35,6 +35,7 @@ class Accelerated(Proximal):
 
     takes_only_merged = True
     saved = ("step",)
+    traits = frozenset({OFFSET_START})
     discourages = {
         NOT_THE_MEAN: "FedACG: the server expects the merged weights to be the mean of the "
         "cohort's; with this {other} the momentum is another; take another {other}; "

@@ -18,6 +18,7 @@ from fedexp.config.compatibility.declaration import Declaration, check, declared
 from fedexp.config.compatibility.settings import declared_data_settings, declared_settings
 from fedexp.config.compatibility.traits import (
     EXPECTS_CURRENT,
+    OFFSET_START,
     OTHER_START,
     SEVERAL_PROCESSES,
     SIMULATED_TIME,
@@ -303,4 +304,5 @@ def _of_download(download: Compressor) -> Iterator[Declaration]:
             "compression@download: this {other} may start clients from other weights than the "
             "global ones, and only the difference of those is sent; should be none"
         )
-        yield Declaration("download", forbids={OTHER_START: error})
+        traits = {OFFSET_START} if download.error_feedback else ()
+        yield Declaration("download", frozenset(traits), forbids={OTHER_START: error})

@@ -177,6 +177,8 @@ def test_it_combines_with_other_methods(overrides: list[str]) -> None:
         ("personalization=lg_fedavg", r"^head=calibrated: the features of different backbones"),
         ("personalization=fedper", r"^head=calibrated: the server has no classifier"),
         ("regularizer=dynamic", r"^head=calibrated: regularizer moves the global model"),
+        ("regularizer=accelerated", r"^head=calibrated: with this regularizer clients measure"),
+        ("compression@download=topk", r"^head=calibrated: with this download clients measure"),
         ("loss=generative", r"^loss=generative: .* with this head"),
         ("head.features=0", r"^head\.features=0: should be"),
     ],

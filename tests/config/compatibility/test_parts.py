@@ -85,7 +85,7 @@ def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
         (["algorithm=fedcm", "regularizer=accelerated"], "this regularizer may start clients"),
         (["algorithm=fedcm", "head=spread_out"], "with this head the momentum has another length"),
         (["algorithm=fedcm", "personalization=pfedsim"], "with this personalization the momentum"),
-        (["algorithm=fedacg", "head=calibrated", "head.every=2"], "with this head the momentum"),
+        (["algorithm=fedcm", "head=calibrated", "head.every=2"], "with this head the momentum"),
         (["algorithm=feddyn", "sampler=clustered"], "draws twice"),
         (["algorithm=fedadmm", "sampler=clustered"], "each time that sampler draws it"),
         (["algorithm=fedcm", "optimizer=adam"], "the server expects steps of SGD"),
