@@ -73,9 +73,9 @@ class LocalOptimizer:
         self._rates = _learning_rates(self._make, schedule, rounds)
         self.is_constant = set(self._rates) == {float(tried.param_groups[0]["lr"])}
         self.has_state = any(len(each) > 0 for each in tried.state.values())
-        elementwise = {ELEMENTWISE} if is_elementwise(self) else set()
         is_sgd = isinstance(tried, torch.optim.SGD)
-        self.traits = frozenset(elementwise if is_sgd else elementwise | {OTHER_STEPS})
+        traits = {ELEMENTWISE: is_elementwise(self), OTHER_STEPS: not is_sgd}
+        self.traits = frozenset(trait for trait, holds in traits.items() if holds)
 
     def __call__(self, parameters: Iterable[nn.Parameter], round: int) -> Optimizer:
         """Return a new optimizer of ``parameters`` for this round, counted from 1."""
