@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat
 from fedexp.aggregators.average import Weighting, of_aggregator
 from fedexp.aggregators.clipping import steps
 from fedexp.aggregators.server_step import ServerStep
-from fedexp.config.compatibility.traits import KEEPS_MOMENTUM
+from fedexp.config.compatibility.traits import DIVIDES_STEPS, KEEPS_MOMENTUM
 from fedexp.contract import Client, Memory, PartUpdate, Tensors, Update
 from fedexp.core.unit_distance import optimizer_of, unit_distance
 
@@ -57,6 +57,7 @@ class Normalized(ServerStep):
             not the sum of the gradients' weights.
     """
 
+    traits = ServerStep.traits | {DIVIDES_STEPS}
     forbids = {
         KEEPS_MOMENTUM: "local.keep_optimizer=true: aggregator=normalized divides steps by the "
         "weights of this round's gradients; momentum of earlier rounds lengthens them; use "

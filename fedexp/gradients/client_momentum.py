@@ -4,6 +4,7 @@ import torch
 from pydantic import PositiveFloat
 
 from fedexp.config.compatibility.traits import (
+    DIVIDES_STEPS,
     KEEPS_MOMENTUM,
     MOVES_START,
     NOT_THE_MEAN,
@@ -50,6 +51,7 @@ class ClientMomentum(LocalGradient):
 
     summed = True
     saved = ("mean",)
+    traits = frozenset({DIVIDES_STEPS})
     forbids = {
         KEEPS_MOMENTUM: "local.keep_optimizer=true: client momentum divides the global step by the "
         "length of a round's steps; momentum of earlier rounds lengthens them; use "

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import KEEPS_MOMENTUM, TAKES_STALE
+from fedexp.config.compatibility.traits import DIVIDES_STEPS, KEEPS_MOMENTUM, TAKES_STALE
 from fedexp.contract import Client, Memory, PartMessage, Regularizer, Setting, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.core.unit_distance import optimizer_of, unit_distance
@@ -88,6 +88,7 @@ class ControlVariates(Regularizer):
         self.correction_scaling = correction_scaling
         if estimate != "gradient":
             self.forbids = {KEEPS_MOMENTUM: _KEPT_MOMENTUM}
+            self.traits = self.traits | {DIVIDES_STEPS}
 
     def setup(self, setting: Setting) -> None:
         """Make buffers for c - c_k, the server's control variate minus the client's.
@@ -112,8 +113,7 @@ class ControlVariates(Regularizer):
         self._sent = with_prefix("variate", message.extras)  # c, the same for all clients
         self.correction.fill(combine(self._received(client), with_prefix("variate", memory), -1))
         if self._chosen is None:
-            self._optimizer = optimizer_of(client)
-            self._chosen = _choose(self.estimate, self._optimizer)
+            self._chosen = _choose(self.estimate, optimizer_of(client))
         if self._chosen == "gradient":
             gradient = client.loss_gradient()
             memory.update(prefixed("gradient", {n: gradient[n] for n in self.correction}))
@@ -171,7 +171,8 @@ class ControlVariates(Regularizer):
     def _mean_step(self, client: Client, memory: Memory) -> Tensors:
         """Compute the (weighted) mean of the round's gradients from the change of the weights."""
         start, weights = {n: memory.pop(f"start/{n}") for n in self.correction}, client.weights
-        distance = unit_distance(self._optimizer, client.steps) * client.learning_rate
+        # Not in ``begin``: only now the optimizer is the one of the phases of training.
+        distance = unit_distance(optimizer_of(client), client.steps) * client.learning_rate
         return {name: (w - weights[name]) / distance for name, w in start.items()}
 
     def _expected_step(self, client: Client, memory: Memory) -> Tensors:

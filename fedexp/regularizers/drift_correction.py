@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import DRAWS_REPEATEDLY, NOT_THE_MEAN
+from fedexp.config.compatibility.traits import DIVIDES_STEPS, DRAWS_REPEATEDLY, NOT_THE_MEAN
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.regularizers.anchors import Scaling, combine, total
@@ -104,6 +104,7 @@ class DriftCorrection(Dynamic):
         self.variates = kind(weighting, source, correction_scaling)
         self.drifts = drifts
         self.forbids = self.variates.forbids
+        self.traits = self.traits | (self.variates.traits & {DIVIDES_STEPS})
         if drifts == "cohort":  # the server gets the drifts, wherever clients start
             self.discourages = _NOT_THE_COHORTS_MEAN
 

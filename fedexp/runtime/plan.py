@@ -17,9 +17,11 @@ from fedexp.config.build import build
 from fedexp.config.compatibility.declaration import Declaration, check, declared, needed
 from fedexp.config.compatibility.settings import declared_data_settings, declared_settings
 from fedexp.config.compatibility.traits import (
+    DIVIDES_STEPS,
     EXPECTS_CURRENT,
     OFFSET_START,
     OTHER_START,
+    OTHER_STEPS,
     SEVERAL_PROCESSES,
     SIMULATED_TIME,
     TAKES_MORE,
@@ -40,6 +42,7 @@ from fedexp.data.configured_partition import declared_partition
 from fedexp.data.dataset import Describer
 from fedexp.engines.base import Engine, Work
 from fedexp.engines.local_optimizer import LocalOptimizer
+from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 from fedexp.measures.configured import build_measures, check_measures, declared_measures
 from fedexp.measures.measure import Measure
@@ -235,6 +238,8 @@ def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:
     with seeded(config.seed, "personalization"):
         sockets.personalization.create(network, sockets.loss)
     _check_phases(sockets.personalization)
+    if DIVIDES_STEPS in traits:
+        _check_optimizers(sockets.personalization, plan.optimizer)
     check_trained(config, backbone, sockets.by_name(), sockets.personalization)
     given = frozenset(need for need in Need if need in traits)
     check_measures(plan.measures, config, about, given, SIMULATED_TIME in traits)
@@ -257,6 +262,16 @@ def _check_phases(personalization: Personalization) -> None:
     results.sequence(personalization.phases(1), Phase, *whose, "phases(...)")
     results.sequence(personalization.personal_phases(1), Phase, *whose, "personal_phases(...)")
     results.sequence(personalization.tuning(), Phase, *whose, "tuning()")
+
+
+def _check_optimizers(personalization: Personalization, optimizer: LocalOptimizer) -> None:
+    """Raise InputError if phases take steps of different lengths: SGD with and without momentum."""
+    has_momentum = optimizer.has_state and OTHER_STEPS not in optimizer.traits
+    if has_momentum and len({phase.plain_sgd for phase in personalization.phases(1)}) > 1:
+        raise InputError(
+            "personalization: one phase of training has SGD without momentum, another with it, but "
+            "a part of this method divides by the length of steps; use optimizer.momentum=0"
+        )
 
 
 def _of_parts(sockets: Sockets[Sampler], dataset: str) -> Iterator[Declaration]:

@@ -40,6 +40,20 @@ def test_steps_count_from_where_training_starts() -> None:
     assert list(scene.memories[0]) == ["variate/w"]
 
 
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
+def test_the_length_of_steps_is_that_of_the_optimizer_that_trains(engine: str) -> None:
+    """pFedMe takes steps of plain SGD, although the local optimizer has momentum."""
+    words = ["algorithm=pfedme", "regularizer=control_variates", f"engine={engine}"]
+    federation = federate(*SMALL, *words)
+    message = federation.server.broadcast(1)
+    (update,) = federation.engine.train([0], message)
+    assert update.steps > 1
+    length = update.steps * federation.engine.resources.module.learning_rate
+    for name in ("head.linear.weight", "head.linear.bias"):
+        step = (message.weights[name] - update.weights[name]) / length
+        torch.testing.assert_close(update.extras["regularizer"][f"variate/{name}"], step)
+
+
 @pytest.mark.parametrize("method", ["control_variates", "drift_correction"])
 def test_stacked_clients_may_start_from_different_weights(method: str) -> None:
     own = [*SMALL, f"regularizer={method}", "personalization=ifca", "personalization.clusters=2"]

@@ -22,6 +22,7 @@ class Need(StrEnum):
 ADDS_DRIFT = "adds the mean drift of the clients to the global model"
 CLASS_PROTOTYPES = "sends class prototypes"
 CHANGES_HEAD_INPUT = "changes the features before the head"
+DIVIDES_STEPS = "divides a client's change of the weights by the length of its steps"
 DRAWS_BY_SIZE = "draws clients with odds proportional to their samples"
 DRAWS_REPEATEDLY = "can draw a client several times a round"
 EXPECTS_CURRENT = "may need updates that started from the current global model"

@@ -9,7 +9,11 @@ from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
 
 KEPT = ["local.keep_optimizer=true", "optimizer.momentum=0.9"]
+PLAIN_PHASE = ["algorithm=fedrod", "personalization.second_phase=plain_sgd"]
 REFUSED = {
+    (*PLAIN_PHASE, "gradient=client_momentum"): r"^personalization: one phase .* without momentum",
+    (*PLAIN_PHASE, "regularizer=drift_correction"): r"^personalization: one phase .* without",
+    (*PLAIN_PHASE, "aggregator=normalized"): r"^personalization: one phase .* without momentum",
     ("algorithm=pfedsim", "regularizer=dynamic"): r"^regularizer: would move the global weights",
     ("personalization=ifca", "head=spread_out"): r"^head: would not act on the clusters' models",
     ("algorithm=scaffold", *KEPT): r"^local\.keep_optimizer=true: control variates .* diverge",
@@ -35,6 +39,9 @@ REFUSED = {
     ): r"statistics of this head",
 }
 ACCEPTED = [
+    [*PLAIN_PHASE, "gradient=client_momentum", "optimizer.momentum=0"],
+    [*PLAIN_PHASE, "regularizer=control_variates", "regularizer.estimate=gradient"],
+    ["algorithm=pfedme", "regularizer=control_variates"],
     ["algorithm=scaffold", "local.keep_optimizer=true"],
     ["algorithm=scaffold", "regularizer.estimate=gradient", *KEPT],
     ["algorithm=feddc", "regularizer.estimate=gradient", *KEPT],
