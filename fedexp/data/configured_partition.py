@@ -95,10 +95,11 @@ def _code(node: Node) -> list[object] | None:
     located = (locate(f"{key}._target_", each) for key, each in targets(config).items())
     made = map(innermost, located)
     files = [getattr(sys.modules[each.__module__], "__file__", None) for each in made]
-    if None in files:
+    own = [Path(each) for each in files if each is not None]
+    if len(own) < len(files):
         return None
-    of_fedexp = sorted(Path(partitions.__file__).parent.glob("*.py"))
-    contents = [Path(each).read_bytes() for each in (*files, split.__file__, *of_fedexp)]
+    of_fedexp = [Path(split.__file__), *sorted(Path(partitions.__file__).parent.glob("*.py"))]
+    contents = [path.read_bytes() for path in (*own, *of_fedexp)]
     return [contents, sorted(source_code(config).files.items())]
 
 

@@ -14,7 +14,7 @@ ELSEWHERE = "/elsewhere"
 _ABSOLUTE = re.compile(r"(?:(?<=^)|(?<=[=\s'\"\[({,]))(?:/[^\s/'\"\])},=]+)*/([^\s/'\"\])},=]+)/?")
 _COMMON = ("localhost", "localhost.localdomain")
 _TRACKING = "tracking"
-_TOLD = {
+_TOLD: dict[str, Any] = {
     **dict.fromkeys(("entity", "group", "job_type", "name", "notes", "id", "dir")),
     "project": "fedexp",
     "tags": [],
