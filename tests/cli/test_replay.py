@@ -45,10 +45,10 @@ def test_the_command_compares_networks(tmp_path: Path, capsys: pytest.CaptureFix
     fedexp.run([*SMALL, f"hydra.run.dir={tmp_path / 'run'}"])
     words = [str(tmp_path / "run"), "--targets", "0.05,1.0", "system=phones,hospitals"]
     main(["--to", str(tmp_path / "report"), *words])
-    said = capsys.readouterr().out
-    assert "phones" in said
-    assert "hospitals" in said
-    assert "target 1: no run reached it" in said
+    said = capsys.readouterr()
+    assert "phones" in said.out
+    assert "hospitals" in said.out
+    assert "target 1: no run reached it" in said.err
     curves = pd.read_csv(tmp_path / "report" / "curves.csv")
     assert set(curves["system"]) == {"phones", "hospitals"}
     assert len(curves) == 6
