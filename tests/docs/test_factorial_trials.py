@@ -30,3 +30,25 @@ def test_the_rates_that_combinations_had_chosen_before_the_lowest_joined() -> No
     assert counts.to_dict() == {0.03: 4, 0.01: 7, 0.003: 5}
     line = "of the 16 combinations four had chosen 0.03, seven 0.01 and five 0.003"
     assert line in prose(PAGE.read_text())
+
+
+def test_the_choices_the_pilot_and_the_final_runs() -> None:
+    trials, runs = (pd.read_csv(FOLDER / f"{name}.csv") for name in ("trials", "runs"))
+    for frame in (trials, runs):
+        frame["setting"] = frame["setting"].fillna("optimizer.lr=0.03")
+    means = trials.groupby(["combination", "setting"])["score"].mean().unstack()
+    chosen = means.idxmax(axis=1)
+    counts = chosen.str.removeprefix("optimizer.lr=").astype(float).value_counts()
+    assert counts.to_dict() == {0.03: 4, 0.01: 7, 0.003: 3, 0.001: 2}
+    text = prose(PAGE.read_text())
+    assert "now four choose 0.03, seven 0.01, three 0.003 and two 0.001" in text
+    assert (runs["setting"] == runs["combination"].map(chosen)).all()
+    own = trials[trials["setting"] == trials["combination"].map(chosen)]
+    pairs = own.pivot(index="combination", columns="seed", values="value")
+    deviation = (pairs[900] - pairs[901]).std() / 2**0.5  # of the residual, 15 degrees of freedom
+    assert f"a residual deviation of {deviation:.4f} (15 degrees of freedom)" in text
+    assert f"{len(runs)} of 80 final runs are in" in text
+    counts = runs.groupby(["head", "seed"]).size()
+    assert counts["low"].tolist() == [8] * 5
+    assert counts["high"].tolist() == [8, 8, 7]
+    assert "of the prototype head those with the seeds 0 and 1 and seven with seed 2" in text
