@@ -40,10 +40,11 @@ class Simplex(Head):
     have the same bias.
 
     The formulas are those of a released version of the code; the paper's text was not compared. In
-    another released version clients train the middle until the subregions are found. In that code
-    all clients train in the round before. Here a client's last change before is used. A client that
-    has not trained yet has no subregion: it draws from the simplex. Floco+ is this head with
-    ``personalization=ditto``. In the released code its separate personal model has no subregion.
+    another released version clients train the middle until the subregions are found. In the
+    released code all clients train in the round before that. Here a client's last change is used. A
+    client that has not trained yet has no subregion: it draws from the simplex. Floco+ is this head
+    with ``personalization=ditto``. In the released code its separate personal model has no
+    subregion.
 
     A step moves the weight of its point by $sum_m alpha_m^2$ of the step of a plain linear head;
     before the subregions this is about 2 / (M + 1). Afterwards few clients train near the middle,
