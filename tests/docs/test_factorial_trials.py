@@ -50,5 +50,5 @@ def test_the_choices_the_pilot_and_the_final_runs() -> None:
     assert f"{len(runs)} of 80 final runs are in" in text
     counts = runs.groupby(["head", "seed"]).size()
     assert counts["low"].tolist() == [8] * 5
-    assert counts["high"].tolist() == [8, 8, 7]
-    assert "of the prototype head those with the seeds 0 and 1 and seven with seed 2" in text
+    assert counts["high"].tolist() == [8, 8, 8, 1, 3]
+    assert "those with the seeds 0, 1 and 2, one with seed 3 and three with seed 4" in text
