@@ -14,6 +14,7 @@ from fedexp.cli.pipes import one_line_command
 from fedexp.cli.report import add_comparison, show
 from fedexp.errors import InputError
 from fedexp.reporting.papers.report import PaperReport
+from fedexp.reporting.report import unreached
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.statistics import Measures
 
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     times = tuple(f"clock/time_to/{target:g}" for target in targets)
     reached = tuple(n for n in times if any(n in run.history[-1] for run in runs))
     problems += [
-        f"target {target:g}: no run reached it"
+        unreached(target)
         for target, name in zip(targets, times, strict=True)
         if name not in reached
     ]

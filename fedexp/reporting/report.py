@@ -157,7 +157,7 @@ class Report:
             raise InputError(f"statistic={self.statistic}: no run has it")
         for target in self.measures.targets:
             if f"{ROUNDS_TO}{target:g}" not in self.reached:
-                self.problems.append(f"target {target:g}: no run reached it")
+                self.problems.append(unreached(target))
 
     @classmethod
     def over(cls, runs: Sequence[Run]) -> Self:
@@ -346,6 +346,11 @@ class Report:
             rows.append([text(label), str(run.seed), run.progress, seconds, run.place])
         notes = [f"{run.place}: {each}." for run in self.runs for each in run.warnings]
         return Table("Runs", ["run", "seed", "rounds", "seconds", "folder"], rows, notes=notes)
+
+
+def unreached(target: float) -> str:
+    """The line about a target that no run reached."""
+    return f"target {target:g}: no run reached it"
 
 
 def _unfinished(runs: Iterable[Run]) -> list[str]:

@@ -1,4 +1,5 @@
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,37 +167,38 @@ def test_options_have_files_of_their_own(tmp_path: Path) -> None:
     assert len(list((tmp_path / "partitions").iterdir())) == 2
 
 
-def test_an_edited_function_is_called_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = tmp_path / "edited_partition.py"
-    source = (
-        "def one_for_all(labels, num_clients, seed) -> list:\n"
-        "    return [labels[:0]] * {} + [labels]\n"
-    )
-    module.write_text(source.format(4))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    node = {"_target_": "edited_partition.one_for_all"}
-    run(node, cache=tmp_path, labels=np.arange(10))
-    module.write_text(source.format(4) + "# edited\n")
-    run(node, cache=tmp_path, labels=np.arange(10))
-    assert len(list((tmp_path / "partitions").iterdir())) == 2
+ONE_FOR_ALL = """import numpy as np
 
 
-def test_an_edited_partitioner_of_flwr_is_called_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def one_for_all(labels, num_clients, seed) -> list:
+    return [np.arange(0)] * 4 + [np.arange(len(labels))]
+"""
+OWN = """from flwr_datasets.partitioner import IidPartitioner
+
+
+class Own(IidPartitioner):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "edited"),
+    [
+        (ONE_FOR_ALL, {"_target_": "own_partition.one_for_all"}),
+        (OWN, node("flwr", partitioner={"_target_": "own_partition.Own"})),
+    ],
+    ids=["function", "partitioner of flwr"],
+)
+def test_edited_code_is_called_again(
+    source: str, edited: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = tmp_path / "edited_partitioner.py"
-    source = (
-        "from flwr_datasets.partitioner import IidPartitioner\n\n\n"
-        "class Own(IidPartitioner):\n    pass\n"
-    )
+    module = tmp_path / "own_partition.py"
     module.write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
-    own = node("flwr", partitioner={"_target_": "edited_partitioner.Own"})
-    run(own, cache=tmp_path)
+    monkeypatch.delitem(sys.modules, "own_partition", raising=False)
+    run(edited, cache=tmp_path)
     module.write_text(f"{source}# edited\n")
-    run(own, cache=tmp_path)
+    run(edited, cache=tmp_path)
     assert len(list((tmp_path / "partitions").iterdir())) == 2
 
 

@@ -92,7 +92,8 @@ def _accuracies(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table
             notes.append("Two pairs of runs are not tested: no sign, whatever the interval.")
         told = [_could_show(frame), _not_compared(frame, metric), _few_seeds(frame)]
         notes += list(filter(None, told))
-    notes += list(filter(None, [_unranked(frame, cells)]))
+    if left_out := _unranked(frame, cells):
+        notes.append(left_out)
     return Table(metric.capitalize(), ["method", "mean rank", *cells], rows, notes=notes)
 
 
