@@ -255,4 +255,4 @@ def test_it_is_one_line(options: list[str], expected: str) -> None:
 @pytest.mark.parametrize("name", ["feddyn", "fedadmm", "fedacg"])
 def test_methods_that_expect_the_mean_warn(name: str, caplog: pytest.LogCaptureFixture) -> None:
     plan(compose(f"algorithm={name}", *PRIVATE))
-    assert "the server expects the aggregator's result to be the mean" in caplog.text
+    assert "the server expects the merged weights to be the mean of the cohort's" in caplog.text
