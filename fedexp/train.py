@@ -33,7 +33,7 @@ from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt
 from fedexp.runtime.limits import end_job_or_sweep, how_to_go_on, reason_to_stop_sweep
 from fedexp.runtime.sweep_interrupts import record_interrupt, unblock_interrupts, was_interrupted
-from fedexp.state import run_folder
+from fedexp.state import failed_jobs, run_folder
 from fedexp.state.disk_errors import disk_errors_in_one_line
 from fedexp.tracking.early_wandb import import_wandb
 
@@ -65,9 +65,8 @@ def job(cfg: DictConfig) -> float:
     if was_interrupted() or reason_to_stop_sweep():
         remove_if_unused(folder)
         return math.nan
-    overrides = hydra_api.typed_overrides(of_hydra)
+    overrides, sweep = hydra_api.typed_overrides(of_hydra), Path(of_hydra.sweep.dir)
     try:
-        sweep = Path(of_hydra.sweep.dir)
         is_trial = of_hydra.runtime.choices.get("hydra/sweeper") == "optuna"
         with exit_on_interrupt(sweep), unblock_interrupts():
             checked = _going_on(checked_config(cfg, of_hydra, overrides))
@@ -76,8 +75,10 @@ def job(cfg: DictConfig) -> float:
         record_interrupt()
     except InputError as error:
         LOGGER.error("%s failed: %s", " ".join(overrides), error)
+        failed_jobs.record(sweep, of_hydra.job.num, folder)
     except Exception as error:
         LOGGER.error("%s failed", " ".join(overrides), exc_info=shorten(error))
+        failed_jobs.record(sweep, of_hydra.job.num, folder)
     return math.nan
 
 

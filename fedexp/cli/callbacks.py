@@ -13,6 +13,7 @@ from fedexp.cli.resume import check_run_folder, check_sweep_folder
 from fedexp.reporting.papers.sweep import announce_single_cell
 from fedexp.runtime.limits import has_left_jobs
 from fedexp.runtime.sweep_interrupts import block_interrupts, end_interrupted_sweep
+from fedexp.state import failed_jobs
 
 _OWN_PLUGINS = {
     "hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper": (
@@ -62,6 +63,10 @@ class AdaptPlugins(Callback):
 
 class SweepTable(Callback):
     """Prints the table of a sweep's jobs, writes it to ``sweep.csv``, and names failed jobs."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Called by Hydra before the first job; forgets the failed jobs of an earlier start."""
+        failed_jobs.take(Path(config.hydra.sweep.dir))
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra in the parent after the last job.

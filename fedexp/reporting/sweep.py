@@ -13,6 +13,7 @@ from fedexp.reporting.runs import Run, read_run, run_folders
 from fedexp.reporting.statistics import COSTS_TO
 from fedexp.reporting.table import results_table
 from fedexp.reporting.terminal import print_table
+from fedexp.state import failed_jobs
 from fedexp.tracking.progress import how_to_upload
 
 FILE_NAME = "sweep.csv"
@@ -62,10 +63,15 @@ def report_sweep(
 def jobs(folder: Path) -> tuple[list[Run], list[Path]]:
     """The runs of a sweep, and the folders of its failed jobs, in natural order.
 
-    A run that stopped at a time limit or a signal is a run, too; it is not ``finished``.
+    A run that stopped at a time limit or a signal is a run, too; it is not ``finished``. The folder
+    of a failed job may hold a run of an earlier start, which does not count.
     """
     runs, failed = [], []
+    recorded = failed_jobs.take(folder)
     for job in run_folders(folder)[0]:
+        if job in recorded:
+            failed.append(job)
+            continue
         try:
             run = read_run(job)
         except InputError:

@@ -176,6 +176,15 @@ def test_a_job_that_is_started_again_goes_on(tmp_path: Path) -> None:
     assert [json.loads(line)["round"] for line in metrics] == [1, 2]
 
 
+def test_a_job_whose_folder_holds_another_run_has_failed(tmp_path: Path) -> None:
+    run(["rounds=1", *QUICK, f"hydra.run.dir={tmp_path / 's' / '0'}"])
+    typed = ["-m", "seed=0", "optimizer.lr=0.3", "rounds=1", *QUICK, "hydra.sweep.dir=s"]
+    done = fedexp(*typed, folder=tmp_path)
+    assert done.returncode == 1
+    assert "the config has changed; the run had optimizer.lr=0.02" in done.stderr
+    assert "Failed: s/0; fedexp.log there says why" in done.stdout
+
+
 @pytest.mark.parametrize(
     "typed", [["-m", "resume=s"], ["hydra.run.dir=s"], ["hydra.run.dir=s/1"], SWEEP]
 )

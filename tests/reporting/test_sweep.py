@@ -10,6 +10,7 @@ from support.run_files import accuracies, write_run
 
 from fedexp.cli.callbacks import SweepTable
 from fedexp.runtime import limits
+from fedexp.state import failed_jobs
 
 
 @pytest.fixture
@@ -85,6 +86,23 @@ def test_a_failed_job_is_named_and_does_not_count(
     said = capsys.readouterr().out
     for job in ("10", "11"):
         assert f"Failed: {sweep / job}; fedexp.log there says why\n" in said
+
+
+def test_a_failed_job_does_not_count_with_the_run_of_an_earlier_start(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed_jobs.record(sweep, 1, sweep / "1")
+    with pytest.raises(SystemExit, match="1"):
+        end(sweep)
+    assert pd.read_csv(sweep / "sweep.csv")["seeds"].tolist() == [2, 3]
+    assert f"Failed: {sweep / '1'}; fedexp.log there says why\n" in capsys.readouterr().out
+
+
+def test_the_next_start_forgets_failed_jobs(sweep: Path) -> None:
+    failed_jobs.record(sweep, 1, sweep / "1")
+    SweepTable().on_multirun_start(OmegaConf.create({"hydra": {"sweep": {"dir": str(sweep)}}}))
+    end(sweep)
+    assert pd.read_csv(sweep / "sweep.csv")["seeds"].tolist() == [3, 3]
 
 
 def test_a_contest_may_have_failed_trials_but_no_unfinished_ones(
