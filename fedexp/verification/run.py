@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedexp.core.saved_state import predicting
+from fedexp.deployment.flower.record import FILE as FEDERATION
 from fedexp.drawing.texts import printable
 from fedexp.errors import InputError
 from fedexp.reporting.runs import is_within
@@ -22,6 +23,11 @@ from fedexp.verification.names import Compose, checked_names
 from fedexp.verification.origins import is_same_kind, other_code, other_data, other_environment
 from fedexp.verification.own_code import ASKS, importable, listing, own_code
 from fedexp.verification.verdict import Outcome, Verdict
+
+_ON_NODES = (
+    f"{FEDERATION}: the clients were on nodes of Flower, so {PARTITION}, the data's digest and "
+    "metrics that the server lacks are not compared"
+)
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,8 @@ def compared(place: str, claim: Claim, again: Again) -> Verdict:
     knows_data = bool(claim.origins) and not claim.on_nodes
     data = list(other_data(claim.origins[0], again.origin)) if knows_data else []
     details += [] if exact else data
+    if claim.on_nodes:
+        details.append(_ON_NODES)
     differs = first_difference(part, again.records, fewer=claim.on_nodes)
     through = f"through round {last} of {len(claim.records)}"
     wrong = [*_partition(claim, again), *(data if exact else [])]

@@ -23,6 +23,10 @@ def test_an_app_and_its_run_verify_until_a_file_is_changed(app: Path) -> None:
     found = verify(app, ways(9))
     lines = ["every file follows from its config", "the same bits through round 3 of 3"]
     assert [each.line for each in found] == lines, found
+    (detail,) = found[1].details
+    assert detail.startswith(
+        "federation.json: the clients were on nodes of Flower, so partition.csv"
+    )
     (app / "fedexp_app" / "server.py").write_text("import evil\n")
     (app / "fedexp_app" / "more.py").write_text("")
     (folder,) = (
