@@ -110,7 +110,8 @@ def consistent_prototypes(relational: Tensor, counts: Tensor) -> tuple[Tensor, T
     """One prototype for each class: o_j = sum_k e_k r_kj (FedSC Eq. 12).
 
     The sum is over the clients that hold class j. The weights e_k are ``discrepancy_weights``,
-    normalised to sum 1 over these clients.
+    normalised to sum 1 over these clients. The paper normalises e_k over all clients, and does not
+    say what r_kj is at a client without class j.
 
     Args:
         relational: r [K, C, d].

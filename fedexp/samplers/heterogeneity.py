@@ -129,6 +129,8 @@ def draw_cohort(
     The probability of cluster m is proportional to exp(gamma * mean H in cluster m) (HiCS-FL Eq.
     10), where H are the label entropies. Within a cluster the odds of client k are proportional to
     its number n_k of samples. A cluster whose clients have all been drawn is not drawn again.
+    The loop of the paper's Algorithm 1 may draw a client again, which does not count. So there a
+    cluster loses probability with each client that it gives; here, as in the released code, not.
 
     Args:
         entropies: [N] label entropies H.
