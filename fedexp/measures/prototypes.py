@@ -1,44 +1,17 @@
 """The similarity of the classes' prototypes, in the global model or in the clients' models."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
+from fedexp.core.cosines import cosines
 from fedexp.drawing.data_figure import Arrays
 from fedexp.drawing.heatmaps import similarity_heatmap, similarity_zoom
 from fedexp.engines.resources import Resources
 from fedexp.measures.measure import AfterRound, Measure, Measured, Outline
 from fedexp.measures.named_classes import superclass_pairs
-
-
-@dataclass(frozen=True)
-class ClassSimilarity:
-    """The similarity of every pair of classes.
-
-    Attributes:
-        cosines: [C, C] float64.
-        angles: [C, C] in degrees, float64.
-        clients: if the values are means over clients' models, the number of clients; if they are
-            the values of one model, 0.
-    """
-
-    cosines: Tensor
-    angles: Tensor
-    clients: int = 0
-
-
-def pairwise_similarity(vectors: Tensor) -> ClassSimilarity:
-    """Cosines and angles between the rows of ``vectors`` [C, d], in float64.
-
-    A zero vector gets the cosine 0, and so the angle 90 degrees, with every vector.
-    """
-    units = F.normalize(vectors.detach().cpu().double(), dim=1)
-    cosines = (units @ units.T).clamp(-1, 1)
-    return ClassSimilarity(cosines, torch.rad2deg(torch.arccos(cosines)))
 
 
 class Prototypes(Measure):
@@ -67,28 +40,30 @@ class Prototypes(Measure):
         found = prototype_similarity(after)
         if found is None or not after.ranks.is_first:
             return Measured()
+        similarity, clients = found
         about, title = after.data.description, "Similarity of class prototypes"
-        if found.clients:
-            title += f",\nmean over {found.clients} clients' models"
+        if clients:
+            title += f",\nmean over {clients} clients' models"
         data: Arrays = {
-            "similarity": found.cosines.numpy(),
-            "angle_degrees": found.angles.numpy(),
+            "similarity": similarity.numpy(),
             "classes": about.classes,
             "superclasses": about.superclasses,
         }
         names = (about.classes, about.superclasses)
-        whole = similarity_heatmap(found.cosines, *names, title, data)
+        whole = similarity_heatmap(similarity, *names, title, data)
         figures = {"heatmap/prototype_similarity": whole}
         if pairs := superclass_pairs(self.zoom, about):
-            zoom = similarity_zoom(found.cosines, *names, pairs, title)
+            zoom = similarity_zoom(similarity, *names, pairs, title)
             figures["heatmap/prototype_similarity_zoom"] = zoom
         return Measured(figures=figures)
 
 
-def prototype_similarity(after: AfterRound) -> ClassSimilarity | None:
+def prototype_similarity(after: AfterRound) -> tuple[Tensor, int] | None:
     """The similarity of the class prototypes with which the method classifies after this round.
 
-    The result is the first of these similarities that exists:
+    It is the cosine of each pair of classes, [C, C] float64, with the number of clients' models of
+    which it is the mean: 0 if it is the similarity in one model. The result is the first of these
+    similarities that exists:
 
     * the similarity of the server's class vectors, if the personalization predicts with them;
     * the mean similarity in the clients' stored personal models, if heads are private or there is
@@ -107,7 +82,13 @@ def prototype_similarity(after: AfterRound) -> ClassSimilarity | None:
         module = after.global_model()
     if vectors is None and personalization.has_global:
         vectors = module.head.prototypes()
-    return None if vectors is None else pairwise_similarity(vectors)
+    return None if vectors is None else (_similarity(vectors), 0)
+
+
+def _similarity(vectors: Tensor) -> Tensor:
+    """The cosine of each pair of rows of ``vectors`` [C, d], on the CPU."""
+    vectors = vectors.detach().cpu()
+    return cosines(vectors, vectors)
 
 
 def _heads_are_private(resources: Resources) -> bool:
@@ -117,19 +98,17 @@ def _heads_are_private(resources: Resources) -> bool:
     )
 
 
-def _mean_over_clients(after: AfterRound) -> ClassSimilarity | None:
-    """The mean similarity over clients' stored models; None if no model has prototypes."""
+def _mean_over_clients(after: AfterRound) -> tuple[Tensor, int] | None:
+    """The mean similarity over clients' stored models, and their number; None if it is 0."""
     module, num_classes = after.resources.module, after.data.description.num_classes
-    total, clients = torch.zeros(2, num_classes, num_classes, dtype=torch.float64), 0
+    total, clients = torch.zeros(num_classes, num_classes, dtype=torch.float64), 0
     for _, weights in after.personal_models():
         module.load({n: w for n, w in weights.items() if n.startswith("head.")})
         if (vectors := module.head.prototypes()) is not None:
-            found = pairwise_similarity(vectors)
-            total += torch.stack([found.cosines, found.angles])
+            total += _similarity(vectors)
             clients += 1
     gathered = after.ranks.all_gather((total, clients))
     clients = sum(number for _, number in gathered)
     if not clients:
         return None
-    cosines, angles = torch.stack([own for own, _ in gathered]).sum(dim=0) / clients
-    return ClassSimilarity(cosines, angles, clients)
+    return torch.stack([own for own, _ in gathered]).sum(dim=0) / clients, clients
