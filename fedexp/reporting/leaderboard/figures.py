@@ -15,6 +15,9 @@ from fedexp.reporting.leaderboard.standings import by_mean_rank
 _STRONGEST = 0.2
 """Gain with the strongest colour; larger gains have the same colour."""
 
+_COLOURED = 10
+"""Number of methods in colour in ``ranks_by_budget``; other methods are grey."""
+
 
 def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     """Draw the gain of every method over the baseline in every cell.
@@ -55,16 +58,16 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     return figure
 
 
-def ranks_by_budget(frames: Mapping[int, pd.DataFrame], most: int = 10) -> Figure:
-    """Draw the mean rank of the best methods against the number of trials.
+def ranks_by_budget(frames: Mapping[int, pd.DataFrame]) -> Figure:
+    """Draw the mean rank of the methods against the number of trials.
+
+    The methods with the best rank in their best budget are in colour.
 
     Args:
         frames: search budget -> standings.
-        most: number of methods in colour: the methods with the best rank in their best budget.
-            Other methods are grey.
     """
     ranks = pd.DataFrame({budget: by_mean_rank(frame) for budget, frame in frames.items()})
-    best = list(ranks.min(axis=1).sort_values(kind="stable").index[:most])
+    best = list(ranks.min(axis=1).sort_values(kind="stable").index[:_COLOURED])
     width = max(6.4, 5.3 + 0.065 * max(map(len, best), default=0))  # for the legend
     figure = PlainFigure(figsize=(width, 4.6))
     axes = add_axes(figure, 0.9, 0.6, 3.6, 3.6)
