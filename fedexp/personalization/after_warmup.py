@@ -5,12 +5,12 @@ from typing import Any
 
 from fedexp.config.compatibility.traits import ADDS_DRIFT, NOT_THE_MEAN, READS_ROUNDS
 from fedexp.config.schema import Share
-from fedexp.contract import PartMessage, PartUpdate, Personalization, Setting, Tensors
-from fedexp.personalization.client_models import ClientModels
+from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
+from fedexp.personalization.client_models import StoresModels
 from fedexp.rounding import rounded_down
 
 
-class AfterWarmup(Personalization):
+class AfterWarmup(StoresModels):
     """In the warm-up the shared weights are averaged; afterwards clients have models of their own.
 
     A subclass defines ``mixture``. The server stores the model that each client sent last after the
@@ -28,22 +28,22 @@ class AfterWarmup(Personalization):
         "afterwards; with this personalization use another regularizer"
     }
     has_global = False
+    saved: tuple[str, ...] = ("steps", "warmup_steps")
 
     def __init__(self, warmup: Share) -> None:
         super().__init__()
         self.warmup = warmup
-        self._steps = 0
+        self.steps = 0
 
     def setup(self, setting: Setting) -> None:
         """Make the store of the clients' models."""
-        self._warmup_steps = rounded_down(self.warmup, setting.rounds)
+        super().setup(setting)
+        self.warmup_steps = rounded_down(self.warmup, setting.rounds)
         self._shared = sorted(setting.model.shared)
-        self.store = setting.server.make_store("personalization")
-        self._models = ClientModels(self.store)
 
     @property
     def _is_warmup(self) -> bool:
-        return self._steps < self._warmup_steps
+        return self.steps < self.warmup_steps
 
     def mixture(self, client: int, own: Tensors) -> Tensors:
         """The weights that the client gets in place of those of the model ``own`` that it sent."""
@@ -51,9 +51,9 @@ class AfterWarmup(Personalization):
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
         """The message with the client's own model and its mixture of the clients' models."""
-        if client not in self._models:
+        if client not in self._stored:
             return message
-        own = self._models[client]
+        own = self._stored[client]
         model = own | self.mixture(client, own)
         weights = {name: model[name].to(w) for name, w in message.weights.items()}
         return PartMessage(message.round, weights, message.extras)
@@ -67,21 +67,14 @@ class AfterWarmup(Personalization):
         if self._is_warmup:
             return
         for update in updates:
-            self._models[update.client] = {name: update.extras[name] for name in self._shared}
+            self._stored[update.client] = {name: update.extras[name] for name in self._shared}
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """The average in the warm-up; afterwards the global weights stay."""
         following = merged if self._is_warmup else current
-        self._steps += 1
+        self.steps += 1
         return following
 
-    def server_state(self) -> dict[str, Any]:
-        """The steps so far, those of the warm-up, and the version number of each client's model."""
-        counts = {"steps": self._steps, "warmup_steps": self._warmup_steps}
-        return counts | {"versions": self._models.state()}
-
     def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self._steps = state["steps"]
-        self._warmup_steps = state.get("warmup_steps", self._warmup_steps)  # absent in older states
-        self._models.load(state["versions"])
+        """Inverse of ``server_state``; older states lack the length of the warm-up."""
+        super().load_server_state({"warmup_steps": self.warmup_steps} | state)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
@@ -17,13 +17,12 @@ from fedexp.contract import (
     Network,
     PartMessage,
     PartUpdate,
-    Personalization,
     Setting,
     Tensors,
 )
 from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
-from fedexp.personalization.client_models import ClientModels
+from fedexp.personalization.client_models import StoresModels
 from fedexp.regularizers.anchors import Anchors
 from fedexp.rounding import rounded_down
 
@@ -33,7 +32,7 @@ _LAST = 1e-3
 """The number to which the exponential decay falls."""
 
 
-class APPLE(Personalization):
+class APPLE(StoresModels):
     """A client's model is $sum_j p_j w_j$, with a learned p (Luo & Wu, IJCAI 2022).
 
     w_j is the core model of client j. Client i gets the core models of all clients. In each local
@@ -103,9 +102,8 @@ class APPLE(Personalization):
             raise InputError(
                 f"personalization.clients={self.clients}: must be clients.count={count}"
             )
+        super().setup(setting)
         self._rounds = setting.rounds
-        self.store = setting.server.make_store("personalization")
-        self._cores = ClientModels(self.store)
         shapes = setting.model.shared_parameters
         self.others = Anchors({name: Size([count, *shape]) for name, shape in shapes.items()})
         shares = setting.clients.sizes / max(setting.clients.num_samples, 1)
@@ -163,9 +161,9 @@ class APPLE(Personalization):
 
     def _core(self, client: int, weights: Tensors) -> Tensors:
         """The core model of a client: the global ``weights`` if it has not trained yet."""
-        if client not in self._cores:
+        if client not in self._stored:
             return weights
-        return self._cores[client]
+        return self._stored[client]
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """The parameters of the core model, for ``aggregate``."""
@@ -174,15 +172,7 @@ class APPLE(Personalization):
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Store the cohort's core models."""
         for update in updates:
-            self._cores[update.client] = {name: update.extras[name] for name in self.others}
-
-    def server_state(self) -> dict[str, Any]:
-        """The version number of each core model; the models are in ``store``."""
-        return {"versions": self._cores.state()}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self._cores.load(state["versions"])
+            self._stored[update.client] = {name: update.extras[name] for name in self.others}
 
 
 def penalty_factor(round: int, last: int, decay: Decay) -> float:

@@ -1,8 +1,9 @@
 """The server's store of the latest tensors of each client, and means of them."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from fedexp.contract import Tensors, TensorStore
+from fedexp.contract import Personalization, Setting, Tensors, TensorStore
 
 
 class ClientModels:
@@ -13,36 +14,49 @@ class ClientModels:
 
     Args:
         store: an empty store, from ``ServerTools.make_store``.
+
+    Attributes:
+        versions: client -> the version number of its tensors in the store.
     """
 
     def __init__(self, store: TensorStore) -> None:
         self.store = store
-        self._versions: dict[int, int] = {}
+        self.versions: dict[int, int] = {}
 
     def __contains__(self, client: int) -> bool:
-        return client in self._versions
+        return client in self.versions
 
     def __iter__(self) -> Iterator[int]:
         """The clients in the order of their numbers."""
-        return iter(sorted(self._versions))
+        return iter(sorted(self.versions))
 
     def __getitem__(self, client: int) -> Tensors:
-        return self.store[_name(client, self._versions[client])]
+        return self.store[_name(client, self.versions[client])]
 
     def __setitem__(self, client: int, tensors: Tensors) -> None:
-        version = self._versions.get(client, 0)
+        version = self.versions.get(client, 0)
         self.store[_name(client, version + 1)] = tensors
-        self._versions[client] = version + 1
+        self.versions[client] = version + 1
         if version:
             del self.store[_name(client, version)]
 
-    def state(self) -> dict[int, int]:
-        """The version number of each client's tensors in the store, for a checkpoint."""
-        return dict(self._versions)
 
-    def load(self, state: dict[int, int]) -> None:
-        """Inverse of ``state``."""
-        self._versions = dict(state)
+class StoresModels(Personalization):
+    """A personalization whose server stores the latest tensors of each client in ``_stored``."""
+
+    def setup(self, setting: Setting) -> None:
+        """Make the store of the clients' tensors."""
+        self.store = setting.server.make_store("personalization")
+        self._stored = ClientModels(self.store)
+
+    def server_state(self) -> dict[str, Any]:
+        """The ``saved`` attributes, and the versions of the tensors, which are in ``store``."""
+        return super().server_state() | {"versions": dict(self._stored.versions)}
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Inverse of ``server_state``."""
+        super().load_server_state(state)
+        self._stored.versions = dict(state["versions"])
 
 
 def weighted_mean(

@@ -3,20 +3,19 @@
 import logging
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from fedexp.contract import PartMessage, PartUpdate, Personalization, Setting, Tensors
+from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.named_tensors import floats
-from fedexp.personalization.client_models import ClientModels
+from fedexp.personalization.client_models import StoresModels
 
 LOGGER = logging.getLogger(__name__)
 
 
-class FedAMP(Personalization):
+class FedAMP(StoresModels):
     """Sends each client its own mean of all models (Huang et al., AAAI 2021, Algorithm 1).
 
     The server stores the latest model w_i of each client. It sends client i the cloud model
@@ -60,9 +59,8 @@ class FedAMP(Personalization):
 
         Warn if a client's own model may have a negative weight in its cloud model u_i.
         """
+        super().setup(setting)
         self._trained = sorted(setting.model.parameters)
-        self.store = setting.server.make_store("personalization")
-        self._models = ClientModels(self.store)
         others = setting.clients.num_with_data - 1
         if others * self.alpha > self.sigma:
             LOGGER.warning(
@@ -78,9 +76,9 @@ class FedAMP(Personalization):
 
         If the client has not trained yet, the result is ``message``.
         """
-        if client not in self._models:
+        if client not in self._stored:
             return message
-        own = self._models[client]
+        own = self._stored[client]
         cloud = self._cloud_model(client, own)
         weights = {name: cloud.get(name, own[name]).to(w) for name, w in message.weights.items()}
         return PartMessage(message.round, weights, message.extras)
@@ -92,15 +90,7 @@ class FedAMP(Personalization):
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Store the cohort's models."""
         for update in updates:
-            self._models[update.client] = update.extras
-
-    def server_state(self) -> dict[str, Any]:
-        """The version number of each stored model, by client. The models are in ``store``."""
-        return {"versions": self._models.state()}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self._models.load(state["versions"])
+            self._stored[update.client] = update.extras
 
     def _cloud_model(self, client: int, own: Tensors) -> Tensors:
         """Compute the float weights of the client's cloud model in float64.
@@ -109,10 +99,10 @@ class FedAMP(Personalization):
         """
         own = {name: w.double() for name, w in floats(own).items()}
         cloud = {name: w.clone() for name, w in own.items()}
-        for other in self._models:
+        for other in self._stored:
             if other == client:
                 continue
-            model = self._models[other]
+            model = self._stored[other]
             steps = {name: model[name].double() - w for name, w in own.items()}
             attention = self.alpha * attention_slope(self._square(steps), self.sigma)
             for name, step in steps.items():

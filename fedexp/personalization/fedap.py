@@ -1,7 +1,6 @@
 """FedAP: private BatchNorm layers, and means of the clients' other weights by their statistics."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -44,10 +43,12 @@ class FedAP(AfterWarmup):
         own: the share of the client's own model.
     """
 
+    saved = (*AfterWarmup.saved, "statistics")
+
     def __init__(self, warmup: Share, own: Share) -> None:
         super().__init__(warmup)
         self.own = own
-        self._statistics: dict[int, Tensors] = {}
+        self.statistics: dict[int, Tensors] = {}
 
     def create(self, network: Network, loss: Loss) -> None:
         """Find the weights and running statistics of BatchNorm layers.
@@ -74,31 +75,22 @@ class FedAP(AfterWarmup):
         """Store the cohort's models and statistics."""
         super().aggregate(updates)
         for update in updates:
-            if self._is_warmup or update.client not in self._statistics:
+            if self._is_warmup or update.client not in self.statistics:
                 own = {name: update.extras[name].cpu() for name in self._reported}
-                self._statistics = self._statistics | {update.client: own}
+                self.statistics = self.statistics | {update.client: own}
 
     def mixture(self, client: int, own: Tensors) -> Tensors:
         """The mean of the clients' weights; integer buffers are the client's own."""
-        statistics = self._statistics[client]
+        statistics = self.statistics[client]
         near = {
-            other: 1 / max(distance(statistics, self._statistics[other]), _LEAST_DISTANCE)
-            for other in self._models
+            other: 1 / max(distance(statistics, self.statistics[other]), _LEAST_DISTANCE)
+            for other in self._stored
             if other != client
         }
         total = sum(near.values())
         shares = {other: (1 - self.own) * each / total for other, each in near.items()}
         floats = [name for name, weight in own.items() if weight.is_floating_point()]
-        return weighted_mean(self._models, {client: self.own, **shares}, floats)
-
-    def server_state(self) -> dict[str, Any]:
-        """The state of the base class, and the clients' statistics."""
-        return super().server_state() | {"statistics": self._statistics}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        super().load_server_state(state)
-        self._statistics = state["statistics"]
+        return weighted_mean(self._stored, {client: self.own, **shares}, floats)
 
 
 def distance(one: Tensors, other: Tensors) -> float:

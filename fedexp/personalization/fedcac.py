@@ -1,7 +1,7 @@
 """FedCAC: critical parameters are averaged over similar clients, the others over all."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field, PositiveFloat
@@ -12,19 +12,18 @@ from fedexp.contract import (
     Memory,
     PartMessage,
     PartUpdate,
-    Personalization,
     Setting,
     Tensors,
 )
 from fedexp.core.named_tensors import prefixed, with_prefix
-from fedexp.personalization.client_models import ClientModels, weighted_mean
+from fedexp.personalization.client_models import StoresModels, weighted_mean
 from fedexp.rounding import rounded_down
 
 _ROUNDING = 1e-12
 """Two overlaps that differ by less are equal."""
 
 
-class FedCAC(Personalization):
+class FedCAC(StoresModels):
     """Averages each client's critical parameters over similar clients only (Wu et al., ICCV 2023).
 
     After its training a client marks in each tensor the share tau of elements with the largest
@@ -57,17 +56,17 @@ class FedCAC(Personalization):
     """
 
     has_global = False
+    saved = ("steps",)
 
     def __init__(self, tau: Annotated[float, Field(ge=0, le=1)], beta: PositiveFloat) -> None:
         super().__init__()
         self.tau, self.beta = tau, beta
-        self._steps, self._similar = 0, 0.0
+        self.steps, self._similar = 0, 0.0
 
     def setup(self, setting: Setting) -> None:
         """Make the store of the clients' means and marks."""
+        super().setup(setting)
         self._names = sorted(setting.model.shared_parameters)
-        self.store = setting.server.make_store("personalization")
-        self._own = ClientModels(self.store)
 
     # The client's half.
 
@@ -87,9 +86,9 @@ class FedCAC(Personalization):
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
         """The message with the client's own mean at its critical elements."""
-        if client not in self._own:
+        if client not in self._stored:
             return message
-        own, weights = self._own[client], dict(message.weights)
+        own, weights = self._stored[client], dict(message.weights)
         for name in self._names:
             value = weights[name]
             marks, mean = (own[f"{each}/{name}"].to(value.device) for each in ("marks", "mean"))
@@ -102,14 +101,14 @@ class FedCAC(Personalization):
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Compute the mean of each client and the clients similar to it."""
-        self._steps += 1
-        found = similar(self._overlaps(updates), self._steps / self.beta)
+        self.steps += 1
+        found = similar(self._overlaps(updates), self.steps / self.beta)
         models = {n: with_prefix("model", update.extras) for n, update in enumerate(updates)}
         for update, row in zip(updates, found.tolist(), strict=True):
             mean = weighted_mean(models, dict(enumerate(map(float, row))), self._names)
             own = {name: value.to(models[0][name]) for name, value in mean.items()}
             marks = {name: update.extras[name] for name in self._names}
-            self._own[update.client] = prefixed("mean", own) | prefixed("marks", marks)
+            self._stored[update.client] = prefixed("mean", own) | prefixed("marks", marks)
         self._similar = found.sum().item() / len(updates) - 1
 
     def _overlaps(self, updates: Sequence[PartUpdate]) -> Tensor:
@@ -123,15 +122,6 @@ class FedCAC(Personalization):
     def metrics(self) -> dict[str, float]:
         """The mean number of clients in the cohort that are similar to one of its clients."""
         return {"personalization/similar_clients": self._similar}
-
-    def server_state(self) -> dict[str, Any]:
-        """The number of steps, and the version number of each client's mean and marks."""
-        return {"steps": self._steps, "versions": self._own.state()}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self._steps = state["steps"]
-        self._own.load(state["versions"])
 
 
 def critical(before: Tensor, after: Tensor, tau: float) -> Tensor:

@@ -1,16 +1,15 @@
 """FedPAC: a shared body, and for each client a different combination of the cohort's heads."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from fedexp.contract import Client, Loss, Memory, Network, PartMessage, PartUpdate, Setting, Tensors
+from fedexp.contract import Client, Loss, Memory, Network, PartMessage, PartUpdate, Tensors
 from fedexp.core.prototypes import class_prototypes
-from fedexp.personalization.client_models import ClientModels
+from fedexp.personalization.client_models import StoresModels
 from fedexp.personalization.fedrep import FedRep
 
 
@@ -87,7 +86,7 @@ def _smallest_on_simplex(matrix: np.ndarray) -> np.ndarray:
     return weights
 
 
-class FedPAC(FedRep):
+class FedPAC(StoresModels, FedRep):
     """Each client gets a combination of the cohort's heads (Xu et al., ICLR 2023, Algorithm 1).
 
     The body is the backbone. A client first trains its head alone, then its body alone. It sends
@@ -118,11 +117,6 @@ class FedPAC(FedRep):
         self._num_classes = network.num_classes
         self._derived = {f"head.{name}" for name in network.head.derived}
 
-    def setup(self, setting: Setting) -> None:
-        """Make the store of the clients' combined heads."""
-        self.store = setting.server.make_store("personalization")
-        self._heads = ClientModels(self.store)
-
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Compute the statistics h and V of the features under the received body, for ``report``.
 
@@ -151,7 +145,7 @@ class FedPAC(FedRep):
         for update, own, weights in zip(
             updates, heads, collaboration_weights(h, variances), strict=True
         ):
-            self._heads[update.client] = {
+            self._stored[update.client] = {
                 name: combined([head[name] for head in heads], weights)
                 if value.is_floating_point()
                 else value
@@ -160,16 +154,8 @@ class FedPAC(FedRep):
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
         """The message with the client's combined head; ``message`` if there is none yet."""
-        if client not in self._heads:
+        if client not in self._stored:
             return message
         device = next((w.device for w in message.weights.values()), torch.device("cpu"))
-        head = {name: w.to(device) for name, w in self._heads[client].items()}
+        head = {name: w.to(device) for name, w in self._stored[client].items()}
         return PartMessage(message.round, message.weights | head, message.extras)
-
-    def server_state(self) -> dict[str, Any]:
-        """The version number of each combined head, by client. The heads are in ``store``."""
-        return {"versions": self._heads.state()}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self._heads.load(state["versions"])

@@ -1,16 +1,15 @@
 """pFedLA: each client gets a mixture of all clients' models, with learned shares for each layer."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Size, Tensor, nn
 
-from fedexp.contract import PartMessage, PartUpdate, Personalization, Setting, Tensors
+from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.named_tensors import floats, prefixed, with_prefix
 from fedexp.core.randomness import seeded
-from fedexp.personalization.client_models import ClientModels
+from fedexp.personalization.client_models import StoresModels
 from fedexp.personalization.server_network import ServerNetwork, fully_connected
 from fedexp.regularizers.layers import layers_of
 
@@ -50,7 +49,7 @@ class LayerShares(nn.Module):
         return shares
 
 
-class PFedLA(Personalization):
+class PFedLA(StoresModels):
     """Mixes all clients' models for each client, with learned shares (Ma et al., CVPR 2022).
 
     The server stores the latest trained model theta_j of each client. In each layer l client i gets
@@ -96,13 +95,12 @@ class PFedLA(Personalization):
 
     def setup(self, setting: Setting) -> None:
         """Make the store of the clients' models and networks."""
+        super().setup(setting)
         self._seed, self._clients = setting.seed, setting.num_clients
         self._trained = setting.model.shared_parameters
         layers = layers_of(dict.fromkeys(setting.model.shared, Size()), "module")
         self._layers = sorted(set(layers.values()))
         self._row = {name: self._layers.index(layer) for name, layer in layers.items()}
-        self.store = setting.server.make_store("personalization")
-        self._own = ClientModels(self.store)
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
         """The message with the client's mixture of all clients' models.
@@ -111,7 +109,7 @@ class PFedLA(Personalization):
         """
         with torch.no_grad():
             mixture = self._mixture(self._shares(self._network(client)))
-        own = with_prefix("model", self._own[client]) if client in self._own else {}
+        own = with_prefix("model", self._stored[client]) if client in self._stored else {}
         model = message.weights | own | mixture
         weights = {name: model[name].to(w) for name, w in message.weights.items()}
         return PartMessage(message.round, weights, message.extras)
@@ -131,27 +129,27 @@ class PFedLA(Personalization):
                 "network", parameters
             )
         for client, own in found.items():
-            self._own[client] = own
+            self._stored[client] = own
 
     def _network(self, client: int) -> LayerShares:
         """The client's network, on the CPU."""
         with seeded(self._seed, "layer_shares", client):
             network = LayerShares(len(self._layers), self._clients, *self.widths)
-        if client in self._own:
-            network.load_state_dict(with_prefix("network", self._own[client]))
+        if client in self._stored:
+            network.load_state_dict(with_prefix("network", self._stored[client]))
         return network
 
     def _shares(self, network: LayerShares) -> Tensor:
         """The shares [L, N], of the clients that have trained."""
         among = torch.zeros(self._clients)
-        among[list(self._own)] = 1
+        among[list(self._stored)] = 1
         shares: Tensor = network(among)
         return shares
 
     def _models(self) -> Iterator[tuple[int, Tensors]]:
         """Each client with its stored float weights, float64 on the CPU."""
-        for client in self._own:
-            model = with_prefix("model", self._own[client])
+        for client in self._stored:
+            model = with_prefix("model", self._stored[client])
             yield client, {n: w.double().cpu() for n, w in floats(model).items()}
 
     def _mixture(self, shares: Tensor) -> Tensors:
@@ -174,11 +172,3 @@ class PFedLA(Personalization):
             for name, change in changes.items():
                 gradients[self._row[name], client] += (model[name] * change).sum()
         ServerNetwork(network, self.lr).descend([shares], [gradients])
-
-    def server_state(self) -> dict[str, Any]:
-        """The version number of each client's model and network."""
-        return {"versions": self._own.state()}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        self._own.load(state["versions"])

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -43,9 +42,11 @@ class PFedSim(AfterWarmup):
         warmup: the share of the run's rounds that are warm-up; their number is rounded down.
     """
 
+    saved = (*AfterWarmup.saved, "similarity")
+
     def __init__(self, warmup: Share) -> None:
         super().__init__(warmup)
-        self._similarity: dict[int, dict[int, float]] = {}
+        self.similarity: dict[int, dict[int, float]] = {}
 
     def create(self, network: Network, loss: Loss) -> None:
         """Find the head's weight matrices. Raises InputError if the head trains none."""
@@ -59,10 +60,10 @@ class PFedSim(AfterWarmup):
 
     def mixture(self, client: int, own: Tensors) -> Tensors:
         """The client's mean of the clients' bodies."""
-        row = self._similarity.get(client, {})
+        row = self.similarity.get(client, {})
         shares = {other: -math.log(1 - s) for other, s in {client: LARGEST, **row}.items()}
         body = [n for n, w in own.items() if w.is_floating_point() and not n.startswith("head.")]
-        return weighted_mean(self._models, shares, body)
+        return weighted_mean(self._stored, shares, body)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Store the cohort's models, and the similarities of these clients."""
@@ -72,17 +73,7 @@ class PFedSim(AfterWarmup):
         for one, other in combinations(updates, 2):
             found = similarity(*([each.extras[n] for n in self._matrices] for each in (one, other)))
             for i, j in ((one.client, other.client), (other.client, one.client)):
-                self._similarity[i] = self._similarity.get(i, {}) | {j: found}
-
-    def server_state(self) -> dict[str, Any]:
-        """The state of the base class, and the similarities."""
-        similarity = {client: dict(row) for client, row in self._similarity.items()}
-        return super().server_state() | {"similarity": similarity}
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``."""
-        super().load_server_state(state)
-        self._similarity = state["similarity"]
+                self.similarity[i] = self.similarity.get(i, {}) | {j: found}
 
 
 def similarity(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:

@@ -133,9 +133,9 @@ def test_a_layer_without_shares_is_the_client_s_own() -> None:
     federation = personalized("pfedla")
     train(federation, 1)
     part = part_of(federation)
-    own = dict(part._own[0])
+    own = dict(part._stored[0])
     own["network/last.bias"] = torch.tensor([-1e6] * 4 + [0.0] * 8)
-    part._own[0] = own
+    part._stored[0] = own
     weights = sent(federation.server.broadcast(2), 0)
     for name, value in federation.store.model(0).items():
         assert torch.equal(weights[name], value) == name.startswith("backbone.1.0")
@@ -146,7 +146,7 @@ def test_a_step_moves_shares_to_models_in_the_direction_of_the_change() -> None:
     part = PFedLA(4, 4, 1.0)
     network = LayerShares(1, 2, 4, 4)
     part._clients, part._trained, part._row = 2, frozenset(["w"]), {"w": 0}
-    part._own = {0: {"model/w": torch.zeros(2)}, 1: {"model/w": torch.ones(2)}}  # type: ignore[assignment]
+    part._stored = {0: {"model/w": torch.zeros(2)}, 1: {"model/w": torch.ones(2)}}  # type: ignore[assignment]
     before = part._shares(network).detach()
     part._train(network, {"w": torch.full((2,), 2.0)})
     assert part._shares(network)[0, 1] > before[0, 1]
