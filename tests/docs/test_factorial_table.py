@@ -1,36 +1,124 @@
-"""The effects typed on the page of the factorial experiment on digits are its files'."""
+"""The effects typed on the pages of the factorial experiments are those of their files."""
 
 import re
+from dataclasses import dataclass
+from functools import cached_property
 
 import pandas as pd
 import pytest
 from generate.results import RESULTS
+from support.result_pages import prose
 
-TEXT = (RESULTS / "factorial_digits.md").read_text().partition("## What was found")[2]
-ALONE, EFFECTS = (
-    pd.read_csv(RESULTS / "factorial_digits" / f"{name}.csv") for name in ("alone", "effects")
-)
-CELLS = ("digits_dir005", "digits_two_classes")
+FACTORS = ("head", "loss", "regularizer", "sampler", "aggregator")
 
 
-def typed(table: pd.DataFrame, column: str, name: str, cell: str) -> str:
-    """An effect as the page writes it."""
-    [(estimate, half)] = table.loc[
-        (table[column] == name) & (table["cell"] == cell), ["estimate", "half_width"]
-    ].to_numpy()
-    return f"{estimate:+.3f} ± {half:.3f}"
+@dataclass(frozen=True)
+class Page:
+    """A page, the folder with its numbers, and its cells in the order of the table."""
+
+    name: str
+    folder: str
+    cells: tuple[str, ...]
+
+    @cached_property
+    def text(self) -> str:
+        return (RESULTS / self.name).read_text().partition("## What was found")[2]
+
+    def table(self, name: str) -> pd.DataFrame:
+        return pd.read_csv(RESULTS / self.folder / f"{name}.csv")
+
+    def typed(self, table: str, column: str, name: str, cell: str) -> str:
+        """An effect as the page writes it."""
+        frame = self.table(table)
+        is_it = (frame[column] == name) & (frame["cell"] == cell)
+        [(estimate, half)] = frame.loc[is_it, ["estimate", "half_width"]].to_numpy()
+        return f"{estimate:+.3f} ± {half:.3f}"
 
 
-@pytest.mark.parametrize("factor", ["head", "loss", "regularizer", "sampler", "aggregator"])
-def test_a_row_of_the_table(factor: str) -> None:
-    (row,) = re.findall(rf"^\| `{factor}=\w+` \| (.*) \|$", TEXT, re.MULTILINE)
+DIGITS = Page("factorial_digits.md", "factorial_digits", ("digits_dir005", "digits_two_classes"))
+CIFAR10 = Page("factorial.md", "factorial_cifar10", ("cifar10_dir03",))
+
+
+@pytest.mark.parametrize("page", [DIGITS, CIFAR10], ids=lambda page: page.folder)
+@pytest.mark.parametrize("factor", FACTORS)
+def test_a_row_of_the_table(page: Page, factor: str) -> None:
+    (row,) = re.findall(rf"^\| `{factor}=\w+` \| (.*) \|$", page.text, re.MULTILINE)
     expected = []
-    for cell in CELLS:
-        expected += [typed(ALONE, "factor", factor, cell), typed(EFFECTS, "effect", factor, cell)]
+    for cell in page.cells:
+        expected += [page.typed("alone", "factor", factor, cell)]
+        expected += [page.typed("effects", "effect", factor, cell)]
+    if page is CIFAR10:
+        expected += page.table("effects").set_index("effect").loc[[factor], "verdict"].tolist()
     assert row.split(" | ") == expected
 
 
 @pytest.mark.parametrize("pair", ["head x regularizer", "regularizer x aggregator"])
-def test_an_interaction_in_the_text(pair: str) -> None:
-    one, other = (typed(EFFECTS, "effect", pair, cell) for cell in CELLS)
-    assert re.search(rf"{re.escape(one)} and {re.escape(other)}", TEXT)
+def test_an_interaction_on_digits(pair: str) -> None:
+    one, other = (DIGITS.typed("effects", "effect", pair, cell) for cell in DIGITS.cells)
+    assert re.search(rf"{re.escape(one)} and {re.escape(other)}", DIGITS.text)
+
+
+@pytest.mark.parametrize(
+    "pair", ["head x regularizer", "head x loss", "regularizer x aggregator", "loss x sampler"]
+)
+def test_an_interaction_on_cifar10(pair: str) -> None:
+    effect = CIFAR10.typed("effects", "effect", pair, *CIFAR10.cells)
+    assert f"`{pair}` is {effect}" in prose(CIFAR10.text)
+
+
+def test_the_other_interactions_on_cifar10_are_small() -> None:
+    effects = CIFAR10.table("effects").set_index("effect")["verdict"]
+    pairs = effects[effects.index.str.contains(" x ")]
+    assert (pairs == "smaller than 0.015").sum() == 6
+    assert "The other six interactions are smaller than 0.015." in prose(CIFAR10.text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "sentence"),
+    [
+        (
+            "head",
+            "regularizer",
+            "{low low} with neither, {high low} with the head, {low high} with FedDyn, and "
+            "{high high} with both",
+        ),
+        (
+            "head",
+            "loss",
+            "With the linear head the mean falls from {low low} to {low high}, with FedNH's head "
+            "it is {high low} and {high high}",
+        ),
+        (
+            "loss",
+            "sampler",
+            "the mean rises from {low low} to {low high} and stays at {high low}",
+        ),
+    ],
+)
+def test_the_means_of_two_factors_on_cifar10(one: str, other: str, sentence: str) -> None:
+    means = CIFAR10.table("runs").groupby([one, other])["value"].mean()
+    typed = {f"{a} {b}": f"{value:.3f}" for (a, b), value in means.items()}
+    for levels, value in typed.items():
+        sentence = sentence.replace(f"{{{levels}}}", value)
+    assert sentence in prose(CIFAR10.text)
+    assert (one, other) != ("loss", "sampler") or typed["high low"] == typed["high high"]
+
+
+def test_what_the_checks_say_on_cifar10() -> None:
+    effects = CIFAR10.table("effects").set_index("effect")
+    shown = effects[effects["verdict"] != "smaller than 0.015"]
+    unconfirmed = shown.loc[shown["p_by_seed"] >= 0.05, "p_by_seed"]
+    assert unconfirmed.index.tolist() == ["sampler"]
+    text = prose(CIFAR10.text)
+    assert f"does not show (p {unconfirmed['sampler']:.3f})" in text
+    alone = CIFAR10.table("alone").set_index("factor")
+    assert f"(p {alone.loc['aggregator', 'p_corrected']:.3f} after Holm's correction)" in text
+
+
+def test_the_ends_of_the_grid_on_cifar10() -> None:
+    chosen = CIFAR10.table("chosen")
+    lowest = chosen[chosen["setting"] == "optimizer.lr=0.001"]
+    assert len(lowest) == 2
+    assert (lowest[["head", "regularizer"]] == "high").to_numpy().all()
+    assert not (chosen["setting"] == "optimizer.lr=0.1").any()
+    assert "two combinations chose the lowest rate of the grid, 0.001" in prose(CIFAR10.text)

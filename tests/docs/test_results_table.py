@@ -261,22 +261,32 @@ def oort() -> list[str]:
     return [f"then comes {found} simulated seconds earlier"]
 
 
-def factorial() -> list[str]:
-    said = []
-    for file, key, name in (
-        ("alone", "factor", "regularizer"),
-        ("effects", "effect", "head x regularizer"),
-    ):
-        table = pd.read_csv(RESULTS / "factorial_digits" / f"{file}.csv")
-        own = table[table[key] == name].set_index("cell")[["estimate", "half_width"]]
-        said += [
-            "{:+.3f} ± {:.3f}".format(*own.loc[cell_])
-            for cell_ in ("digits_dir005", "digits_two_classes")
-        ]
+def effects_of(folder: str, file: str, key: str, name: str) -> list[str]:
+    """An effect of a factorial experiment in each of its cells, in the order of the file."""
+    table = pd.read_csv(RESULTS / folder / f"{file}.csv")
+    own = table.loc[table[key] == name, ["estimate", "half_width"]].to_numpy()
+    return [f"{estimate:+.3f} ± {half:.3f}" for estimate, half in own]
+
+
+def factorial_digits() -> list[str]:
+    one, other = effects_of("factorial_digits", "alone", "factor", "regularizer")
+    pairs = effects_of("factorial_digits", "effects", "effect", "head x regularizer")
     return [
-        f"({said[0]} with Dirichlet(0.05), {said[1]} with two classes a client)",
-        f"(head x regularizer {said[2]}, {said[3]})",
+        f"({one} with Dirichlet(0.05), {other} with two classes a client)",
+        f"(head x regularizer {', '.join(pairs)})",
     ]
+
+
+def factorial_cifar10() -> list[str]:
+    said = [
+        f"({effect}{end})"
+        for factor, end in (("regularizer", " alone"), ("sampler", ""))
+        for effect in effects_of("factorial_cifar10", "alone", "factor", factor)
+    ]
+    for pair in ("head x regularizer", "head x loss"):
+        (effect,) = effects_of("factorial_cifar10", "effects", "effect", pair)
+        said.append(f"({pair} {effect})")
+    return said
 
 
 def shakespeare() -> list[str]:
@@ -351,7 +361,8 @@ FOUND: dict[str, Callable[[], list[str]]] = {
     "Is an asynchronous run faster?": asynchronous_digits,
     "The same on CIFAR-10?": asynchronous_cifar10,
     "What should Oort learn of clients that were left out?": oort,
-    "Which of five parts should be added first, and do they add up?": factorial,
+    "Which of five parts should be added first, and do they add up?": factorial_digits,
+    "The same on CIFAR-10, Dirichlet(0.3)?": factorial_cifar10,
     "Does a language model train?": shakespeare,
     "What does fedexp cost over a hand-written loop?": engines,
     "And on a GPU?": gpu,
