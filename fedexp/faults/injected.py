@@ -10,7 +10,12 @@ import torch
 from pydantic import Field, PositiveFloat
 
 from fedexp.config.compatibility.declaration import UnreadWith
-from fedexp.config.compatibility.traits import SEVERAL_PROCESSES, TAKES_MORE, Need
+from fedexp.config.compatibility.traits import (
+    CHOOSES_START,
+    SEVERAL_PROCESSES,
+    TAKES_MORE,
+    Need,
+)
 from fedexp.contract import Message, Setting, Tensors, Update
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.federated import ClientData
@@ -129,8 +134,10 @@ class Injected(Faults):
         if self._joint_step:
             self.traits = frozenset({TAKES_MORE})  # the attackers send what they saw of others
             self.forbids = {
+                CHOOSES_START: f"faults.attack={attack}: the attackers compute steps from the sent "
+                "weights, but with this {other} a client chooses where it starts; use sign_flip",
                 SEVERAL_PROCESSES: f"faults.attack={attack}: the attackers know all updates of a "
-                "cohort, but {other} divides it among processes; use one process or sign_flip"
+                "cohort, but {other} divides it among processes; use one process or sign_flip",
             }
         self._backdoor = Backdoor(trigger, poisoned)
         if attack in _NEEDS:

@@ -17,6 +17,7 @@ from fedexp.config.build import build
 from fedexp.config.compatibility.declaration import Declaration, check, declared, needed
 from fedexp.config.compatibility.settings import declared_data_settings, declared_settings
 from fedexp.config.compatibility.traits import (
+    CHOOSES_START,
     DIVIDES_STEPS,
     EXPECTS_CURRENT,
     OFFSET_START,
@@ -278,9 +279,7 @@ def _of_parts(sockets: Sockets[Sampler], dataset: str) -> Iterator[Declaration]:
     """The declarations of the parts; errors name the ``dataset``."""
     for socket, part in sockets.by_name().items():
         of_part = declared(socket, part)
-        if _starts_elsewhere(part):
-            of_part = replace(of_part, traits=of_part.traits | {OTHER_START})
-        yield of_part
+        yield replace(of_part, traits=of_part.traits | _traits_of_start(part))
         yield from _of_reduction(socket, part)
         if has_server_half(part) and TAKES_STALE not in part.traits:
             yield Declaration(socket, frozenset({EXPECTS_CURRENT}))
@@ -305,11 +304,11 @@ def _of_reduction(socket: str, part: object) -> Iterator[Declaration]:
             yield Declaration(socket, forbids={SEVERAL_PROCESSES: message})
 
 
-def _starts_elsewhere(part: Part) -> bool:
-    """Whether clients may start from other weights than the global ones because of this part."""
+def _traits_of_start(part: Part) -> set[str]:
+    """The traits of a part from whose hooks clients get other weights than the global ones."""
     if isinstance(part, Personalization) and type(part).choose is not Personalization.choose:
-        return True
-    return type(part).message_to is not Part.message_to
+        return {CHOOSES_START, OTHER_START}
+    return {OTHER_START} if type(part).message_to is not Part.message_to else set()
 
 
 def _of_download(download: Compressor) -> Iterator[Declaration]:

@@ -208,3 +208,13 @@ def test_several_processes_are_refused_in_one_line() -> None:
     line = r"faults.attack=min_max: .* engine.devices=2 .* divides it among processes; use one"
     with pytest.raises(InputError, match=line):
         federate(*SMALL, *BYZANTINE, "faults.attack=min_max", "engine.devices=2")
+
+
+def test_clients_that_choose_their_start_are_refused_in_one_line() -> None:
+    """The attackers would take the difference of two of IFCA's models for a client's step."""
+    words = [*SMALL, *BYZANTINE, "personalization=ifca"]
+    with pytest.raises(
+        InputError, match=r"faults.attack=min_max: .* this personalization a client"
+    ):
+        federate(*words, "faults.attack=min_max")
+    federate(*words, "faults.attack=sign_flip")

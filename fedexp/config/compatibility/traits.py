@@ -20,6 +20,7 @@ class Need(StrEnum):
 
 # Traits of parts.
 ADDS_DRIFT = "adds the mean drift of the clients to the global model"
+CHOOSES_START = "lets each client choose the weights that it starts from"
 CLASS_PROTOTYPES = "sends class prototypes"
 CHANGES_HEAD_INPUT = "changes the features before the head"
 DIVIDES_STEPS = "divides a client's change of the weights by the length of its steps"
