@@ -16,6 +16,6 @@ class Faults(Measure):
 
     def __call__(self, after: AfterRound) -> Measured:
         """The numbers of refusals and of faults in this round's cohort."""
-        injected = after.resources.faults.metrics(after.round, after.exchange.beginners)
+        injected = after.resources.faults.metrics(after.round, after.exchange.in_time)
         refused = {"server/quarantined": int(after.server.refused)}
         return Measured({"clients/quarantined": len(after.quarantined), **refused, **injected})

@@ -125,9 +125,9 @@ class Exchange:
         self._left_out = turns
 
     @property
-    def beginners(self) -> list[int]:
-        """The cohort without the clients that the simulated clock leaves out before they train."""
-        left_out = {turn.client for turn in self._left_out}
+    def in_time(self) -> list[int]:
+        """The cohort without the clients that were late or surplus."""
+        left_out = {turn.client for turn in self.turns if turn.outcome in ("late", "surplus")}
         return [client for client in self.cohort if client not in left_out]
 
     @property

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from support.federations import begin_client, federate, take_step
+from support.limited import limited
 
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Clients, Model, Setting
@@ -110,6 +111,16 @@ def test_clients_that_the_clock_leaves_out_have_no_faults() -> None:
     broken = ["faults=unreliable", "faults.drop=0", "faults.straggle=0", "faults.nan=1"]
     metrics = federate(*clients, *broken).run_round(1).metrics
     assert metrics["clock/surplus"] == metrics["faults/nan"] == metrics["clients/quarantined"] == 4
+
+
+def test_clients_whose_upload_is_late_have_no_faults() -> None:
+    """Without the upload client 2 takes 4 + 1 seconds, with it 4 + 2."""
+    broken = ["faults=unreliable", "faults.drop=0", "faults.straggle=0", "faults.nan=1"]
+    plain = limited(*broken, "system.deadline=5.5")
+    network = float(plain.server.broadcast(1).nbytes)
+    metrics = limited(*broken, "system.deadline=5.5", network=network).run_round(1).metrics
+    assert metrics["clock/late"] == 3
+    assert metrics["faults/nan"] == metrics["clients/quarantined"] == 2
 
 
 def test_flipped_labels_are_a_view() -> None:
