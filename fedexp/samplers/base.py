@@ -41,8 +41,8 @@ class Sampler(Part):
     answer. The bytes of these messages and answers are counted as traffic.
 
     Attributes:
-        times_chosen: [N] int64, how often each client was drawn. A draw is counted when the
-            client's update arrives.
+        times_chosen: [N] int64, how often each client was drawn. A draw is counted when the server
+            merges the client's update.
         with_data: [m] int64, numbers of the m clients with data, in increasing order.
         available: [m] bool, which clients in ``with_data`` can be chosen in this round.
         most_chosen: min(K, m), the largest possible size of a cohort.
@@ -126,8 +126,9 @@ class Sampler(Part):
         If time is simulated, this is called after a round's training and before ``aggregate``. The
         clients in ``seconds`` that have no update in ``aggregate`` were left out: they missed the
         deadline, enough other clients were faster, or their update was refused. A client that
-        dropped out during its turn is not in ``seconds``. If no update was accepted, ``aggregate``
-        is not called. This is a hook, because a client without an accepted update has seconds, too.
+        dropped out during its turn is not in ``seconds``. If no update was accepted, or the server
+        does not merge the updates, ``aggregate`` is not called. This is a hook, because a client
+        without an accepted update has seconds, too.
 
         Args:
             seconds: number of the client -> simulated seconds of the client's turn. If the client
@@ -140,7 +141,7 @@ class Sampler(Part):
         raise NotImplementedError
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Server: add the cohort to ``times_chosen``, the number of draws of each client."""
+        """Server: add the draws of these updates' clients to ``times_chosen``."""
         for update in updates:
             self.times_chosen[update.client] += update.draws
 

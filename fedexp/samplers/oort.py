@@ -86,11 +86,12 @@ class Oort(Sampler):
     Clients without a utility are drawn with odds proportional to $1 / t$, where t is the expected
     time of a turn.
 
-    A client that was left out of the round gets the mean utility of the round's clients, or 0 if
-    no update was accepted: it missed the deadline, enough other clients were faster, or its update
-    was refused. Its round and its seconds are stored, too, as in the released code. Without this
-    rule a client that is always too slow would take a place among the new clients for ever. A
-    client that dropped out stays as it was.
+    A client that was left out of the round gets the mean utility of the round's clients: it missed
+    the deadline, enough other clients were faster, or its update was refused. Its round and its
+    seconds are stored, too, as in the released code. Without this rule a client that is always too
+    slow would take a place among the new clients for ever. A client that dropped out stays as it
+    was. In a round whose updates the server does not merge, the clients keep their utilities; a
+    client without one gets 0.
 
     The paper's text was not at hand. Implementations by other authors cite its Alg. 1 for the
     utility, the bonus, the penalty, the pacer, the cut and the draw by speed; this class agrees
@@ -222,11 +223,12 @@ class Oort(Sampler):
     def observe_seconds(self, seconds: Mapping[int, float]) -> None:
         """Store the seconds that each client of the cohort took, or would have taken.
 
-        The clients' utilities are 0 until ``aggregate``, which a round without updates never calls.
+        Clients without a utility get 0 until ``aggregate``, which some rounds never call.
         """
         self._heard = list(seconds)
         self.seconds[self._heard] = list(seconds.values())
-        self.utilities[self._heard], self.last_rounds[self._heard] = 0.0, self._round
+        self.utilities[self._heard] = np.nan_to_num(self.utilities[self._heard])
+        self.last_rounds[self._heard] = self._round
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Store the cohort's utilities, and let the pacer raise the preferred seconds T.

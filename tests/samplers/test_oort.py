@@ -119,12 +119,28 @@ def test_a_client_that_was_left_out_is_known_with_the_mean_utility() -> None:
     assert sampler.times_chosen.tolist() == [1, 1, 1, 0, 0, 1, 0, 0, 0, 0]
 
 
-def test_a_round_without_updates_gives_its_clients_the_utility_0() -> None:
+def test_a_round_that_is_not_merged_gives_new_clients_the_utility_0() -> None:
     sampler = oort()
     sampler.select(1)
-    sampler.observe_seconds({3: 400.0})
-    assert sampler.utilities[3] == 0
-    assert sampler.last_rounds[3] == 1
+    sampler.observe_seconds({1: 1.0})
+    sampler.aggregate([update(1, 5.0)])
+    sampler.select(2)
+    sampler.observe_seconds({1: 2.0, 3: 400.0})
+    assert sampler.utilities[[1, 3]].tolist() == [5, 0]
+    assert sampler.last_rounds[[1, 3]].tolist() == [2, 2]
+
+
+def test_clients_keep_their_utilities_if_the_aggregator_does_not_merge() -> None:
+    federation = federate(*SMALL, "clients.per_round=10", "aggregator=krum")
+    federation.run_round(1)
+    sampler = federation.sampler
+    assert isinstance(sampler, Oort)
+    known = sampler.utilities.copy()
+    assert (known > 0).all()
+    federation.server.aggregator.merge = lambda current: current  # type: ignore[method-assign]
+    federation.run_round(2)
+    assert sampler.utilities.tolist() == known.tolist()
+    assert set(sampler.last_rounds) == {2}
 
 
 def test_the_pacer_allows_slower_clients_when_utility_falls() -> None:
