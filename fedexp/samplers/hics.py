@@ -8,6 +8,7 @@ clusters with high entropy are drawn more often.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -44,6 +45,7 @@ from fedexp.samplers.signals import SignalName, find_signal, flat_update, head_w
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+LOGGER = logging.getLogger(__name__)
 
 _SHORTENED = (
     "sampler=hics: staleness shortens the updates that tell the clients' entropies, so that late "
@@ -85,7 +87,7 @@ class HiCS(Sampler):
             ``labels``: the server is an oracle that knows the class counts of all clients from the
             start. Cohorts then depend on training only with ``angle_on=head``.
         temperature: temperature of the softmax in the entropy. It should be as large as typical
-            entries of the updates. It is not used with ``class_counts`` and ``labels``.
+            entries of the updates. Class counts and ``labels`` do not use it.
         scale: with ``fixed``, as in the paper, all updates have the same temperature. When the
             norms of the updates become small, all clients look balanced. With ``client`` each
             update is first divided by its norm, so the estimate does not depend on the norm; see
@@ -144,6 +146,9 @@ class HiCS(Sampler):
         self.most_warm_up_rounds = warm_up_rounds
         if angle_on == "head":
             self.saved = (*self.saved, "head_updates")
+        elif signal == "labels":
+            why = "with sampler.signal=labels and sampler.angle_on=signal"
+            self.unread = {"sampler.refresh": why}
         by_server = signal in ("auto", "bias", "weight_rowmean")
         self.discourages = COMPARES_STEPS if by_server or angle_on == "head" else {}
         if scale == "fixed" and by_server:
@@ -163,6 +168,11 @@ class HiCS(Sampler):
         if clients.class_counts is not None:
             self.true_entropies = label_entropy(clients.class_counts)
         self.source = find_signal(self.signal, setting)
+        if self.signal == "auto" and self.source.counts_labels:
+            LOGGER.info(
+                "sampler.signal=auto: this head has no trained and shared bias, so clients send "
+                "their class counts; sampler.temperature and sampler.scale have no effect"
+            )
         self.head_names = head_weights(setting) if self.angle_on == "head" else []
         all_rounds = math.ceil(len(self.with_data) / self.most_chosen)
         self.warm_up_rounds = min(self.most_warm_up_rounds or all_rounds, all_rounds)

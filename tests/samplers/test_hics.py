@@ -1,7 +1,9 @@
 import io
 import itertools
+import logging
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -418,6 +420,16 @@ def test_class_counts_that_arrive_give_exact_entropies_and_others_the_largest() 
     assert sampler._profiles().entropies.tolist() == pytest.approx(expected, abs=1e-12)
 
 
+def test_auto_says_when_it_means_class_counts(caplog: pytest.LogCaptureFixture) -> None:
+    about = setting([1] * 5, 2)
+    with caplog.at_level(logging.INFO):
+        prepared(about)
+        prepared(replace(about, model=Model({})), signal="class_counts")
+        assert not caplog.records
+        prepared(replace(about, model=Model({})))
+    assert "sampler.temperature and sampler.scale have no effect" in caplog.text
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_estimate_orders_balanced_above_imbalanced_clients(seed: int) -> None:
@@ -481,6 +493,11 @@ def test_the_oracle_takes_nothing_from_updates() -> None:
     assert torch.equal(sampler.signals, COUNTS.float())
     assert sampler.metrics()["sampler/entropy_spearman"] == pytest.approx(1)
     assert sampler.temperature == OPTIONS["temperature"]
+
+
+def test_nothing_refreshes_the_labels() -> None:
+    assert oracle().unread.keys() == {"sampler.refresh"}
+    assert not oracle(angle_on="head").unread
 
 
 def test_the_oracle_can_take_angles_from_the_head() -> None:
