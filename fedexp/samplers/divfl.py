@@ -71,18 +71,19 @@ class DivFL(LastUpdates):
     Args:
         signal: the vectors by which clients are compared.
             With ``ideal`` a client's vector is its gradient at the global model. In each round
-            every client with data computes and uploads its gradient.
+            every available client computes and uploads its gradient.
             With ``gradient`` (DivFL's released code) a client's vector is its gradient at the model
-            that the client received last. In the first round every client with data uploads its
-            gradient. Later each client of the cohort computes its gradient before its training, and
-            uploads it with its weights.
+            that the client received last. In the first round every available client uploads its
+            gradient; an absent client does so in the first round in which it is available. Later
+            each client of the cohort computes its gradient before its training, and uploads it with
+            its weights.
             With ``last_update`` a client's vector is its last update, initially zero. This costs no
             traffic. Clients that have not trained yet have equal vectors, so one of these clients
             represents all of them. After the first round a cohort therefore usually has one such
             client.
-            With ``all_updates`` (HiCS-FL's copy) every client with data trains and sends its update
-            in each round. The next round's cohort is chosen by these updates. Only the cohort's
-            training changes the global model.
+            With ``all_updates`` (HiCS-FL's copy) every available client trains and sends its update
+            in each round. The next round's cohort is chosen by these updates; the vector of a
+            client that was absent is zero. Only the cohort's training changes the global model.
         greedy: with ``plain`` (DivFL's released code) each step considers all clients. With
             ``stochastic`` (HiCS-FL's copy) each step considers max(K, N // 10) random clients,
             where N is the number of clients that can be chosen.
@@ -104,14 +105,15 @@ class DivFL(LastUpdates):
         return torch.from_numpy(cdist(rows.numpy(), columns.numpy()))
 
     def candidates(self, round: int) -> list[int]:
-        """The clients to probe before the choice: all clients that can be chosen, or none.
+        """The clients to probe before the choice, among those that can be chosen.
 
-        With the signals ``ideal`` and ``all_updates`` all of them are probed in every round. With
-        the signal ``gradient`` they are probed only until the sampler has stored a gradient.
+        With the signals ``ideal`` and ``all_updates`` all of them are probed, with the signal
+        ``gradient`` those without a stored gradient, and with ``last_update`` none.
         """
-        asks_all = self.signal in ("ideal", "all_updates")
-        asks_all |= self.signal == "gradient" and not self.updates
-        return self.eligible.tolist() if asks_all else []
+        if self.signal == "last_update":
+            return []
+        stored = self.updates if self.signal == "gradient" else {}
+        return [client for client in self.eligible.tolist() if client not in stored]
 
     def answer(self, client: Client) -> Tensors:
         """Compute ``update``, the vector [D] float32 by which clients are compared.
@@ -163,11 +165,14 @@ class DivFL(LastUpdates):
 
     def _compare_answers(self) -> None:
         """Compute the distances between the answers; delete vectors that no later round needs."""
-        if self._answers:
-            self.replace(self._answers)
-            self._answers = {}
-            if self.signal != "gradient":
-                self.updates = {}
+        if not self._answers:
+            return
+        if self.signal != "gradient":
+            self.distances.zero_()  # clients that were absent have equal vectors
+        self.replace(self._answers)
+        self._answers = {}
+        if self.signal != "gradient":
+            self.updates = {}
 
     def select(self, round: int) -> list[int]:
         """Choose the cohort from the available clients by ``facility_location``.

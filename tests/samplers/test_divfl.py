@@ -110,8 +110,9 @@ def prepared(
     per_round: int,
     greedy: Literal["plain", "stochastic"] = "plain",
     seed: int = 0,
+    signal: Literal["gradient", "last_update", "all_updates"] = "last_update",
 ) -> DivFL:
-    sampler = DivFL("last_update", greedy)
+    sampler = DivFL(signal, greedy)
     counts, shapes = torch.tensor(sizes).unsqueeze(1), {"w": torch.Size([1])}
     model = Model(shapes, frozenset({"w"}))
     sampler.setup(Setting(seed, 10, 1, 1, len(sizes), per_round, Clients.of(counts), model))
@@ -129,6 +130,33 @@ def test_the_cohort_represents_all_clients() -> None:
     move(sampler, {0: 10.0, 2: 0.0, 3: 2.0, 4: 1.0, 5: 11.0})
     # the line 0 1 2 10 11 as above: first 2 (client 3), then 10 (client 0)
     assert sampler.select(1) == sampler.select(2) == [0, 3]
+
+
+def ask(sampler: DivFL, vectors: dict[int, float]) -> None:
+    """A round with the answers of these clients; the others are absent."""
+    sampler.limit_to(np.isin(sampler.with_data, list(vectors)))
+    asked = sampler.candidates(1)
+    sampler.observe({client: {"update": torch.tensor([vectors[client]])} for client in asked})
+    sampler.aggregate([])
+    sampler.limit_to(None)
+
+
+def test_a_client_that_was_absent_is_asked_for_its_gradient_when_it_comes() -> None:
+    sampler = prepared([1, 0, 1, 1], 2, signal="gradient")
+    assert sampler.candidates(1) == [0, 2, 3]
+    ask(sampler, {0: 1.0, 3: 5.0})
+    assert sampler.candidates(2) == [2]
+    ask(sampler, {2: 8.0, 3: 6.0})
+    assert sampler.candidates(3) == []
+    assert sampler.distances.tolist() == [[0, 7, 4], [7, 0, 3], [4, 3, 0]]
+
+
+def test_clients_that_were_absent_have_the_update_zero() -> None:
+    sampler = prepared([1, 1, 1], 2, signal="all_updates")
+    ask(sampler, {0: 1.0, 1: 5.0, 2: 9.0})
+    assert sampler.distances.tolist() == [[0, 4, 8], [4, 0, 4], [8, 4, 0]]
+    ask(sampler, {1: 3.0})
+    assert sampler.distances.tolist() == [[0, 3, 0], [3, 0, 3], [0, 3, 0]]
 
 
 def test_one_client_represents_those_that_have_not_trained() -> None:
