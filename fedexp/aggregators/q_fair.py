@@ -61,7 +61,7 @@ class QFair(ReportsStartLoss, ServerStep):
 
         F_k is the client's loss before training.
         """
-        return update.draws * math.pow(_loss(update), self.q)
+        return update.draws * _power(update, self.q)
 
     def summand(self, update: PartUpdate, current: Tensors) -> float:
         """The client's term in the step size eta_g, times how often the client was drawn.
@@ -69,7 +69,7 @@ class QFair(ReportsStartLoss, ServerStep):
         The term is q L F_k^(q-1) ||D_k||^2, with the client's loss F_k and step D_k.
         """
         lipschitz = self.lipschitz or 1 / update.extras["learning_rate"].item()
-        factor = update.draws * self.q * lipschitz * math.pow(_loss(update), self.q - 1)
+        factor = update.draws * self.q * lipschitz * _power(update, self.q - 1)
         return factor * self.square(update, current)
 
     def step_size(self, total: float, step: Tensors) -> float:
@@ -77,6 +77,9 @@ class QFair(ReportsStartLoss, ServerStep):
         return self.total / (self.total + total)
 
 
-def _loss(update: PartUpdate) -> float:
-    """The client's loss F_k before training, plus ``_EPS``."""
-    return float(update.extras["loss"].item() + _EPS)
+def _power(update: PartUpdate, exponent: float) -> float:
+    """A power of the client's loss F_k before training plus ``_EPS``; infinite if it overflows."""
+    try:
+        return math.pow(update.extras["loss"].item() + _EPS, exponent)
+    except OverflowError:
+        return math.inf  # the merged model is not finite, and the server refuses it
