@@ -182,8 +182,8 @@ class Buffered(Coordination):
         return RoundTime(self.system.now - self._start, self.system.now, None, seconds)
 
     def metrics(self) -> dict[str, float]:
-        """The mean staleness of the updates that arrived, and the number of clients in flight."""
-        metrics = {"coordination/in_flight": float(len(self.flights))}
+        """The mean staleness of the updates that arrived, and the number of clients at work."""
+        metrics = {"coordination/in_flight": float(self.flights.working(self.system.now))}
         if self._staleness:
             mean = sum(self._staleness) / len(self._staleness)
             metrics["coordination/staleness"] = mean

@@ -67,6 +67,13 @@ class Flights:
         """The time at which the next flight ends; infinity if there is none."""
         return min((flight.end for flight in self._flights), default=math.inf)
 
+    def working(self, now: float) -> int:
+        """How many clients train or send: their updates have not arrived at this time.
+
+        Clients that have dropped out do neither.
+        """
+        return sum(flight.update is not None and flight.end > now for flight in self._flights)
+
     def begin(self, flight: Flight) -> None:
         """Add a flight, the turn of one client."""
         self._flights.append(flight)

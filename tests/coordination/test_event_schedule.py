@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedexp.coordination.buffered import Buffered
+from fedexp.coordination.flights import Flight, Flights
 from fedexp.core.messages import Message, Update
 from fedexp.core.part import Model
 from fedexp.errors import InputError
@@ -104,6 +105,7 @@ def test_a_step_takes_no_more_updates_than_the_buffer_holds() -> None:
     world = World(seconds=[5, 5, 5, 5], in_flight=3)
     assert world.step() == (5, {0: 1, 1: 1})
     # 2 came at the same instant: it waits in the next buffer, and nobody starts before.
+    assert world.buffered.metrics()["coordination/in_flight"] == 0
     now, weights = world.step()
     assert now == 10
     assert weights == pytest.approx({2: 2**-0.5, 0: 1})
@@ -138,6 +140,14 @@ def test_a_client_that_drops_out_gives_its_place_to_another() -> None:
     outcomes = [(turn.client, turn.outcome) for turn in world.exchange.turns]
     begins = [(0, "dropped"), (1, "started"), (2, "started")]
     assert outcomes == [*begins, (1, "refused"), (2, "refused")]  # nobody has accepted them here
+
+
+def test_a_client_that_has_dropped_out_does_not_work_until_its_notice_comes() -> None:
+    flights = Flights()
+    for client, update in enumerate([None, Update(1, 1, {})]):
+        flights.begin(Flight(client, 1, 0.0, 5.0, {}, update))
+    assert [flights.working(now) for now in (4.0, 5.0)] == [1, 0]
+    assert flights.clients == {0, 1}
 
 
 def test_the_server_steps_with_fewer_updates_if_nobody_is_in_flight() -> None:
