@@ -190,11 +190,11 @@ class CFL(ClusterModels):
         """The number of clusters, and two norms for the cluster with the most present clients.
 
         The two norms are the norm of this cluster's mean update and the largest norm of a client's
-        update in this cluster.
+        update in this cluster. They are absent if every client of the round only joined a child.
         """
-        _, mean, largest = self._norms
-        return {
-            "personalization/clusters": self._tree.leaves,
-            "personalization/mean_step_norm": mean,
-            "personalization/largest_step_norm": largest,
-        }
+        clients, mean, largest = self._norms
+        found: dict[str, float] = {"personalization/clusters": self._tree.leaves}
+        if clients:
+            found["personalization/mean_step_norm"] = mean
+            found["personalization/largest_step_norm"] = largest
+        return found

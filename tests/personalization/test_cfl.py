@@ -187,6 +187,7 @@ def test_an_absent_client_starts_where_the_cluster_was_divided_and_joins_the_nea
     (update,) = federation.engine.train([3], message)
     federation.server.add(update)
     federation.server.step()
+    assert [name for name in federation.server.metrics() if name.endswith("norm")] == []
     for client, value in before.items():
         assert equal(model(federation, client), value)
     steps = tree(federation).nodes[0].steps
