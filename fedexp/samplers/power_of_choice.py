@@ -24,8 +24,8 @@ class PowerOfChoice(Sampler):
     paper averages the cohort uniformly (``aggregator=uniform``).
 
     Args:
-        candidates: d, at least K. None means d = 2 K. If fewer than d clients can be chosen, all of
-            them are candidates.
+        candidates: d, at least K. None means d = 2 K. With ``system.invite`` K is the number of
+            invited clients. If fewer than d clients can be chosen, all of them are candidates.
     """
 
     takes_tokens = True
@@ -42,8 +42,8 @@ class PowerOfChoice(Sampler):
         wanted = 2 * cohort if self.wanted is None else self.wanted
         if wanted < cohort:
             raise InputError(
-                f"sampler.candidates={wanted}: must be at least clients.per_round={cohort}; use "
-                f"{cohort} or more"
+                f"sampler.candidates={wanted}: must be at least {cohort}, the number of clients "
+                "that are chosen in a round (clients.per_round, or system.invite if it is set)"
             )
         self.most_asked = wanted
 

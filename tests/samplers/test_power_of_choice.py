@@ -81,7 +81,7 @@ def test_number_of_candidates() -> None:
     assert len(prepared(None, [1] * 9, 3).candidates(1)) == 6
     assert prepared(None, [1, 0, 1, 1], 3).candidates(1) == [0, 2, 3]
     assert prepared(9, [1, 0, 1, 1], 3).candidates(1) == [0, 2, 3]
-    with pytest.raises(InputError, match=r"sampler\.candidates=2: must be at least .*per_round=3"):
+    with pytest.raises(InputError, match=r"sampler\.candidates=2: .* at least 3, .*system\.invite"):
         prepared(2, [1, 0, 1, 1], 3)
 
 
