@@ -55,7 +55,8 @@ class Injected(Faults):
     with data. They attack in every round in which they take part.
 
     An attack changes only the parameters in the update. Buffers and the reports of parts do not
-    change. If a sampler probes a Byzantine client, the client answers honestly.
+    change. If a sampler probes a Byzantine client, the answer is honest, except that a client that
+    trains for its answer trains on the data of the attack.
 
     * ``sign_flip`` and ``scale`` change the client's step: its trained minus its received weights.
     * ``label_flip`` changes only the training data: labels and class counts.
