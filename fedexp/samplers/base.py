@@ -41,8 +41,8 @@ class Sampler(Part):
     answer. The bytes of these messages and answers are counted as traffic.
 
     Attributes:
-        times_chosen: [N] int64, how often each client was drawn. A draw is counted when the server
-            merges the client's update.
+        times_chosen: [N] int64, the number of accepted updates of each client, in rounds whose
+            updates the server merged. The update of a client that was drawn twice counts twice.
         with_data: [m] int64, numbers of the m clients with data, in increasing order.
         available: [m] bool, which clients in ``with_data`` can be chosen in this round.
         most_chosen: min(K, m), the largest possible size of a cohort.
@@ -146,10 +146,10 @@ class Sampler(Part):
             self.times_chosen[update.client] += update.draws
 
     def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
-        """Draw a bar chart of how often each client was chosen.
+        """Draw a bar chart of ``times_chosen``.
 
         The data that are saved with the figure also contain the entropy of each client's labels. In
-        a large population the figure shows only clients that were chosen.
+        a large population the figure shows only clients with accepted updates.
         """
         from fedexp.samplers.times_chosen_figure import times_chosen_bars  # imports Matplotlib
 
@@ -160,7 +160,7 @@ class Sampler(Part):
         return {"sampler/times_chosen": bars}
 
     def _shown_of_many(self) -> Tensor | None:
-        """The clients to show in the figure, at most ``MOST_SHOWN`` chosen ones; None means all."""
+        """The clients to show in the figure, at most ``MOST_SHOWN``; None means all."""
         counted = self._clients.class_counts is not None
         if counted and len(self.times_chosen) <= ALL_CLIENTS:
             return None

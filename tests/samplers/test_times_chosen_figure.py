@@ -41,6 +41,6 @@ def test_some_clients_of_many() -> None:
     (axes,) = figure.axes
     assert list(axes.lines[0].get_ydata()) == pytest.approx([6 / 20_000] * 2)
     title: Any = figure.get_suptitle()
-    assert title == "Times chosen: 6 draws among 20,000 clients; shown: 2 of the 3 that were chosen"
+    assert title == "6 accepted updates of 20,000 clients; shown: 2 of the 3 clients with any"
     nobody = times_chosen_bars(torch.zeros(9, dtype=torch.int64), torch.zeros(0), shown[:0])
     assert pixels(nobody).any()
