@@ -135,7 +135,7 @@ def entropy_panels(saved: Saved) -> Figure:
 
 
 def selection_panels(saved: Saved) -> Figure:
-    """Plot each client's number of draws against its label entropy, a panel for each method.
+    """Plot each client's accepted updates against its label entropy, a panel for each method.
 
     Each client is a point. The clients, ordered by entropy, are divided into ten groups; a line
     connects the means of the groups. All panels have equal axes.
@@ -149,7 +149,9 @@ def selection_panels(saved: Saved) -> Figure:
         tenths = np.array_split(np.argsort(entropies, kind="stable"), min(10, len(times)))
         means = np.array([(entropies[each].mean(), times[each].mean()) for each in tenths])
         cells.plot(*means.T, color=COLORS[1], lw=1.8, label="mean of a tenth of the clients")
-        name_axes(cells, "label entropy (nats)", "times chosen", f"{name}, {round_number} rounds")
+        name_axes(
+            cells, "label entropy (nats)", "accepted updates", f"{name}, {round_number} rounds"
+        )
         cells.set(xlim=(-0.03 * widest - 0.01, 1.03 * widest + 0.01), ylim=(0, 1.05 * most + 0.5))
     legend_below(figure, axes)
     return figure
@@ -158,7 +160,7 @@ def selection_panels(saved: Saved) -> Figure:
 SAVED = (
     SavedPicture(
         "sampler_times_chosen",
-        "Clients chosen, by label entropy",
+        "Accepted updates, by label entropy",
         ("times_chosen", "label_entropy_nats"),
         selection_panels,
     ),
