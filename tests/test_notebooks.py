@@ -41,6 +41,22 @@ def test_a_notebook_is_stored_with_its_outputs(path: Path) -> None:
     assert not re.search(r"/tmp/|/home/|/root/|site-packages|C:\\\\", content)  # a machine's paths
 
 
+def test_the_spiral_lesson_has_the_data_of_its_runs_and_a_uniform_head() -> None:
+    cells = nbformat.read(CONF.parent / "notebooks/02_spiral.ipynb", as_version=4).cells
+    calls = [
+        n
+        for c in cells
+        if c.cell_type == "code"
+        for n in ast.walk(ast.parse(c.source))
+        if isinstance(n, ast.Call) and ast.unparse(n.func) == "Spiral"
+    ]
+    drawn = {each.arg: ast.literal_eval(each.value) for each in calls[0].keywords}
+    experiment = compose("experiment=fednh/spiral").data.node
+    assert drawn == {key: value for key, value in experiment.items() if key != "_target_"}
+    angles = ast.literal_eval(cells[-1].outputs[0].data["text/plain"])
+    assert [angles[f"uniform, {each}"] for each in ("balanced", "imbalanced")] == [60, 60]
+
+
 def options(path: Path) -> list[list[str]]:
     """The options of fedexp's sockets in each list of overrides of a lesson, with their keys."""
     cells = nbformat.read(path, as_version=4).cells
