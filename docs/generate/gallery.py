@@ -103,15 +103,15 @@ def _row(option: Option) -> list[str]:
         f"[{option.name}](/{option.page}.md)<small>{escape(idea)}</small>",
         ", ".join(sockets),
         optimizer,
-        "<br>".join(f"`{each.name}={each.default}`" for each in option.keys if _is_training(each)),
+        "<br>".join(f"`{each.name}={each.default}`" for each in option.keys if _is_shared(each)),
         venue(option),
         str(year(option) or ""),
         *numbers,
     ]
 
 
-def _is_training(key: Key) -> bool:
-    return key.name.startswith(("local.", "optimizer.", "schedule."))
+def _is_shared(key: Key) -> bool:
+    return key.name.startswith(("local.", "optimizer.", "schedule.", "clients."))
 
 
 def _needs(option: Option) -> list[str]:

@@ -12,8 +12,8 @@ from fedexp.cli.option_folders import option_folders
 from fedexp.config.keys import flatten, override_key
 
 _GROUP = "algorithm"
-_TRAINING = ("optimizer", "schedule", "local")
-"""Config groups and keys of local training, which belong to the experiment and not to a part."""
+_EXPERIMENT = ("optimizer", "schedule", "local", "clients")
+"""Config groups and keys that belong to the experiment and not to a part."""
 
 
 def preset_settings(configs: Iterable[tuple[DictConfig, Sequence[str]]]) -> str:
@@ -55,4 +55,4 @@ def _settings(name: str, folders: Sequence[Path]) -> dict[str, Any]:
         else:
             found |= {key.rpartition("/")[2]: option for key, option in entry.items()}
     found |= flatten(preset)
-    return {key: value for key, value in found.items() if key.partition(".")[0] in _TRAINING}
+    return {key: value for key, value in found.items() if key.partition(".")[0] in _EXPERIMENT}

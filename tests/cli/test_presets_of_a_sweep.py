@@ -12,6 +12,7 @@ from fedexp.cli.presets import preset_settings
     ("jobs", "line"),
     [
         (["algorithm=fedavg"], ""),
+        (["algorithm=fedavg", "algorithm=metafed"], "metafed clients.per_round=1"),
         (
             ["algorithm=fedavg", "algorithm=fednh", "algorithm=scaffold"],
             "fednh local.grad_clip=10; scaffold optimizer=sgd_plain",

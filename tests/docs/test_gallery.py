@@ -54,6 +54,14 @@ def test_the_venue_is_the_citations(name: str, expected: str) -> None:
     assert tables()[0][name]["venue"] == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("fedavg", ""), ("fednh", "`local.grad_clip=10`"), ("metafed", "`clients.per_round=1`")],
+)
+def test_a_presets_own_settings_of_the_experiment_are_named(name: str, expected: str) -> None:
+    assert tables()[0][name]["sets besides its parts"] == expected
+
+
 def test_fedavg_sends_weights_and_keeps_nothing() -> None:
     row = needs("fedavg")
     assert row["what travels"] == "weights"
