@@ -71,6 +71,24 @@ def test_readme_has_the_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("data", "places"),
+    [
+        (["data=digits"], ""),
+        (["data=cifar10"], " data-root='/path/to/data'"),
+        (["data=tabular", "data.target=c", "data.path=TABLE"], " data-path='/path/to/data'"),
+    ],
+)
+def test_a_nodes_command_names_the_places_of_its_data(
+    data: list[str], places: str, tmp_path: Path
+) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("a,c\n" + "1,x\n2,y\n" * 20)
+    main([str(tmp_path / "my-app"), *SMALL, *(each.replace("TABLE", str(table)) for each in data)])
+    text = (tmp_path / "my-app" / "README.md").read_text()
+    assert f"--node-config \"partition-id=0{places} state='/var/lib/fedexp'\"" in text
+
+
+@pytest.mark.parametrize(
     ("words", "line"),
     [
         (["faults=unreliable"], "faults: are simulated"),
