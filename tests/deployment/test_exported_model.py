@@ -1,17 +1,22 @@
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from support.pages import blocks
 from support.trained_runs import Trained, digits
 
 import fedexp
+from fedexp.data.preparations.rows import Rows
 from fedexp.deployment.export import export
 from fedexp.errors import InputError
 
+PAGE = Path(__file__).parents[2] / "docs/start/use_the_model.md"
 PLAIN = """
 import sys
 class Blocked:
@@ -63,6 +68,28 @@ def test_raw_tensors_are_what_people_have(runs: dict[str, Trained]) -> None:
     assert read["digits"].max() == 16  # pixels of scikit-learn's digits are 0 to 16
     assert read["text"][0].tolist() == [ord(letter) for letter in runs["text"].raw[0]]
     assert read["table"][:, 0].isnan().sum() == runs["table"].raw["mean radius"].isna().sum() > 0
+
+
+def test_the_pages_recipe_for_a_table_gives_the_raw_tensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Categories are words and whole numbers, with and without a missing cell."""
+    monkeypatch.chdir(tmp_path)
+    written = {"x": [0.5, 1.5], "word": ["b", None], "ward": [1, 2], "site": [1, None]}
+    pd.DataFrame(written).to_csv("wine.csv", index=False)
+    categories = {"word": ("a", "b"), "ward": ("1", "3"), "site": ("0", "1")}
+    rows = Rows(("x",), (0.0,), (1.0,), categories, "mean")
+    given: list[torch.Tensor] = []
+
+    def model(raw: torch.Tensor) -> torch.Tensor:
+        given.append(raw)
+        return raw
+
+    recipe = next(each for each in blocks(PAGE, "python") if "read_csv" in each)
+    names = {"extra": {"inputs.json": json.dumps(asdict(rows))}, "classes": "abcd", "model": model}
+    exec(recipe, {"json": json, "torch": torch, **names})
+    assert given[0].tolist() == [[0.5, 1, 0, 1], [1.5, -1, -1, -1]]
+    assert torch.equal(given[0], rows.read(pd.read_csv("wine.csv")))
 
 
 def test_a_personal_model_is_exported_too(tmp_path: Path) -> None:
