@@ -58,20 +58,23 @@ class Again:
 
 
 def config_here(
-    config: Mapping[str, Any], threads: object, cache: str, changes: Mapping[str, str]
+    config: Mapping[str, Any], started: Mapping[str, Any], cache: str, changes: Mapping[str, str]
 ) -> Config:
     """The config of a run, for training in this process and without trackers.
 
     Args:
         config: the run's config.
-        threads: the run's number of threads; if it is no number, the config decides.
+        started: the run's environment. If its device was the CPU, this training is on the CPU, too;
+            otherwise on a GPU, if there is one. If its ``threads`` are no number, the config
+            decides.
         cache: the folder for decoded data on this machine.
         changes: key of ``data`` -> its value on this machine, such as ``root``.
 
     Raises:
         InputError: the config is wrong.
     """
-    engine = {**config["engine"], **_ONE_PROCESS, "device": "auto"}
+    device, threads = "cpu" if started.get("device") == "cpu" else "auto", started.get("threads")
+    engine = {**config["engine"], **_ONE_PROCESS, "device": device}
     if type(threads) is int and 0 < threads <= 1024:
         engine["threads"] = threads
     jsonl = config["tracking"]["trackers"]["jsonl"]

@@ -103,7 +103,7 @@ def _train(claim: Claim, texts: Mapping[str, str] | None, ways: Ways) -> Again:
     try:
         with importable(texts) if texts else nullcontext():
             begun = {**claim.run.config, "rounds": _rounds_at_first(claim)}
-            config = config_here(begun, started.get("threads"), ways.cache, ways.data)
+            config = config_here(begun, started, ways.cache, ways.data)
             return train_again(config, rounds)
     except InputError:
         raise

@@ -14,6 +14,7 @@ from support.verified import edit_json, edit_rounds, forget_digests, ways
 
 import fedexp
 from fedexp.verification import run as module
+from fedexp.verification.again import config_here
 from fedexp.verification.claims import contradictions, read_claim
 from fedexp.verification.run import verify_run
 from fedexp.verification.verdict import Outcome, Verdict
@@ -46,6 +47,16 @@ def test_a_run_verifies_to_the_bit(copy: Path, tmp_path: Path) -> None:
     again = (tmp_path / "again" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in again] == [1, 2]
     assert verify_run(copy, ways(99)).line == "the same bits through round 4 of 4"
+
+
+def test_a_run_on_the_cpu_is_trained_on_the_cpu_where_there_is_a_gpu(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert verify_run(copy, ways(1)).line == "the same bits through round 1 of 4"
+    config = read_claim(copy).run.config
+    on_gpu = config_here(config, {"device": "NVIDIA H200"}, "cache", {})
+    assert (on_gpu.engine.device, config["engine"]["device"]) == ("auto", "auto")
 
 
 @pytest.mark.parametrize("algorithm", SYSTEMS)
