@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from fedexp.verification.verdict import Verdict
 
 _ALL = 1_000_000
-_PLACES = ("root", "path", "test_path")
-"""Keys of ``data`` that name places on a machine."""
 
 
 @quiet_in_a_pipe()
@@ -60,7 +58,7 @@ def ways_of(
     return Ways(
         rounds=options.rounds,
         cache=str(home_path(composed([]).config["data"]["cache"]).absolute()),
-        data=dict(map(_place, places)),
+        places=dict(map(_place, places)),
         runs_own_code=options.run_own_code,
         to=to and to.absolute(),
         jobs=options.jobs,
@@ -71,12 +69,13 @@ def ways_of(
 
 def _place(word: str) -> tuple[str, str]:
     """``data.root=FOLDER`` as (key, value). Raises InputError for other words."""
+    from fedexp.verification.places import KEYS  # slow to import
+
     key, equals, value = word.partition("=")
-    name = key.removeprefix("data.")
-    if not equals or not key.startswith("data.") or name not in _PLACES:
-        known = ", ".join(f"data.{each}=PATH" for each in _PLACES)
+    if not equals or key not in KEYS:
+        known = ", ".join(f"{each}=PATH" for each in KEYS)
         raise InputError(f"{word}: a result is checked with its own config; there are {known}")
-    return name, str(home_path(value).resolve())
+    return key, str(home_path(value).resolve())
 
 
 def _write(folder: Path, verdicts: Sequence[Verdict]) -> None:
@@ -138,8 +137,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add(
         "places",
         nargs="*",
-        metavar="data.root=PATH",
-        help="where the data are on this machine: data.root, data.path or data.test_path",
+        metavar="KEY=PATH",
+        help="where data and other files are on this machine, such as data.root=~/cifar",
     )
     add("--to", type=home_path, metavar="DIR", help="write the verdict and the rounds trained")
     add_ways(parser)

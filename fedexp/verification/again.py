@@ -29,6 +29,7 @@ from fedexp.tracking.origin import Origin, origin
 from fedexp.tracking.summary import digest
 from fedexp.tracking.tracker import Record
 from fedexp.verification.claims import read_facts
+from fedexp.verification.places import moved
 
 _ONE_PROCESS = {"devices": 1, "num_nodes": 1, "processes_per_device": 1, "balance": "samples"}
 
@@ -58,7 +59,7 @@ class Again:
 
 
 def config_here(
-    config: Mapping[str, Any], started: Mapping[str, Any], cache: str, changes: Mapping[str, str]
+    config: Mapping[str, Any], started: Mapping[str, Any], cache: str, places: Mapping[str, str]
 ) -> Config:
     """The config of a run, for training in this process and without trackers.
 
@@ -68,7 +69,7 @@ def config_here(
             otherwise on a GPU, if there is one. If its ``threads`` are no number, the config
             decides.
         cache: the folder for decoded data on this machine.
-        changes: key of ``data`` -> its value on this machine, such as ``root``.
+        places: key of a file or folder -> its place on this machine, see ``places.KEYS``.
 
     Raises:
         InputError: the config is wrong.
@@ -79,9 +80,9 @@ def config_here(
         engine["threads"] = threads
     jsonl = config["tracking"]["trackers"]["jsonl"]
     tracking = {**config["tracking"], "trackers": {"jsonl": jsonl}}
-    data = {**config["data"], "cache": cache, **changes}
+    data = {**config["data"], "cache": cache}
     here = {"engine": engine, "tracking": tracking, "data": data, "resume": None}
-    return validate({**config, **here})
+    return validate(moved({**config, **here}, places))
 
 
 def train_again(config: Config, rounds: int) -> Again:

@@ -9,11 +9,11 @@ from fedexp.state.run_folder import FILE_NAME, SUMMARY
 from fedexp.tracking.origin import Origin
 from fedexp.verification.claims import Claim
 from fedexp.verification.neutral import neutral
+from fedexp.verification.places import DATA
 
 Compose = Callable[[Sequence[str]], tuple[Mapping[str, Any], Mapping[str, str | None]]]
 """Overrides -> the checked config, and config group -> option. Raises InputError."""
 
-_PLACES = ("data.root", "data.path", "data.test_path")
 _NOT_COMPOSED = ("${", "_target_")
 """Words of overrides that would read variables, or import modules, on this machine."""
 
@@ -49,7 +49,7 @@ def _differences(claim: Claim, compose: Compose) -> Iterator[str]:
         raise InputError(f"{strange[0]} is not composed")
     config, choices = compose(overrides)
     both = neutral(config), neutral(claim.run.config)
-    keys = [each for each in differences(*both) if not is_below(override_key(each), _PLACES)]
+    keys = [each for each in differences(*both) if not is_below(override_key(each), DATA)]
     if keys:
         yield f"{SUMMARY}: its overrides give {_first(keys)}, unlike {FILE_NAME}"
     claimed = claim.run.choices

@@ -24,8 +24,9 @@ from fedexp.tracking.origin import FILE_NAME as ORIGIN
 from fedexp.tracking.summary import config_hash
 from fedexp.verification.archive import write_archive
 from fedexp.verification.claims import Claim, contradictions, read_claim
-from fedexp.verification.neutral import ELSEWHERE, neutral, neutral_identity, told_names
+from fedexp.verification.neutral import neutral, neutral_identity, told_names
 from fedexp.verification.own_code import own_code
+from fedexp.verification.places import KEYS, places
 from fedexp.version import code_version
 
 MANIFEST = "artefact.json"
@@ -135,12 +136,12 @@ def _readme(files: Mapping[str, bytes], name: str, claim: Claim) -> bytes:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    config = json.loads(files[next(n for n in files if n.endswith(f"/{IDENTITY}"))])["config"]
-    places = [key for key, value in config["data"].items() if ELSEWHERE in str(value)]
+    runs = [json.loads(each) for n, each in files.items() if n.endswith(f"/{IDENTITY}")]
+    named = {key for run in runs for key in places(run["config"])}
     values = {
         "name": name,
         "code": sorted(n for n in files if n.startswith(f"{CODE}/")),
-        "places": [key for key in places if key != "cache"],
+        "places": [key for key in KEYS if key in named],
         "about": claim.origins[-1] if claim.origins else None,
         "words": [w for w in neutral(list(claim.run.overrides)) if not w.startswith("hydra.")],
     }

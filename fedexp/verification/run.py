@@ -37,7 +37,7 @@ class Ways:
     Attributes:
         rounds: the number of rounds to train again.
         cache: the folder for decoded data.
-        data: key of ``data`` -> its value on this machine, such as ``root``.
+        places: key of a file or folder -> its place on this machine, see ``places.KEYS``.
         runs_own_code: whether own code may run.
         to: a folder for the rounds that were trained again; None to keep nothing.
         jobs: the number of runs of a sweep to check.
@@ -47,7 +47,7 @@ class Ways:
 
     rounds: int
     cache: str
-    data: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
     runs_own_code: bool = False
     to: Path | None = None
     jobs: int = 3
@@ -103,7 +103,7 @@ def _train(claim: Claim, texts: Mapping[str, str] | None, ways: Ways) -> Again:
     try:
         with importable(texts) if texts else nullcontext():
             begun = {**claim.run.config, "rounds": _rounds_at_first(claim)}
-            config = config_here(begun, started, ways.cache, ways.data)
+            config = config_here(begun, started, ways.cache, ways.places)
             return train_again(config, rounds)
     except InputError:
         raise

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.own_methods import FILE, LOSS, run_with_own_loss
 from support.short_runs import SHORT
+from support.tables import wine
 from support.verified import edit_json, ways
 
 import fedexp
@@ -142,6 +143,30 @@ def test_no_text_of_a_report_escapes_its_check(unpacked: Path) -> None:
     record.unlink()
     found = verify(unpacked, ways(1, jobs=1))[1]
     assert (found.place, found.outcome) == ("report", Outcome.UNKNOWN)
+
+
+def test_the_readme_names_each_file_that_the_runs_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are relative paths; an artefact is verified in a folder of its own."""
+    (tmp_path / "author").mkdir()
+    monkeypatch.chdir(tmp_path / "author")
+    wine().to_csv("wine.csv", index=False)
+    Path("phones.csv").write_text("samples_per_second,download,upload,latency\n9,1e6,1e6,0\n")
+    words = ["data=tabular", "data.path=wine.csv", "data.target=target", "data.subset=null"]
+    words += ["system=table", "system.file=phones.csv", "rounds=1"]
+    fedexp.run([*SHORT, *words, "hydra.run.dir=run"])
+    pack(Path("run"), tmp_path / "artefact.zip")
+    (tmp_path / "author").rename(tmp_path / "reviewer")
+    with zipfile.ZipFile(tmp_path / "artefact.zip") as archive:
+        readme = archive.read("README.md").decode()
+    assert "fedexp-verify artefact.zip data.path=PATH system.file=PATH\n" in readme
+    place = tmp_path / "reviewer"
+    here = {"data.path": f"{place / 'wine.csv'}", "system.file": f"{place / 'phones.csv'}"}
+    assert worst(verify(tmp_path / "artefact.zip", ways(1, places=here))) == Outcome.SAME
+    unknown = verify(tmp_path / "artefact.zip", ways(1))
+    assert worst(unknown) == Outcome.UNKNOWN
+    assert "wine.csv" in unknown[-1].details[0]
 
 
 def test_own_code_is_packed_to_read_and_runs_only_if_asked(tmp_path: Path) -> None:
