@@ -203,6 +203,8 @@ class Personalization(Part, nn.Module):
         tunes: the model that ``tuning`` starts from: the current global model, the client's latest
             local model, or the best global model of all rounds. With ``best``, personal models are
             scored only after the last round, once with and once without tuning.
+        serves_newcomers: whether ``tuning`` gives a client that has never trained a model of its
+            own. If false, the measure ``held_out`` scores no tuned models.
         penalty: the regularizer of a separate personal model; see ``personal_phases``.
     """
 
@@ -210,6 +212,7 @@ class Personalization(Part, nn.Module):
     takes_only_merged = True  # this class's own hooks do nothing
     has_global: bool = True
     tunes: Literal["global", "local", "best"] = "global"
+    serves_newcomers: bool = True
 
     def __init__(self) -> None:
         super().__init__()

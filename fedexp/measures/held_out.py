@@ -29,7 +29,8 @@ class HeldOut(Measure):
     scored on each held-out client's own samples, which no client trains on, and on the test samples
     of each of ``kinds``. If the method tunes a global model at each client, the tuned models are
     scored on these test samples, too. A held-out client has no memory, no private weights and no
-    local model, so there are no tuned models if the method tunes the client's latest local model.
+    local model, so there are no tuned models if the method tunes the client's latest local model,
+    or if the server learns a client's model from the client's updates.
     Models that are tuned from the best global model are scored after the last round only. Without
     held-out clients nothing is measured. A kind of accuracy that the data cannot measure is absent.
     With ``partition.shift``, only a client's own test images are used, as for personal models.
@@ -132,4 +133,4 @@ def _tunes(after: AfterRound) -> bool:
     """Whether held-out clients tune a global model after this round."""
     personalization = after.resources.personalization
     starts = {"global": True, "best": after.is_last, "local": False}[personalization.tunes]
-    return starts and bool(personalization.tuning())
+    return starts and personalization.serves_newcomers and bool(personalization.tuning())

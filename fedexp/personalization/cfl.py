@@ -66,7 +66,8 @@ class CFL(ClusterModels):
     client joins a child, its update is not averaged. A client that missed several divisions needs
     one round for each division.
 
-    A client's personal model is the current model of its cluster.
+    A client's personal model is the current model of its cluster. A client that has never trained
+    has no cluster once the first one is divided.
 
     Args:
         eps1: a cluster may be divided only if the norm of its mean update is below this number.
@@ -81,6 +82,8 @@ class CFL(ClusterModels):
         weighting: the clients' weights in the average of models and in the mean update; see
             ``ClusterModels``.
     """
+
+    serves_newcomers = False
 
     def __init__(
         self,

@@ -73,6 +73,7 @@ class PFedHN(Personalization):
     """
 
     has_global = False
+    serves_newcomers = False  # no update has trained their embeddings
 
     def __init__(
         self,

@@ -152,6 +152,9 @@ def test_the_engines_agree(method: list[str]) -> None:
         (["algorithm=fedbabu"], {"held_out/accuracy", "held_out/tuned_accuracy_local"}),
         (["algorithm=fedbabu", "personalization.tune_from=local"], {"held_out/accuracy"}),
         (["personalization=finetune_best"], {"held_out/accuracy"}),  # before the last round
+        (["algorithm=ifca"], {"held_out/tuned_accuracy_local"}),
+        (["algorithm=cfl"], set()),  # the server knows no cluster of a newcomer
+        (["algorithm=pfedhn"], set()),  # and has not trained its embedding
         (["algorithm=fedavg", "clients.held_out=0"], set()),
     ],
 )
