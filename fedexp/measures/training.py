@@ -16,8 +16,9 @@ class Training(Measure):
     """The mean over the cohort of each metric of local training.
 
     ``train/loss`` is the mean training loss, weighted by the clients' numbers of samples. The loss
-    of a client is its whole objective, averaged over all its steps. ``train/cross_entropy`` is the
-    unweighted mean over clients of the cross-entropy in the last local epoch.
+    of a client is its whole objective, averaged over all its steps. Weight decay is left out, and
+    so are penalties that act like it (``Regularizer.unclipped_gradient``). ``train/cross_entropy``
+    is the unweighted mean over clients of the cross-entropy in the last local epoch.
     ``train/loss_std`` and ``train/cross_entropy_std`` are population standard deviations over
     clients. A metric that a part logs is averaged over the clients that logged it. Two costs are
     averaged in the same way: ``cost/client_memory_bytes`` is the bytes that a client keeps between
