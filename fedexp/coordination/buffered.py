@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from fedexp.config.compatibility.traits import (
+    ASYNCHRONOUS,
     CHOOSES_BY_DEVICE,
     DRAWS_REPEATEDLY,
     EXPECTS_CURRENT,
@@ -111,7 +112,7 @@ class Buffered(Coordination):
         self.buffer, self.staleness, self.step_from = buffer, staleness, step_from
         self.exponent, self.grace, self.slope = exponent, grace, slope
         shortens = {SHORTENS_STEPS} if staleness != "constant" else set()
-        self.traits = frozenset({CHOOSES_BY_DEVICE, *shortens})
+        self.traits = frozenset({ASYNCHRONOUS, CHOOSES_BY_DEVICE, *shortens})
         self.flights = Flights()
         self._departed: list[Departure] = []
         self._landed: list[Flight] = []

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fedexp.errors import InputError
 from fedexp.measures.client_scores import PersonalMeasure
 from fedexp.measures.measure import AfterRound, Better, Measured, Outline
 
@@ -17,8 +18,18 @@ class Cohort(PersonalMeasure):
     """
 
     def check(self, outline: Outline) -> None:
-        """Declare the mean of each kind of accuracy as a headline."""
+        """Declare the mean of each kind of accuracy as a headline.
+
+        Raises:
+            InputError: only the models of the newest cohort are kept, although updates of earlier
+                cohorts may arrive.
+        """
         super().check(outline)
+        if outline.is_asynchronous and self.remembers == "cohort":
+            raise InputError(
+                "measure.cohort.of=cohort: an update may come from a client of an earlier cohort, "
+                "whose model is then not kept; should be all"
+            )
         higher: Better = "higher"
         self.headlines: Mapping[str, Better] = {
             f"cohort/accuracy_{kind}": higher for kind in self.kinds if kind != "angles"

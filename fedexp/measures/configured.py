@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from fedexp.config.build import Node, build
 from fedexp.config.compatibility.declaration import Declaration, needed
-from fedexp.config.compatibility.traits import Need
+from fedexp.config.compatibility.traits import ASYNCHRONOUS, SIMULATED_TIME, Need
 from fedexp.config.schema import Config
 from fedexp.core.description import Description
 from fedexp.errors import InputError
@@ -35,8 +35,7 @@ def check_measures(
     measures: Mapping[str, Measure],
     config: Config,
     about: Description,
-    given: frozenset[Need],
-    simulates_time: bool,
+    traits: frozenset[str],
 ) -> None:
     """Check each measure's keys, and that ``objective`` is one of the measures' headlines.
 
@@ -44,8 +43,7 @@ def check_measures(
         measures: name -> measure.
         config: the run's config.
         about: names and shape of the dataset.
-        given: the properties in ``Need`` that the data and the method have.
-        simulates_time: whether clients have simulated devices.
+        traits: the traits of all components.
 
     Raises:
         InputError: a measure's key does not fit the run, or ``objective`` is not a headline.
@@ -54,11 +52,12 @@ def check_measures(
         about,
         config.clients.count,
         config.rounds,
-        given,
+        frozenset(need for need in Need if need in traits),
         validates=config.data.validation > 0,
         shifts=bool(config.partition.shift.kinds),
         holds_out=config.clients.held_out > 0,
-        simulates_time=simulates_time,
+        simulates_time=SIMULATED_TIME in traits,
+        is_asynchronous=ASYNCHRONOUS in traits,
     )
     for measure in measures.values():
         measure.check(outline)

@@ -46,6 +46,8 @@ class Outline:
         shifts: whether images are changed differently at each client (``partition.shift``).
         holds_out: whether some clients never train.
         simulates_time: whether clients have simulated devices.
+        is_asynchronous: whether an update may arrive in a later round than the one in which its
+            client starts.
     """
 
     about: Description
@@ -56,6 +58,7 @@ class Outline:
     shifts: bool = False
     holds_out: bool = False
     simulates_time: bool = False
+    is_asynchronous: bool = False
 
 
 class Measure:

@@ -24,7 +24,6 @@ from fedexp.config.compatibility.traits import (
     OTHER_START,
     OTHER_STEPS,
     SEVERAL_PROCESSES,
-    SIMULATED_TIME,
     TAKES_MORE,
     TAKES_STALE,
     Need,
@@ -242,8 +241,7 @@ def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:
     if DIVIDES_STEPS in traits:
         _check_optimizers(sockets.personalization, plan.optimizer)
     check_trained(config, backbone, sockets.by_name(), sockets.personalization)
-    given = frozenset(need for need in Need if need in traits)
-    check_measures(plan.measures, config, about, given, SIMULATED_TIME in traits)
+    check_measures(plan.measures, config, about, traits)
 
 
 def _unread(plan: Plan, settings: Sequence[Declaration], backbone: nn.Module) -> Mapping[str, str]:

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
-from support.federations import federate
+from support.federations import compose, federate
+
+from fedexp.errors import InputError
+from fedexp.runtime.plan import plan
 
 SMALL = ["clients.count=6", "clients.per_round=2", "local.epochs=1", "data.subset=240"]
 SMALL += ["rounds=3", "partition.beta=0.3", "measure.personal.every=1", "model.hidden=[8]"]
@@ -28,3 +31,13 @@ def test_the_cohort_of_everybody_is_everybody() -> None:
         assert metrics[f"cohort/accuracy_{kind}"] == pytest.approx(
             metrics[f"personal/accuracy_{kind}"]
         )
+
+
+def test_models_of_clients_in_flight_must_be_kept() -> None:
+    """With fewer updates a step than clients in flight, some come from earlier cohorts."""
+    words = [*SMALL, "+measure=cohort", "coordination=buffered", "coordination.buffer=1"]
+    words += ["system=phones"]
+    with pytest.raises(InputError, match=r"measure\.cohort\.of=cohort: .* should be all"):
+        plan(compose(*words, "measure.personal.of=cohort"))
+    federation = federate(*words, "measure.personal.of=cohort", "measure.cohort.of=all")
+    assert all("cohort/accuracy_local" in federation.run_round(t).metrics for t in (1, 2, 3))

@@ -62,6 +62,7 @@ RECURRENT = "is a recurrent layer of PyTorch"
 STOCHASTIC_DEPTH = "leaves out layers at random"
 
 # Traits of settings.
+ASYNCHRONOUS = "lets updates arrive in later rounds than the one in which their client starts"
 GIVEN_WEIGHTS = "takes the backbone's weights from a file"
 KEEPS_MOMENTUM = "keeps the local optimizer's momentum over rounds"
 SAVES_ROUNDS = "saves checkpoints"
