@@ -15,6 +15,7 @@ from fedexp.drawing.feature_map import ModelFeatures, feature_map
 from fedexp.errors import InputError
 from fedexp.measures.measure import AfterRound, Measure, Measured, Outline
 from fedexp.measures.named_classes import class_numbers
+from fedexp.measures.scoring.predictions import Selection
 
 LOGGER = logging.getLogger(__name__)
 
@@ -26,7 +27,8 @@ class Features(Measure):
     """Draws the features of test samples as points in a plane, with one panel for each model.
 
     The figure is drawn after the last round. Its name is ``features/clients`` if clients are shown,
-    else ``features/global``.
+    else ``features/global``. Personal models are those that ``personal/*`` scores: tuned ones, if
+    the method tunes.
 
     Args:
         global_model: whether the global model is shown.
@@ -110,11 +112,12 @@ def _is_finite(model: ModelFeatures) -> bool:
 def _of_clients(
     after: AfterRound, clients: Sequence[int], index: Tensor
 ) -> Iterator[tuple[int, ModelFeatures]]:
-    """Yield (client, features) of each stored personal model of these clients."""
-    module = after.resources.module
-    for client, weights in after.personal_models(clients):
-        module.load(weights)
-        yield client, _features(f"client {client}", module, after, index)
+    """Yield (client, features) of the personal model of each of these clients that has one."""
+    resources, scoring = after.resources, after.scoring
+    shown = [client for client in resources.store.clients_with_model if client in clients]
+    unscored = Selection(index[:0], averaged=0)
+    for client, _ in scoring.score_personal(after.tuned_from, select=lambda _: unscored, of=shown):
+        yield client, _features(f"client {client}", resources.module, after, index)
 
 
 @torch.inference_mode()

@@ -66,8 +66,8 @@ def prototype_similarity(after: AfterRound) -> tuple[Tensor, int] | None:
     similarities that exists:
 
     * the similarity of the server's class vectors, if the personalization predicts with them;
-    * the mean similarity in the clients' stored personal models, if heads are private or there is
-      no global model;
+    * the mean similarity in the clients' stored models, which are not tuned, if heads are private
+      or there is no global model;
     * the similarity of the prototypes of the global model's head.
 
     It is None if there are no prototypes. Every process must call this function.

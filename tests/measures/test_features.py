@@ -59,6 +59,28 @@ def test_global_features_in_the_plane_are_those_of_the_global_model() -> None:
     assert len(axes.texts) == 6
 
 
+@pytest.mark.parametrize("personalization", ["finetune", "received"])
+def test_a_client_is_shown_with_the_model_that_it_uses(personalization: str) -> None:
+    """A tuned or received model, not the latest local model, where personal/* scores that one."""
+    words = ["data=spiral", "data.test_points=20", "model=mlp", "model.feature_dim=2"]
+    words += ["+measure=features", "measure.features.clients=[0,1,2,3]"]
+    federation = federate(*SMALL, *words, f"personalization={personalization}")
+    panels = drawn(federation)["features/clients"].axes[1:-1]
+    engine, test, message = federation.engine, federation.data.test, federation.server.broadcast(3)
+    assert len(panels) > 1
+    for axes, client in zip(panels, federation.store.clients_with_model, strict=True):
+        module = engine.begin_tuning(client, message)
+        if phases := engine.tuning_phases():
+            engine.fit(module, phases)
+        with torch.no_grad():
+            z = module.eval().backbone(test.inputs)
+        for label, drawn_class in enumerate(axes.collections):
+            found = torch.tensor(np.asarray(drawn_class.get_offsets())).float()
+            mix = torch.tensor([1.0, 0.37])  # the samples are shuffled
+            both = [each[(each @ mix).argsort()] for each in (found, z[test.labels == label])]
+            torch.testing.assert_close(*both, atol=1e-4, rtol=1e-4)
+
+
 def test_no_chosen_client_has_trained(caplog: pytest.LogCaptureFixture) -> None:
     clients = ["measure.features.clients=[0,1,2,3]", "measure.features.global_model=false"]
     federation = federate(*SMALL, "clients.per_round=1", "+measure=features", *clients)
