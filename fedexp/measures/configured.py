@@ -1,6 +1,6 @@
 """Build and check the measures that a config names."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from fedexp.config.build import Node, build
 from fedexp.config.compatibility.declaration import Declaration, needed
@@ -8,8 +8,9 @@ from fedexp.config.compatibility.traits import ASYNCHRONOUS, SIMULATED_TIME, Nee
 from fedexp.config.schema import Config
 from fedexp.core.description import Description
 from fedexp.errors import InputError
+from fedexp.measures.held_out import HeldOut
 from fedexp.measures.measure import Measure, Outline
-from fedexp.measures.panel import headlines
+from fedexp.measures.panel import headlines, remembers
 
 
 def build_measures(nodes: Mapping[str, Node | None]) -> dict[str, Measure]:
@@ -36,6 +37,7 @@ def check_measures(
     config: Config,
     about: Description,
     traits: frozenset[str],
+    tunes_best: bool,
 ) -> None:
     """Check each measure's keys, and that ``objective`` is one of the measures' headlines.
 
@@ -44,9 +46,11 @@ def check_measures(
         config: the run's config.
         about: names and shape of the dataset.
         traits: the traits of all components.
+        tunes_best: whether the method tunes personal models from the best global model.
 
     Raises:
-        InputError: a measure's key does not fit the run, or ``objective`` is not a headline.
+        InputError: a measure's key does not fit the run, ``objective`` is not a headline, or
+            nothing finds the best global model that is tuned.
     """
     outline = Outline(
         about,
@@ -68,4 +72,28 @@ def check_measures(
         raise InputError(
             f"objective={config.objective}: is not measured{remedy}; should be one of "
             f"{', '.join(known)}"
+        )
+    if tunes_best:
+        _check_best(measures, outline, known)
+
+
+def _check_best(measures: Mapping[str, Measure], outline: Outline, known: Collection[str]) -> None:
+    """Raise InputError if models tuned from the best global model are scored, and nothing finds it.
+
+    Args:
+        measures: name -> measure.
+        outline: the facts about the run.
+        known: the headlines of the measures.
+    """
+    of_newcomers = outline.holds_out and any(isinstance(m, HeldOut) for m in measures.values())
+    if remembers(measures) == "off" and not of_newcomers:
+        return
+    kind = "validation" if outline.validates else "global"
+    finds = "the best global model, from which personal models are tuned"
+    if "best" not in measures:
+        raise InputError(f"measure.best: is missing; it finds {finds}")
+    if f"{kind}/accuracy" not in known:
+        remedy = "; without it data.validation should be 0" if outline.validates else ""
+        raise InputError(
+            f"measure.{kind}: is missing; by {kind}/accuracy measure.best finds {finds}{remedy}"
         )

@@ -241,7 +241,8 @@ def _finish(plan: Plan, backbone: nn.Module, traits: frozenset[str]) -> None:
     if DIVIDES_STEPS in traits:
         _check_optimizers(sockets.personalization, plan.optimizer)
     check_trained(config, backbone, sockets.by_name(), sockets.personalization)
-    check_measures(plan.measures, config, about, traits)
+    tunes_best = sockets.personalization.tunes == "best"
+    check_measures(plan.measures, config, about, traits, tunes_best)
 
 
 def _unread(plan: Plan, settings: Sequence[Declaration], backbone: nn.Module) -> Mapping[str, str]:

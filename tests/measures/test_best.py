@@ -3,11 +3,14 @@ from typing import Any
 
 import pytest
 import torch
+from support.federations import compose
 
 from fedexp.core.messages import Message
 from fedexp.distributed.ranks import Ranks
+from fedexp.errors import InputError
 from fedexp.measures.best import Best
 from fedexp.measures.round_results import Measured
+from fedexp.runtime.plan import plan
 
 
 def model(round: int) -> Message:
@@ -101,3 +104,20 @@ def test_without_personal_models_it_is_due_for_clients_that_never_train() -> Non
     assert not set_up(keeps_models=False).due(1, 2)
     assert set_up(keeps_models=False, newcomers=2).due(1, 2)
     assert not set_up("global", keeps_models=False, newcomers=2).due(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        ("measure.best", ["~measure.best"]),
+        ("measure.global", ["~measure.global", "objective=personal/accuracy_local"]),
+        ("measure.validation", ["~measure.validation", "data.validation=0.1"]),
+    ],
+)
+def test_the_best_model_cannot_be_tuned_if_nothing_finds_it(missing: str, words: list[str]) -> None:
+    tuned = ["personalization=finetune_best", *words]
+    with pytest.raises(InputError, match=f"^{missing}: is missing; .* best global model") as line:
+        plan(compose(*tuned))
+    assert "\n" not in str(line.value)
+    plan(compose(*words))
+    plan(compose(*tuned, "measure.personal=null", "objective=train/loss"))

@@ -23,7 +23,6 @@ def without_simulated_measures(config: Config) -> tuple[Config, list[str]]:
 def check_on_nodes(plan: Plan, own_data: bool) -> None:
     """Raise InputError if the config works only in a simulation, not with clients on nodes."""
     config = plan.config
-    chooses = plan.sockets.personalization.tunes == "best"
     table = [
         ("engine.devices", config.engine.processes > 1, "should be 1: a node has one client"),
         ("clients.held_out", config.clients.held_out > 0, "should be 0: each client has a node"),
@@ -33,11 +32,6 @@ def check_on_nodes(plan: Plan, own_data: bool) -> None:
         ("compression", not plan.upload.is_none, "should be none on Flower"),
         ("compression@download", not plan.download.is_none, "should be none on Flower"),
         ("partition.shift.kinds", bool(config.partition.shift.kinds), "should be [] on Flower"),
-        (
-            "data.validation",
-            config.data.validation > 0 and chooses,
-            "should be 0 if the best model is tuned: the server has no samples to choose it by",
-        ),
         ("partition", own_data and not _is_iid(config), "should be iid with --own-data"),
     ]
     for key, is_wrong, advice in table:

@@ -96,7 +96,7 @@ def test_a_nodes_command_names_the_places_of_its_data(
         (["aggregator=fltrust"], "aggregator: needs the samples of all clients at once"),
         (["algorithm=fedmd"], "personalization: needs the samples of all clients at once"),
         (["clients.held_out=0.25"], "clients.held_out: should be 0"),
-        (["personalization=finetune_best", "data.validation=0.1"], "data.validation: should be 0"),
+        (["personalization=finetune_best", "data.validation=0.1"], "data.validation should be 0"),
         (["objective=validation/accuracy", "data.validation=0.1"], "validation/accuracy: is not"),
         (["measure.personal.samples=100"], "measure.personal.samples=100: should be null"),
         (["optimizer.lr=fast"], "optimizer.lr"),
