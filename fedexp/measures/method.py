@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from matplotlib.figure import Figure
 
+from fedexp.core.part import Memory, Part
 from fedexp.measures.measure import AfterRound, Measure, Measured
 
 LOGGER = logging.getLogger(__name__)
@@ -31,10 +32,12 @@ class Method(Measure):
     def __call__(self, after: AfterRound) -> Measured:
         """The metrics of the method's parts; after the last round also the parts' figures."""
         figures: dict[str, Figure] = {}
-        if after.is_last and after.ranks.is_first:
-            for name, part in after.server.parts.items():
-                memories = after.resources.store.memories(name)
-                figures |= part.figures(memories, after.data.description)
+        if after.is_last:
+            draws = {n: p for n, p in after.server.parts.items() if _draws_figures(p)}
+            for name, part in draws.items():
+                memories = _memories(after, name)
+                if after.ranks.is_first:
+                    figures |= part.figures(memories, after.data.description)
         metrics = after.server.metrics()
         if after.ranks.is_first:
             self._warn(metrics)
@@ -53,3 +56,15 @@ class Method(Measure):
                     "or sampler.temperature",
                     *(name, _UNINFORMATIVE, rounds),
                 )
+
+
+def _draws_figures(part: Part) -> bool:
+    return type(part).figures is not Part.figures
+
+
+def _memories(after: AfterRound, name: str) -> Mapping[int, Memory]:
+    """Client -> its memory for the part, for all processes' clients; every process calls this."""
+    own = after.resources.store.memories(name)
+    if after.ranks.size == 1:
+        return own  # reads a memory from disk when it is used
+    return dict(after.ranks.gather_pairs(own.items()))

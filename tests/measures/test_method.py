@@ -1,11 +1,16 @@
-"""A correlation that stays near 0 is a warning, whatever the sampler."""
+"""A correlation near 0 is a warning, whatever the sampler; figures see the clients of all ranks."""
 
 import logging
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from matplotlib.figure import Figure
 
+from fedexp.core.description import Description
+from fedexp.core.part import Memory, Part
 from fedexp.measures.method import Method
 
 
@@ -41,3 +46,32 @@ def test_five_rounds_near_0_in_a_row_warn_once(
     values: list[float | None], warned: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert warnings_of(values, caplog) == warned
+
+
+class Draws(Part):
+    """Notes whose memories its figures get."""
+
+    seen: Mapping[int, Memory] | None = None
+
+    def figures(self, memories: Mapping[int, Memory], about: Description) -> dict[str, Figure]:
+        self.seen = memories
+        return {"drawn": Figure()}
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_figures_see_the_memories_of_all_ranks(is_first: bool) -> None:
+    """Every rank shares its memories, once for each part that draws; the first rank draws."""
+    memories, shared = {number: {"w": torch.ones(1)} for number in range(3)}, []
+
+    def gather_pairs(own: Any) -> Any:
+        shared.append(dict(own))
+        return memories.items()
+
+    part, after = Draws(), SimpleNamespace(is_last=True)
+    after.ranks = SimpleNamespace(is_first=is_first, size=2, gather_pairs=gather_pairs)
+    after.server = SimpleNamespace(parts={"loss": part, "head": Part()}, metrics=dict)
+    after.resources = SimpleNamespace(store=SimpleNamespace(memories=lambda _: {1: memories[1]}))
+    after.data = SimpleNamespace(description=None)
+    found = Method()(after).figures  # type: ignore[arg-type]
+    assert shared == [{1: memories[1]}]
+    assert (part.seen, set(found)) == ((memories, {"drawn"}) if is_first else (None, set()))
