@@ -68,7 +68,7 @@ class RunInfo:
         run_id: eight hexadecimal digits that stay the same when the run is resumed, or None.
         resumed: whether the run was started before.
         headlines: headline -> ``higher`` or ``lower``: which values are better.
-        past: the earlier rounds of a resumed run, in order, without figures.
+        past: the earlier rounds of a resumed run, in order, without figures, tables and logs.
         origins: key of ``tracking.wandb`` -> where its value comes from: ``command line``,
             ``preset``, the name of an environment variable, or ``default``.
     """

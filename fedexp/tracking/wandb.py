@@ -93,6 +93,9 @@ class WandbTracker(Tracker):
     process uploads the record meanwhile (see ``wandb_upload``), so a server that fails costs the
     run no time and the record no round. A failure to write turns this tracker off, with a warning.
 
+    A resumed run logs its earlier rounds again, with their saved figures. Their tables are absent,
+    because the files in the run's folder do not tell tables from logs.
+
     Args:
         run: the facts about the run. Its config and choices become the W&B config. Each choice is
             also a separate key there, so that dashboards can group runs by a choice (see
@@ -123,7 +126,7 @@ class WandbTracker(Tracker):
                     self._upload = _upload(self._run, run, settings, identity)
                 if run.past:
                     _LOGGER.info("W&B: resumed; an upload of all rounds replaces the earlier one")
-        # The new W&B record must be complete, because W&B cannot append to an older one: the record
+        # The new W&B record has all rounds, because W&B cannot append to an older one: the record
         # that is uploaded last replaces the others.
         earlier, saved = [Record(0), *run.past] if run.past else [], saved_figures(run.folder)
         for record in earlier:
