@@ -67,12 +67,15 @@ def _arrived(trained: Trained, resources: Resources) -> Update:
 
 
 def _kept(trained: Trained, arrived: Update) -> list[Tensors]:
-    """The weights that stay at the client and must be finite: private weights, separate model.
+    """The weights that stay at the client and must be finite: private weights, personal model.
 
-    A compressed update shows only a part of the trained weights. Then the result also has all
-    shared weights after training and the memory of the compressor.
+    Weights of the personal model that are also sent are left out. A compressed update shows only a
+    part of the trained weights. Then the result also has all shared weights after training and the
+    memory of the compressor.
     """
-    kept = [trained.state.private, trained.state.separate_model]
+    state, sent = trained.state, trained.update.weights
+    unsent = {n: w for n, w in state.personal_model.items() if n in sent and w is not sent[n]}
+    kept = [state.private, state.separate_model or unsent]
     if arrived.weights_nbytes is not None:
         kept += [trained.update.weights, trained.state.memory(MEMORY)]
     return kept
