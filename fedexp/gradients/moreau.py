@@ -57,7 +57,10 @@ class Moreau(LocalGradient):
         self.eta.fill_(rate_of_round(client))
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
-        """The gradients for the shared model w and for the client's own model."""
+        """The gradients for the shared model w and for the client's own model.
+
+        Parameters of the loss have no copy in the own model; they keep their gradient at w.
+        """
         before = own_model(parameters)
         w = {name: parameters[name] for name in before}
         theta = before if self.start == "previous" else w
@@ -68,4 +71,5 @@ class Moreau(LocalGradient):
                 for name, value in theta.items()
             }
         step = {name: (before[name] - value) / self.eta for name, value in theta.items()}
-        return {name: self.lam * (w[name] - value) for name, value in theta.items()} | as_own(step)
+        moreau = {name: self.lam * (w[name] - value) for name, value in theta.items()}
+        return own | moreau | as_own(step)

@@ -35,6 +35,18 @@ def test_a_step_by_hand() -> None:
     torch.testing.assert_close(found["a"], torch.tensor(1 - 0.66))
 
 
+def test_parameters_that_the_own_model_lacks_keep_their_gradient() -> None:
+    """A loss may have parameters."""
+    part = Moreau(1.0, 2, 0.1, "previous")
+    part.register_buffer("eta", torch.tensor(0.5))
+    own = {"a": torch.tensor(5.0), "loss.scale": torch.tensor(7.0)}
+    parameters = {"a": torch.tensor(1.0), "loss.scale": torch.tensor(3.0)}
+    parameters |= as_own({"a": torch.tensor(2.0)})
+    found = part(parameters, own, lambda at, part=0, parts=1: {"a": 2 * at["a"]})
+    assert found["loss.scale"].item() == 7
+    torch.testing.assert_close(found["a"], torch.tensor(1 - 1.15))  # as above
+
+
 def theta_of(weights: Tensors, w: Tensors, gradient: object) -> Tensors:
     theta = weights
     for _ in range(3):
