@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
+from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL
 from fedexp.contract import Client, Forward, Loss, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.core.server_training import train_classifier
@@ -74,6 +75,7 @@ class Adversarial(Loss):
     """
 
     unread_if = {name: {"mu": (0,)} for name in ("hidden", "epochs", "batch_size", "lr")}
+    traits = frozenset({COMPARES_WITH_MODEL})
     saved = ("weights", "rounds")
 
     def __init__(

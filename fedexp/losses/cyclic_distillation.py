@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import OTHER_START, READS_ROUNDS
+from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL, OTHER_START, READS_ROUNDS
 from fedexp.contract import (
     Client,
     Forward,
@@ -73,7 +73,7 @@ class CyclicDistillation(Loss):
         validation: the share of a client's training samples that are its validation samples.
     """
 
-    traits = frozenset({OTHER_START, READS_ROUNDS})
+    traits = frozenset({COMPARES_WITH_MODEL, OTHER_START, READS_ROUNDS})
     discourages = MAY_KNOW_VALIDATION
     reference_models = ("global",)
     strength: Tensor

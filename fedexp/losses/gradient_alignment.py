@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT, LINEAR_HEAD
+from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT, COMPARES_WITH_MODEL, LINEAR_HEAD
 from fedexp.contract import Client, Forward, Loss, Memory, PartMessage, Setting, Tensors
 from fedexp.core.forward import is_of_class
 
@@ -53,6 +53,7 @@ class GradientAlignment(Loss):
     """
 
     summed = True
+    traits = frozenset({COMPARES_WITH_MODEL})
     needs = {LINEAR_HEAD: "loss=gradient_alignment: needs a linear classifier; use head=linear"}
     forbids = {
         CHANGES_HEAD_INPUT: "loss=gradient_alignment: takes the features as they are, but this "

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
+from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL
 from fedexp.contract import Forward, Loss, Outputs
 from fedexp.core.forward import mean_over
 
@@ -52,6 +53,7 @@ class MeanDiscrepancy(Loss):
 
     unread_if = {"variances": {"lam": (0,)}}
     takes_only_merged = True
+    traits = frozenset({COMPARES_WITH_MODEL})
     reference_models = ("global",)
 
     def __init__(self, lam: NonNegativeFloat, variances: Variances) -> None:

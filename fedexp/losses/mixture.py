@@ -4,7 +4,7 @@ from typing import cast
 
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT, MIXTURE
+from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT, COMPARES_WITH_MODEL, MIXTURE
 from fedexp.contract import Forward, Loss
 from fedexp.core.frozen_copies import Reference
 from fedexp.heads.mixture import Mixture, losses_of, responsibilities
@@ -26,6 +26,7 @@ class ResponsibilityWeighted(Loss):
     ``local.grad_clip`` uses the norm of the gradients of all components together.
     """
 
+    traits = frozenset({COMPARES_WITH_MODEL})
     reference_models = ("global",)
     needs = {MIXTURE: "loss=mixture: needs a mixture of models; use head=mixture"}
     forbids = {

@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
+from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL
 from fedexp.contract import Client, Forward, Loss, Memory, Outputs, PartMessage, Tensors
 
 
@@ -45,6 +46,7 @@ class Moon(Loss):
 
     unread_if = {"temperature": {"mu": (0,)}}
     takes_only_merged = True
+    traits = frozenset({COMPARES_WITH_MODEL})
     reference_models = ("global", "previous")
 
     def __init__(self, mu: NonNegativeFloat, temperature: PositiveFloat) -> None:

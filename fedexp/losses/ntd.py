@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT
+from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT, COMPARES_WITH_MODEL
 from fedexp.contract import Forward, Loss, Outputs
 from fedexp.core.forward import is_of_class
 
@@ -54,6 +54,7 @@ class NotTrueDistillation(Loss):
     """
 
     unread_if = {"temperature": {"beta": (0,)}}
+    traits = frozenset({COMPARES_WITH_MODEL})
     forbids = {
         CHANGES_HEAD_INPUT: "loss=ntd: the frozen global model has the head's logits of unchanged "
         "features, and this {other} changes the features before the head; use another loss"

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import CLASS_PROTOTYPES, TAKES_STALE
+from fedexp.config.compatibility.traits import CLASS_PROTOTYPES, COMPARES_WITH_MODEL, TAKES_STALE
 from fedexp.contract import Client, Forward, Memory, PartMessage, Setting, Tensors
 from fedexp.core.forward import is_of_class
 from fedexp.core.randomness import torch_generator
@@ -63,7 +63,7 @@ class PrototypeAlign(PrototypeLoss):
 
     unread_if = {"missing": {"lam": (0,)}}
 
-    traits = frozenset({CLASS_PROTOTYPES, TAKES_STALE})
+    traits = PrototypeLoss.traits | {CLASS_PROTOTYPES, TAKES_STALE}
     prototypes: Tensor
     holds: Tensor
 
@@ -79,6 +79,8 @@ class PrototypeAlign(PrototypeLoss):
         self.lam, self.missing = lam, missing
         self.weighting, self.first = weighting, first
         self._uses_last_epoch = features == "last_epoch"
+        if self._uses_last_epoch:
+            self.traits = self.traits - {COMPARES_WITH_MODEL}
 
     def setup(self, setting: Setting) -> None:
         """Make buffers for the global prototypes [C, d] and the mask [C] of classes that have one.

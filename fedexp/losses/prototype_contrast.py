@@ -72,7 +72,7 @@ class PrototypeContrast(PrototypeLoss):
         weighting: the clients' weights in a global prototype; see ``mean_prototypes``.
     """
 
-    traits = frozenset({CLASS_PROTOTYPES})
+    traits = PrototypeLoss.traits | {CLASS_PROTOTYPES}
     prototypes: Tensor
     holds: Tensor
     local: Tensor

@@ -6,6 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL
 from fedexp.contract import Client, Loss, Memory, PartUpdate, Setting, Tensors
 from fedexp.core.prototypes import class_prototypes, stack_reports
 
@@ -21,6 +22,7 @@ class PrototypeLoss(Loss):
         by_client: names of the tensors from ``merge`` whose first dimension is the client.
     """
 
+    traits = frozenset({COMPARES_WITH_MODEL})
     by_client: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self) -> None:

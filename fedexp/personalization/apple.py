@@ -8,7 +8,7 @@ import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Size, Tensor, nn
 
-from fedexp.config.compatibility.traits import READS_ROUNDS
+from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL, READS_ROUNDS
 from fedexp.config.schema import Share
 from fedexp.contract import (
     Client,
@@ -51,9 +51,11 @@ class APPLE(StoresModels):
     aggregator's global weights as its core model. A client gets its own core model from the server,
     too. The limit on the core models that a client downloads is left out. Parameters are combined;
     running statistics are those of the combination, and start from the received ones. No global
-    model is evaluated. In the released code core models start from different random weights, and
-    the penalty has no factor 1/2. PFLlib multiplies the learning rate of w_i by N, and takes means
-    over the elements of each layer in place of <g, w_j>. The paper's text was not compared.
+    model is evaluated. What heads, samplers and aggregators compute outside of the training steps,
+    such as the features for ``head=prototype``, is of w_i. In the released code core models start
+    from different random weights, and the penalty has no factor 1/2. PFLlib multiplies the learning
+    rate of w_i by N, and takes means over the elements of each layer in place of <g, w_j>. The
+    paper's text was not compared.
 
     A client downloads N models, and needs memory for them while it trains. The server stores N
     models; models that exceed ``clients.ram_gib`` are on disk.
@@ -69,6 +71,11 @@ class APPLE(StoresModels):
 
     traits = frozenset({READS_ROUNDS})
     has_global = False
+    forbids = {
+        COMPARES_WITH_MODEL: "{other}: compares with outputs of the client's model outside of the "
+        "training steps; with personalization=apple this is the core model and not the combination "
+        "that trains; take another {other}"
+    }
     unread_if = {"penalty_decay": {"mu": (0,)}, "penalty_rounds": {"mu": (0,)}}
     first: Tensor
     itself: Tensor

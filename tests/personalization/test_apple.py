@@ -118,6 +118,16 @@ def test_another_number_of_clients_is_refused() -> None:
         personalized("apple", "personalization.clients=3")
 
 
+@pytest.mark.parametrize("loss", ["moon", "mmd", "ntd", "cyclic_distillation", "prototype_align"])
+def test_losses_that_compare_with_the_core_model_are_refused(loss: str) -> None:
+    with pytest.raises(InputError, match=r"^loss: compares with outputs of the client's model"):
+        personalized("apple", f"loss={loss}")
+
+
+def test_prototypes_from_the_training_steps_are_those_of_the_combination() -> None:
+    personalized("apple", "loss=prototype_align", "loss.features=last_epoch")
+
+
 @pytest.mark.slow
 def test_the_contract() -> None:
     check_part("algorithm=apple")

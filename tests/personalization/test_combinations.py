@@ -149,7 +149,12 @@ MOON = ["loss=moon", "regularizer=proximal"]
 VARIATES = ["regularizer=control_variates"]
 INITIAL_HEAD = ["regularizer=proximal", "personalization.global_model=initial_head"]
 WITH_OTHER_PARTS = {
-    "apple": [MOON, ["gradient=sam"], BATCHNORM, ["clients.count=1", "clients.per_round=1"]],
+    "apple": [
+        ["loss=fedsr"],
+        ["gradient=sam"],
+        BATCHNORM,
+        ["clients.count=1", "clients.per_round=1"],
+    ],
     "fedamp": [VARIATES, BATCHNORM],
     "fedas": [INITIAL_HEAD, ["loss=prototype_align", *BATCHNORM]],
     "fedcac": [["personalization.tau=0"], BATCHNORM],
