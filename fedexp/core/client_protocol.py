@@ -35,10 +35,10 @@ class GradientAt(Protocol):
         Args:
             parameters: name -> value of every trained parameter.
             part: which part of the batch to use, from 0.
-            parts: number of parts of nearly equal size that the batch is divided into.
+            parts: number of parts of nearly equal size that the batch is divided into. A part that
+                would be empty has the batch's first sample.
 
-        If this part of the batch has no sample, the result is the gradient of the regularizer
-        alone. Running statistics do not change.
+        Running statistics do not change.
         """
 
 

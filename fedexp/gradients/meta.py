@@ -15,11 +15,11 @@ class Meta(LocalGradient):
     f is the client's loss and w are the local weights. g is the gradient of f at
     $w - alpha grad f(w)$, and H is the Hessian of f at w. The exact gradient of the objective is
     $(I - alpha H) g$. The paper draws independent batches D for grad f(w), D' for g and D'' for H.
-    Here these batches are two or three parts of one batch. A step also computes the gradient on the
-    whole batch, for the logged loss. The local optimizer takes the step, with its momentum and
-    weight decay; other implementations take a step of plain SGD. The formulas agree with theirs. We
-    found neither the paper's text nor code of its authors. There are two approximations of the
-    exact gradient:
+    Here these batches are two or three parts of one batch; a part that would be empty has the
+    batch's first sample. A step also computes the gradient on the whole batch, for the logged loss.
+    The local optimizer takes the step, with its momentum and weight decay; other implementations
+    take a step of plain SGD. The formulas agree with theirs. We found neither the paper's text nor
+    code of its authors. There are two approximations of the exact gradient:
 
     * ``first_order`` uses g, without H.
     * ``hessian_free`` replaces H g by the difference of the gradients on D'' at $w + delta g$ and

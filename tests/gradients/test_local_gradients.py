@@ -11,6 +11,7 @@ from torch import Tensor
 from fedexp.core.messages import Message, PartMessage, Tensors
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.sockets import LocalGradient
+from fedexp.core.step_gradient import part_of
 from fedexp.errors import InputError
 from fedexp.gradients.locally_estimated import LocallyEstimated
 from fedexp.gradients.meta import Meta
@@ -126,6 +127,35 @@ def maml_step(weights: Tensors, gradient: Any, inputs: Tensor, targets: Tensor) 
 @pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
 def test_training_equals_a_plain_loop(engine: str, option: str, step: Any) -> None:
     plain_loop([f"gradient={option}", f"engine={engine}", "optimizer.lr=0.01"], step)
+
+
+def test_a_part_that_would_be_empty_is_the_first_sample() -> None:
+    inputs, targets = torch.arange(6.0).view(6, 1), torch.arange(6)
+
+    def taken(count: int, part: int, parts: int) -> list[int]:
+        """The samples that count in a part of a batch of ``count`` samples, alone and padded."""
+        of_batch = part_of(inputs[:count], targets[:count], None, part, parts)
+        assert of_batch[2] is None
+        padded = inputs.clone(), targets.clone(), (targets < count).float()
+        stacked = [torch.stack((each, each)) for each in padded]
+        of_stack = torch.func.vmap(lambda *batch: part_of(*batch, part, parts))(*stacked)
+        for _, y, real in zip(*of_stack, strict=True):
+            assert y[real > 0].tolist() == of_batch[1].tolist()
+        assert of_batch[0].flatten().tolist() == of_batch[1].tolist()
+        return of_batch[1].tolist()
+
+    assert [taken(5, part, 2) for part in range(2)] == [[0, 2, 4], [1, 3]]
+    assert [taken(1, part, 2) for part in range(2)] == [[0], [0]]
+    assert [taken(2, part, 3) for part in range(3)] == [[0], [1], [0]]
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
+def test_batches_of_one_sample_train(engine: str) -> None:
+    words = [*SMALL, "gradient=meta", "local.batch_size=1", f"engine={engine}"]
+    federation = federate(*words, "optimizer.weight_decay=0")
+    message = federation.server.broadcast(1)
+    (update,) = federation.engine.train([0], message)
+    assert not torch.equal(update.weights["head.linear.bias"], message.weights["head.linear.bias"])
 
 
 def test_running_statistics_follow_the_first_pass_alone() -> None:
