@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedexp.config.compatibility.traits import INHERITED_MODEL
 from fedexp.contract import Client, Forward, Loss, Memory, Outputs, PartMessage
+from fedexp.losses.mean_outputs import soft_cross_entropy
 from fedexp.personalization.fedphp import inherited_model
 
 _WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -51,8 +52,9 @@ class Inherited(Loss):
         self.lam, self.transfer, self.temperature = lam, transfer, temperature
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Load the client's private model into the frozen copy."""
-        client.frozen_copies["previous"].set(inherited_model(client.weights))
+        """Load the client's private model, with the head as adapted to the client."""
+        weights = client.weights
+        client.frozen_copies["previous"].set(weights | inherited_model(weights))
 
     def forward(self, batch: Forward, **references: Outputs) -> Tensor:
         """The loss, a scalar."""
@@ -62,7 +64,7 @@ class Inherited(Loss):
             transferred = squared_mmd(batch.z, inherited.z, batch.real)
         else:
             shares = (inherited.logits / self.temperature).softmax(dim=1)
-            transferred = batch.mean(-(shares * batch.logits.log_softmax(dim=1)).sum(dim=1))
+            transferred = batch.mean(soft_cross_entropy(batch.logits, shares))
         return (1 - self.lam) * batch.mean(losses) + self.lam * transferred
 
 

@@ -1,10 +1,11 @@
 """FedPHP's loss against hand values."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
-from support.federations import federate
+from support.federations import begin_client, federate
 
 from fedexp.core.forward import Forward, Outputs
 from fedexp.errors import InputError
@@ -57,6 +58,20 @@ def test_soft_labels_by_hand() -> None:
     batch = Forward(torch.zeros(1, 1), logits, target)
     found = Inherited(0.25, "kd", 4.0)(batch, previous=inherited).item()
     assert found == pytest.approx(0.75 * math.log(4) + 0.25 * entropy)
+
+
+def test_soft_labels_are_over_the_classes_that_the_client_s_head_includes() -> None:
+    """The private model's head excludes the same classes as the trained one's."""
+    words = ["algorithm=fedphp", "loss.transfer=kd", "partition=shards", "data.subset=200"]
+    words += ["head=etf", "head.adapt=true", "head.missing=exclude", "clients.count=4"]
+    federation = federate(*words, "partition.classes_per_client=3", "clients.per_round=2")
+    for round in (1, 2):
+        assert 0 < federation.run_round(round).metrics["train/loss"] < 10
+    module = begin_client(federation.engine, 0, federation.server.broadcast(3))
+    private: Any = module.frozen_copies["previous"].head
+    assert 0 < private.included.sum() < 10
+    for name in ("included", "phi"):
+        assert torch.equal(getattr(private, name), module.head.get_buffer(name))
 
 
 def test_without_a_weight_it_is_cross_entropy() -> None:
