@@ -6,7 +6,7 @@ import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import LINEAR_HEAD, NOT_THE_MEAN
+from fedexp.config.compatibility.traits import DRAWS_BY_SIZE, LINEAR_HEAD, NOT_THE_MEAN
 from fedexp.contract import Client, Memory, PartUpdate, Setting, Tensors
 from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
@@ -75,6 +75,10 @@ class Corrected(Linear):
         "their holders; with head=corrected take another {other}; aggregator=sample_weighted and "
         "uniform fit"
     }
+    discourages = {
+        DRAWS_BY_SIZE: "head=corrected: this sampler draws larger clients more often, and they "
+        "also weigh more in the rows of the classifier; use sampler=random"
+    }
 
     def __init__(
         self, feature_dim: PositiveInt, num_classes: PositiveInt, rate: NonNegativeFloat
@@ -102,7 +106,7 @@ class Corrected(Linear):
         """Keep what ``correct`` needs: the classes and rows of the cohort, and the weights."""
         self._holds = torch.stack([each.extras["holds"] for each in updates])
         self._rows = torch.stack([each.extras["rows"] for each in updates])
-        sizes = torch.tensor([float(each.num_samples) for each in updates])
+        sizes = torch.tensor([float(each.draws * each.num_samples) for each in updates])
         self._shares = self._holds * to_device(sizes, self._holds.device).unsqueeze(1)
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:

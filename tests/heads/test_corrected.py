@@ -58,17 +58,19 @@ def test_the_correction_is_the_gradient_of_the_regularizer() -> None:
 
 
 def test_a_round_by_hand() -> None:
-    words = ["partition=shards", "partition.classes_per_client=3", "head.rate=0.1"]
+    """Client 1 is drawn twice."""
+    words = ["partition=shards", "partition.classes_per_client=6", "head.rate=0.1"]
     federation = federate(*SMALL, "algorithm=fedgc", *words)
     current = federation.server.weights[WEIGHT].clone()
-    updates = list(federation.engine.train([0, 1], federation.server.broadcast(1)))
+    updates = list(federation.engine.train([0, 1, 1], federation.server.broadcast(1)))
     take_step(federation.server, updates)
     expected, counts = torch.zeros(10, 64), torch.zeros(10)
     holds = torch.zeros(2, 10, dtype=torch.bool)
     for update in updates:
         for c in update.extras["head"]["holds"].nonzero().flatten():
-            expected[c] += update.num_samples * update.weights[WEIGHT][c]
-            counts[c] += update.num_samples
+            weight = update.num_samples * (1, 2)[update.client]
+            expected[c] += weight * update.weights[WEIGHT][c]
+            counts[c] += weight
             holds[update.client, c] = True
     expected = torch.where(
         (counts > 0).unsqueeze(1), expected / counts.clamp(min=1).unsqueeze(1), current
