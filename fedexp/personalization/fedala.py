@@ -46,7 +46,8 @@ class FedALA(Personalization):
             number is rounded down, but is at least two (BatchNorm) if the client has two samples.
         rate: the step size for W.
         batch_size: largest number of samples in one step for W.
-        window: number of most recent epochs whose losses show whether the loss has settled.
+        window: number of most recent epochs whose losses show whether the loss has settled. The
+            first comparison is one epoch later, as in the released code.
         tolerance: the loss has settled if its standard deviation over ``window`` epochs is below
             this number.
         max_epochs: largest number of epochs when W is learned for the first time.
@@ -129,7 +130,8 @@ class FedALA(Personalization):
                 }
             losses.append(torch.stack(epoch).mean().item())
             recent = torch.tensor(losses[-self.window :], dtype=torch.float64)
-            if len(recent) == self.window and recent.std(correction=0) < self.tolerance:
+            is_settled = recent.std(correction=0) < self.tolerance
+            if len(losses) > self.window and is_settled:
                 break
         return learned
 
