@@ -6,7 +6,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import LEAVES_OUT_CLASSES, TAKES_MORE
+from fedexp.config.compatibility.traits import (
+    HEAD_LEAVES_OUT_CLASSES,
+    LEAVES_OUT_CLASSES,
+    TAKES_MORE,
+)
 from fedexp.contract import Client, Head, Memory, PartMessage, Setting
 
 Form = Literal["linear", "sqrt", "exp"]
@@ -100,7 +104,8 @@ class AdaptedHead(Head):
         super().__init__()
         self.adapt, self.form, self.missing = adapt, phi, missing
         self.phi_normalization = phi_normalization
-        leaves_out = {LEAVES_OUT_CLASSES} if adapt and missing == "exclude" else set()
+        excludes = {HEAD_LEAVES_OUT_CLASSES, LEAVES_OUT_CLASSES}
+        leaves_out = excludes if adapt and missing == "exclude" else set()
         takes_counts = {TAKES_MORE} if adapt and phi_normalization == "population" else set()
         self.traits = frozenset(leaves_out | takes_counts)
         self.gamma = torch.zeros(num_classes, dtype=torch.float64)

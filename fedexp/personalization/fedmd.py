@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
-from fedexp.config.compatibility.traits import LEAVES_OUT_CLASSES, PRIVATE_BACKBONE, Need
+from fedexp.config.compatibility.traits import HEAD_LEAVES_OUT_CLASSES, PRIVATE_BACKBONE, Need
 from fedexp.contract import (
     Client,
     Memory,
@@ -59,8 +59,8 @@ class FedMD(Personalization):
         "clients at once, which these data lack; take another personalization"
     }
     forbids = {
-        LEAVES_OUT_CLASSES: "{other}: gives absent classes the score -inf, so that there are no "
-        "mean scores for personalization=fedmd"
+        HEAD_LEAVES_OUT_CLASSES: "{other}: gives absent classes the score -inf, so that there are "
+        "no mean scores for personalization=fedmd"
     }
     saved = ("scores", "holders")
 

@@ -94,6 +94,13 @@ def test_scores_without_a_mean_are_refused() -> None:
         federate("personalization=fedmd", "head=etf", "head.adapt=true", "head.missing=exclude")
 
 
+def test_a_loss_that_leaves_out_classes_changes_no_scores() -> None:
+    federation = personalized("fedmd", "loss=balanced_softmax", *WHOLE)
+    train(federation, 1)
+    sent = federation.server.broadcast(2).extras["personalization"]
+    assert sent["scores"].isfinite().all()
+
+
 @pytest.mark.slow
 def test_the_contract() -> None:
     check_part("algorithm=fedmd", "clients.per_round=4")
