@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from fedexp.config.compatibility.traits import DERIVES_CLASSIFIER
 from fedexp.contract import Client, Head, Memory, PartMessage, Setting, Tensors
 from fedexp.core.randomness import key
 from fedexp.heads.discriminant import (
@@ -45,6 +46,7 @@ class Gaussian(Head):
     """
 
     takes_only_merged = True
+    traits = frozenset({DERIVES_CLASSIFIER})
     derived = ("weight", "bias")
     means: Tensor
     covariance: Tensor

@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedexp.config.compatibility.traits import INHERITED_MODEL, READS_ROUNDS
+from fedexp.config.compatibility.traits import DERIVES_CLASSIFIER, INHERITED_MODEL, READS_ROUNDS
 from fedexp.contract import Client, Loss, Memory, Network, Personalization, Setting, Tensors
 
 _TURNS = "personalization.turns"
@@ -31,6 +31,10 @@ class FedPHP(Personalization):
 
     takes_only_merged = True
     traits = frozenset({INHERITED_MODEL, READS_ROUNDS})
+    forbids = {
+        DERIVES_CLASSIFIER: "{other}: computes its classifier from class means, which do not fit "
+        "the mean of a client's past models; with personalization=fedphp take another {other}"
+    }
 
     def __init__(self, momentum: Annotated[float, Field(ge=0, lt=1)]) -> None:
         super().__init__()

@@ -63,6 +63,7 @@ REFUSED = {
         (name, "loss=mixture"): "loss=mixture: needs a mixture of models; use head=mixture"
         for name in PERSONAL
     },
+    ("fedphp", "head=gaussian"): "head: computes its classifier from class means",
     **{(name, "loss=inherited"): "loss=inherited: learns from a private" for name in PERSONAL},
     **{
         (name, "head=calibrated"): "head=calibrated: the (features of different|server has no)"

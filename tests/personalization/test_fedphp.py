@@ -10,6 +10,7 @@ from support.plain_loop import LR, SETTING, PlainLoop, assert_same
 from support.small_federations import copy, personalized, train
 
 from fedexp.core.messages import Tensors
+from fedexp.errors import InputError
 from fedexp.personalization.fedphp import inherited_model, moved, private_model
 from fedexp.testing import check_part
 
@@ -126,6 +127,12 @@ def discrepancy(z: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     kernels = sum(torch.exp(-squares / (width * 2.0**i)) for i in range(-2, 3))
     own, others = kernels[:count, :count], kernels[count:, count:]
     return (own + others - kernels[:count, count:] - kernels[count:, :count]).mean()
+
+
+def test_a_classifier_of_averaged_statistics_is_refused() -> None:
+    """The private model would have the means of past models and the classifier of the last one."""
+    with pytest.raises(InputError, match=r"^head: computes its classifier from class means"):
+        federate("personalization=fedphp", "head=gaussian")
 
 
 @pytest.mark.slow
