@@ -85,6 +85,8 @@ class GradientAlignment(Loss):
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Compute the sum of the gradients over the client's samples, under the received model."""
+        if client.is_personal:
+            return
         z, labels = client.features()
         with torch.no_grad():
             gradient = classifier_gradient(z, client.classify(z), labels)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate, take_step
 from support.plain_loop import SETTING, PlainLoop, assert_same
 from support.plain_mlp import HEAD, average, descend, features, logits
-from support.small_federations import SMALL
+from support.small_federations import SMALL, train
 from torch import Tensor
 
 from fedexp.core.client_protocol import Batch
@@ -100,6 +100,12 @@ def test_all_samples_count_even_if_a_client_trains_on_fewer() -> None:
     federation = federate(*SMALL, "algorithm=fediir", "personalization=fedfomo")
     for update in federation.engine.train([0, 1], federation.server.broadcast(1)):
         assert update.extras["loss"]["count"] == update.num_samples > update.samples
+
+
+def test_a_separate_model_leaves_nothing_in_memory() -> None:
+    federation = federate(*SMALL, "algorithm=ditto", "loss=gradient_alignment")
+    train(federation, 1)
+    assert federation.store.memory(0, "loss") == {}
 
 
 def test_without_penalty_it_is_fedavg() -> None:
