@@ -37,10 +37,11 @@ class ClientMomentum(LocalGradient):
 
     The equations assume that all clients take the same number of steps. If the numbers differ, the
     mean of eta K over the cohort is used, and each v has the same weight in Delta. If the local
-    optimizer has momentum, the result of ``unit_distance`` replaces K, as in SCAFFOLD. The steps of
-    other optimizers are no sums of v, so that Delta is no mean of v; a run warns of them. Weight
-    decay of the optimizer is added to v, and ``local.grad_clip`` clips v. The steps of private
-    parameters use g instead of v.
+    optimizer has momentum, the result of ``unit_distance`` replaces K, as in SCAFFOLD. K is the
+    number of all local steps of the round. If a personalization trains a parameter in only some of
+    these steps, Delta is too small for this parameter. The steps of other optimizers are no sums of
+    v, so that Delta is no mean of v; a run warns of them. Weight decay of the optimizer is added to
+    v, and ``local.grad_clip`` clips v. The steps of private parameters use g instead of v.
 
     Each client sends the number eta K besides its weights. From the second round the server sends
     Delta besides the weights, so a client downloads twice the size of the model.

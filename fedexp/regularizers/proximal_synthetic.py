@@ -46,7 +46,8 @@ class ProximalSynthetic(Proximal):
     spread as evenly as possible. The number of steps in an epoch does not change. Each image is in
     one batch of an epoch and counts like a sample in every term of the loss. In local training the
     images are not augmented. The client's number of samples, the class counts and other
-    computations on the client's data ignore D~. No additional tensors are sent.
+    computations on the client's data ignore D~. The exception is ``aggregator=fisher_weighted``
+    with ``gradients=batch``, which takes the training batches. No additional tensors are sent.
 
     Personal models do not use D~. Until the client has received a w^(t-m), the method is FedProx.
     The metric ``synthetic/images`` is the number of images that a client appended.
