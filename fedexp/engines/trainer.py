@@ -17,7 +17,7 @@ from torch import Generator
 from torch.utils.data import DataLoader
 
 from fedexp.config.build import locate_kind
-from fedexp.config.compatibility.traits import SEVERAL_PROCESSES
+from fedexp.config.compatibility.traits import DIVIDES_STEPS, SEVERAL_PROCESSES
 from fedexp.config.constructed import construct
 from fedexp.core.client import ClientModule
 from fedexp.core.part import Memory
@@ -33,9 +33,10 @@ class Trainer(Serial):
     """Trains clients one after another; each phase of local training is one ``Trainer.fit``.
 
     On a CPU the weights are the same as with ``engine=serial``, to the bit. With the option
-    ``accumulate_grad_batches`` a step still is one batch, also in the number of steps that parts
-    count, and only whole epochs can be trained. Then ``gradient`` must be ``plain``, because the
-    other rules compute the gradient of a single batch.
+    ``accumulate_grad_batches`` several batches make one step of the optimizer, but the number of
+    steps that parts see still counts batches, and only whole epochs can be trained. So parts that
+    divide by this number are refused. ``gradient`` must be ``plain``, because the other rules
+    compute the gradient of a single batch.
 
     Args:
         resources: the objects that every engine works with.
@@ -66,11 +67,8 @@ class Trainer(Serial):
         self._options = dict(options)
         # Raises for a wrong option before training.
         batches = self._trainer(Phase(epochs=1), steps=1, epochs=1).accumulate_grad_batches
-        if batches > 1 and not resources.module.gradient.is_plain:
-            raise InputError(
-                f"engine.options.accumulate_grad_batches={batches}: the rule in gradient computes "
-                "the gradient of a single batch; use gradient=plain, or leave the option out"
-            )
+        if batches > 1:
+            _check_accumulation(f"engine.options.accumulate_grad_batches={batches}", resources)
 
     def _fit_phase(
         self, phase: Phase, batches: LocalBatches, steps: int, kept: Memory | None
@@ -135,6 +133,21 @@ class _KeptOptimizer(Callback):
         if self.kept is not None:
             trained = dict(cast(ClientModule, pl_module).trained_parameters())
             self.kept.update(optimizer_state(trainer.optimizers[0], trained))
+
+
+def _check_accumulation(key: str, resources: Resources) -> None:
+    """Raise InputError, which begins with ``key``, if a part counts on a step for each batch."""
+    if not resources.module.gradient.is_plain:
+        raise InputError(
+            f"{key}: the rule in gradient computes the gradient of a single batch; use "
+            "gradient=plain, or leave the option out"
+        )
+    for socket, part in resources.parts.items():
+        if DIVIDES_STEPS in part.traits:
+            raise InputError(
+                f"{key}: this {socket} {DIVIDES_STEPS}, and each batch counts as a step; use "
+                f"another {socket}, or leave the option out"
+            )
 
 
 def _on_device(fabric: Fabric) -> dict[str, Any]:

@@ -88,6 +88,15 @@ def test_gradient_rules_cannot_be_accumulated() -> None:
         federate(*accumulating, "gradient=sam")
 
 
+def test_parts_that_divide_by_steps_refuse_accumulated_gradients() -> None:
+    """Two batches are one step of the optimizer, but two in the number that parts see."""
+    accumulating = [*SMALL, "engine=trainer", "+engine.options.accumulate_grad_batches=2"]
+    for socket, option in (("aggregator", "normalized"), ("regularizer", "control_variates")):
+        with pytest.raises(InputError, match=rf"accumulate_grad_batches=2: this {socket} divides"):
+            federate(*accumulating, f"{socket}={option}")
+    federate(*accumulating, "regularizer=control_variates", "regularizer.estimate=gradient")
+
+
 def test_the_module_returns_to_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """After each fit, a Trainer moves the module to the CPU; on a GPU it would stay there."""
     federation = federate(*SMALL, "engine=trainer")
