@@ -96,7 +96,7 @@ class CyclicDistillation(Loss):
         """
         self.register_buffer("strength", torch.zeros(()), persistent=False)
         self._seed = setting.seed
-        cycle = -(-setting.clients.num_with_data // setting.clients_per_round)
+        cycle = -(-setting.clients.num_with_data // setting.most_updates)
         self._common_rounds = setting.rounds - cycle
         if self._common_rounds < cycle:
             LOGGER.warning(

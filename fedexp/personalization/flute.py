@@ -19,8 +19,8 @@ class FLUTE(FedPer):
     The loss has the penalty $c ||z||^2$, with c = ``feature_penalty``; it is the mean over the
     features z of a batch. Use ``regularizer=neural_collapse`` for the penalties on the head.
     Between two rounds of a client a gradient step moves its head closer to neural collapse:
-    $W <- W - (rate / K) grad D(W)$. D is ``collapse_distance``, and K the number of clients in a
-    round.
+    $W <- W - (rate / K) grad D(W)$. D is ``collapse_distance``, and K the number of clients whose
+    updates a server step takes.
 
     This is the paper's method for classification with a network. The formulas are those of the
     released code; the paper's text was not compared. There the heads are sent to the server, which
@@ -49,7 +49,7 @@ class FLUTE(FedPer):
 
     def setup(self, setting: Setting) -> None:
         """Compute the step size for one client's head."""
-        self._step = self.rate / setting.clients_per_round
+        self._step = self.rate / setting.most_updates
 
     def phases(self, epochs: float) -> Sequence[Phase]:
         """A phase for the head, then a phase for head and body."""

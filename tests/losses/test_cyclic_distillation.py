@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import assert_engine_agrees, equal, federate
-from support.small_federations import ONE_STEP, SMALL, copy, train
+from support.small_federations import ONE_BY_ONE, ONE_STEP, SMALL, copy, train
 from torch import Tensor
 
 from fedexp.core.messages import Tensors
@@ -144,6 +144,12 @@ def test_too_few_rounds_are_said(caplog: pytest.LogCaptureFixture) -> None:
     (said,) = caplog.messages
     assert said.startswith("rounds=7: the last 4 rounds personalize")
     assert said.endswith("use at least rounds=8")
+
+
+def test_a_cycle_counts_the_updates_of_server_steps(caplog: pytest.LogCaptureFixture) -> None:
+    """Two of the four clients are in flight, but each server step takes one update."""
+    federate(*SMALL, "loss=cyclic_distillation", "rounds=7", *ONE_BY_ONE)
+    assert "rounds=7: the last 4 rounds personalize" in caplog.text
 
 
 def test_a_separate_personal_model_has_no_teacher_and_is_not_replaced() -> None:

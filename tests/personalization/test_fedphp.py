@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from support.federations import equal, federate
 from support.plain_loop import LR, SETTING, PlainLoop, assert_same
-from support.small_federations import copy, personalized, train
+from support.small_federations import ONE_BY_ONE, copy, personalized, train
 
 from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
@@ -36,11 +36,14 @@ def test_the_model_to_learn_from_is_the_shared_one_until_a_turn_has_ended() -> N
     assert inherited_model(weights)["head.w"].item() == 2
 
 
-def test_four_turns_by_hand() -> None:
-    """A client is expected to have 2 * 4 / 4 = 2 turns: mu is 0, 0.3, 0.6 and 0.6."""
-    federation = personalized("fedphp", "personalization.momentum=0.6", "rounds=4")
+@pytest.mark.parametrize(
+    ("words", "mus"), [([], (0, 0.3, 0.6, 0.6)), (ONE_BY_ONE, (0, 0.6, 0.6, 0.6))]
+)
+def test_four_turns_by_hand(words: list[str], mus: tuple[float, ...]) -> None:
+    """A client is expected to have 2 * 4 / 4 = 2 turns, or 1 if a server step takes one update."""
+    federation = personalized("fedphp", "personalization.momentum=0.6", "rounds=4", *words)
     mean: Tensors = {}
-    for round, mu in enumerate((0, 0.3, 0.6, 0.6), start=1):
+    for round, mu in enumerate(mus, start=1):
         message = federation.server.broadcast(round)
         (update,) = federation.engine.train([1], message)
         for name, w in update.weights.items():

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from support.federations import federate
 from support.plain_mlp import features
-from support.small_federations import ONE_STEP, SMALL, copy, train
+from support.small_federations import ONE_BY_ONE, ONE_STEP, SMALL, copy, train
 from torch import Tensor
 
 from fedexp.errors import InputError
@@ -34,10 +34,13 @@ def test_a_simplex_has_distance_0() -> None:
     assert collapse_distance(5 * simplex_etf(4, 6), torch.ones(4)).item() < 1e-6
 
 
-@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
-def test_two_rounds_by_plain_pytorch(engine: str) -> None:
+ENGINES = [([f"engine={name}"], 2) for name in ("serial", "vectorized", "trainer")]
+
+
+@pytest.mark.parametrize(("words", "updates"), [*ENGINES, (ONE_BY_ONE, 1)])
+def test_two_rounds_by_plain_pytorch(words: list[str], updates: int) -> None:
     """The classes and the distance are written here in another way than in the package."""
-    federation = federate(*OPTIONS, *ONE_STEP, f"optimizer.lr={ETA}", f"engine={engine}")
+    federation = federate(*OPTIONS, *ONE_STEP, f"optimizer.lr={ETA}", *words)
     start = copy(federation.engine.resources.load_global(federation.server.broadcast(1)).weights)
     head = {name: value for name, value in start.items() if name.startswith("head.")}
     ((inputs, targets),) = federation.data.clients[0].batches(1000)
@@ -69,7 +72,7 @@ def test_two_rounds_by_plain_pytorch(engine: str) -> None:
         if round == 2:
             weight = head[WEIGHT].detach().requires_grad_()
             (slope,) = torch.autograd.grad(distance(weight), [weight])
-            head[WEIGHT] = weight.detach() - 0.5 / 2 * slope
+            head[WEIGHT] = weight.detach() - 0.5 / updates * slope
         w = received | head
         for prefix in ("head.", "head.", ""):
             w = step(w, prefix)

@@ -13,6 +13,7 @@ from fedexp.runtime.federation import Federation
 from support.federations import federate, take_step
 
 SMALL = ["clients.count=4", "clients.per_round=2", "data.subset=200", "local.epochs=1"]
+ONE_BY_ONE = ["system=lognormal", "coordination=buffered", "coordination.buffer=1"]
 PERSONAL = [
     "apple",
     "finetune",
