@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from torch.nn.modules.dropout import _DropoutNd
-
 from fedexp.engines.base import Engine, Work
 from fedexp.engines.serial import Serial
 from fedexp.engines.vectorized import Vectorized
@@ -59,8 +57,9 @@ def _against_stacks(work: Work) -> Iterator[str]:
         yield f"fewer than {fewest} clients train at once"
     if work.compiles:
         yield "a stack would be compiled anew for each number of clients"
+    unsuited = [*Vectorized.forbids, *Vectorized.discourages]
     for each in work.declarations:
-        yield from (f"{each.key} {trait}" for trait in Vectorized.forbids if trait in each.traits)
+        yield from (f"{each.key} {trait}" for trait in unsuited if trait in each.traits)
     given = {trait for each in work.declarations for trait in each.traits}
     yield from (f"nothing {trait}" for trait in Vectorized.needs if trait not in given)
     layers = {f"model.{n}".rstrip("."): layer for n, layer in work.backbone.named_modules()}
@@ -68,7 +67,5 @@ def _against_stacks(work: Work) -> Iterator[str]:
         kind = type(component)
         if kind.__module__.partition(".")[0] not in _KNOWN:
             yield f"{place} ({kind.__name__}) is not known to allow stacks"
-        if isinstance(component, _DropoutNd) and component.p:
-            yield f"{place} ({kind.__name__}) draws other random numbers in a stack"
     if not work.on_gpu and (flops := work.flops()) > _MOST_FLOPS:
         yield f"a step has {flops / 1e6:.3g} MFLOP, more than {_MOST_FLOPS / 1e6:g}"

@@ -65,10 +65,12 @@ class Engine:
         needs: trait -> the error if no part, model or setting has it; see
             ``fedexp.config.compatibility``.
         forbids: trait -> the error if a part, model or setting has it.
+        discourages: trait -> the warning if a part, model or setting has it.
     """
 
     needs: Mapping[str, str] = MappingProxyType({})
     forbids: Mapping[str, str] = MappingProxyType({})
+    discourages: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources

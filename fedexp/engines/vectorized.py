@@ -16,6 +16,7 @@ from torch.func import functional_call
 from fedexp.config.compatibility.traits import (
     BATCH_NORM,
     DIFFERENT_NETWORKS,
+    DROPOUT,
     ELEMENTWISE,
     RECURRENT,
     STOCHASTIC_DEPTH,
@@ -72,6 +73,13 @@ class Vectorized(Engine):
             "cannot be drawn for a stack; use engine=serial, or another model",
             RECURRENT: "engine=vectorized: {other} is a recurrent layer of PyTorch, which cannot "
             "be stacked; use engine=serial, or the LSTM of model=char_lstm",
+        }
+    )
+    discourages = MappingProxyType(
+        {
+            DROPOUT: "engine=vectorized: {other} is dropout, whose random numbers in a stack "
+            "depend on its clients, so that the weights differ from those of engine=serial by "
+            "more than rounding"
         }
     )
 

@@ -5,18 +5,25 @@ from collections.abc import Iterator, Mapping
 from torch import nn
 from torch.nn import RNNBase
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 from torchvision.ops import StochasticDepth
 
 from fedexp.config.compatibility.declaration import Declaration
-from fedexp.config.compatibility.traits import BATCH_NORM, FIXED_HEAD, RECURRENT, STOCHASTIC_DEPTH
+from fedexp.config.compatibility.traits import (
+    BATCH_NORM,
+    DROPOUT,
+    FIXED_HEAD,
+    RECURRENT,
+    STOCHASTIC_DEPTH,
+)
 from fedexp.core.fixed_weights import fixed_layers
 
 
 def declared_layers(backbone: nn.Module, parts: Mapping[str, object]) -> Iterator[Declaration]:
     """Yield a declaration for each layer that some engine or part may not support.
 
-    Such layers are BatchNorm without fixed statistics, stochastic depth, recurrent layers, and a
-    head without trained parameters. Layers are named as in the client's model.
+    Such layers are BatchNorm without fixed statistics, dropout, stochastic depth, recurrent layers,
+    and a head without trained parameters. Layers are named as in the client's model.
 
     Args:
         backbone: the backbone; it may be on the meta device.
@@ -27,6 +34,8 @@ def declared_layers(backbone: nn.Module, parts: Mapping[str, object]) -> Iterato
     for name, layer in nn.ModuleDict({"backbone": backbone, **networks}).named_modules():
         if isinstance(layer, _BatchNorm) and name not in fixed:
             yield Declaration(name, frozenset({BATCH_NORM}))
+        if isinstance(layer, _DropoutNd) and layer.p > 0:
+            yield Declaration(name, frozenset({DROPOUT}))
         if isinstance(layer, StochasticDepth) and layer.p > 0:
             yield Declaration(name, frozenset({STOCHASTIC_DEPTH}))
         if isinstance(layer, RNNBase):

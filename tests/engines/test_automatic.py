@@ -61,7 +61,10 @@ ALONE: list[tuple[list[str], str]] = [
     ),
     (ADAFACTOR, "nothing updates each element by itself"),
     ([f"loss._target_={__name__}.OwnLoss"], "loss (OwnLoss) is not known to allow stacks"),
-    (custom(dropout_model), "model.1 (Dropout) draws other random numbers in a stack"),
+    (
+        custom(dropout_model),
+        "backbone.1 is a dropout layer, which draws other random numbers in a stack",
+    ),
     (["engine.compile=true"], "a stack would be compiled anew for each number of clients"),
     (["model.hidden=[512,256]"], "a step has 5.77 MFLOP, more than 4"),
 ]

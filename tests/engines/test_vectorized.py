@@ -6,6 +6,7 @@ import pytest
 import torch
 from support.federations import compose, federate
 from support.own_networks import TIED
+from support.small_federations import DROPOUT
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
@@ -171,6 +172,24 @@ def test_a_client_drawn_twice_trains_once_and_counts_twice() -> None:
     federation = federate(*RAGGED, "engine=vectorized")
     updates = list(federation.engine.train([2, 3, 2], federation.server.broadcast(1)))
     assert sorted((update.client, update.draws) for update in updates) == [(2, 2), (3, 1)]
+
+
+def test_dropout_is_discouraged(caplog: pytest.LogCaptureFixture) -> None:
+    """What a client draws depends on the others in its stack."""
+
+    def trained(*words: str) -> Tensor:
+        federation = federate(*RAGGED, *DROPOUT, *words)
+        updates = federation.engine.train([0, 1], federation.server.broadcast(1))
+        return {each.client: each.weights["head.linear.weight"] for each in updates}[1]
+
+    serial = trained("engine=serial")
+    assert not caplog.messages
+    pairs, alone = (trained("engine=vectorized", f"engine.clients_per_chunk={n}") for n in (2, 1))
+    assert [each.partition(",")[0] for each in caplog.messages] == [
+        "engine=vectorized: backbone.3 is dropout"
+    ] * 2
+    torch.testing.assert_close(alone, serial)
+    assert (pairs - serial).abs().max() > 1e-3
 
 
 def test_dropout_differs_between_clients() -> None:

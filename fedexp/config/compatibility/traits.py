@@ -59,6 +59,7 @@ UNTRAINED_CLASSIFIER = "scores the global model with a classifier that no client
 # Traits of models and optimizers.
 BATCH_NORM = "is a BatchNorm layer with running statistics"
 DIFFERENT_NETWORKS = "has different networks for different clients"
+DROPOUT = "is a dropout layer, which draws other random numbers in a stack"
 ELEMENTWISE = "updates each element by itself"
 OTHER_STEPS = "takes steps that are no sums of gradients"
 RECURRENT = "is a recurrent layer of PyTorch"
