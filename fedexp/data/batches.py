@@ -61,8 +61,7 @@ class LocalBatches(IterableDataset[Batch]):
 
     def samples_in(self, steps: int) -> int:
         """The number of samples in ``steps`` batches from the beginning of an epoch."""
-        epochs, rest = divmod(steps, len(self))
-        return epochs * sum(self.lengths) + sum(self.lengths[:rest])
+        return count_samples(self.lengths, steps)
 
     def next_chunks(self, steps: int) -> Iterator[Tensor]:
         """The positions [B] of the samples in each of ``steps`` batches; begins a new epoch.
@@ -89,6 +88,17 @@ class LocalBatches(IterableDataset[Batch]):
 def nearest_steps(epochs: float, batches: int) -> int:
     """The number of steps nearest to ``epochs`` epochs of ``batches`` batches, at least one."""
     return max(1, math.floor(epochs * batches + 0.5))
+
+
+def count_samples(lengths: Sequence[int], steps: int) -> int:
+    """The number of samples in ``steps`` batches from the beginning of an epoch.
+
+    Args:
+        lengths: the number of samples in each batch of an epoch.
+        steps: number of batches; further epochs follow if it exceeds those of one.
+    """
+    epochs, rest = divmod(steps, len(lengths))
+    return epochs * sum(lengths) + sum(lengths[:rest])
 
 
 def joined(clients: Sequence[LocalBatches]) -> Sequence[LocalBatches]:

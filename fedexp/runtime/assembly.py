@@ -25,7 +25,7 @@ from fedexp.core.part import Clients, Model, ServerTools, Setting, TensorStore, 
 from fedexp.core.randomness import seeded
 from fedexp.core.server import Server
 from fedexp.core.sockets import Head
-from fedexp.data.batches import nearest_steps
+from fedexp.data.batches import count_samples, nearest_steps
 from fedexp.data.federated import FederatedData
 from fedexp.data.server_samples import draw_samples
 from fedexp.engines.allocator import keep_freed_memory
@@ -246,12 +246,16 @@ def _expected_samples(plan: Plan, last_batch: LastBatch, size: int) -> float:
     local, phases = plan.config.local, plan.sockets.personalization.phases
     trained = trained_samples(plan.sockets.by_name().values(), size)
     lengths = last_batch.lengths(trained, local.batch_size)
-    if local.steps is None:
-        epochs: float = sum(phase.epochs for phase in phases(float(np.mean(local.epochs))))
-        return epochs * sum(lengths)
-    planned = phases(local.steps / len(lengths))
-    steps = sum(nearest_steps(phase.epochs, len(lengths)) for phase in planned)
-    return steps * lengths[0]
+
+    def samples(epochs: float) -> int:
+        steps = [nearest_steps(phase.epochs, len(lengths)) for phase in phases(epochs)]
+        return sum(count_samples(lengths, each) for each in steps)
+
+    if local.steps is not None:
+        return samples(local.steps / len(lengths))
+    if isinstance(local.epochs, list):  # between its ends the samples grow evenly
+        return float(np.mean([samples(each) for each in local.epochs]))
+    return samples(local.epochs)
 
 
 def _drawn_model(plan: Plan, of_loss: Tensors, number: int) -> Tensors:
