@@ -33,7 +33,7 @@ class Speeds:
         """Yield the updates of this rank's clients; measure the time until the last update."""
         start, samples = time.perf_counter(), 0
         for update in updates:
-            samples += update.num_samples
+            samples += update.samples
             yield update
         self._own = samples, time.perf_counter() - start
 
@@ -60,7 +60,7 @@ class Speeds:
 
 
 Sizes = Sequence[int] | np.ndarray
-"""Client -> number of its samples; an array in a large population."""
+"""Client -> samples that its turn computes; an array in a large population."""
 
 
 def place(
@@ -79,7 +79,7 @@ def place(
 
     Args:
         clients: each client once, in any order.
-        sizes: client -> number of its samples; training time is proportional to this number.
+        sizes: client -> samples that its turn computes; training time is proportional to it.
         homes: client -> its home rank.
         speeds: the speed of each rank.
         largest_load: a client that would push its home rank's load above this number is placed like
@@ -119,7 +119,7 @@ class Placement:
 
     Args:
         ranks: the processes.
-        sizes: client -> number of its samples.
+        sizes: client -> samples that its turn computes.
         store: the states of this rank's clients.
         by_time: whether faster ranks get more samples. If so, measured times decide the order of
             sums, and therefore the last bits of the weights.

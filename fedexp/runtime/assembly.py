@@ -232,13 +232,19 @@ def _turn_seconds(
     clients: np.ndarray,
 ) -> np.ndarray:
     """Expected seconds [n] of the turns of ``clients`` [n]; see ``Clients.turn_seconds``."""
-    sizes, places = np.unique(data.sizes.numpy()[clients], return_inverse=True)
-    samples = np.array([_expected_samples(plan, last_batch, size) for size in sizes.tolist()])
+    samples = expected_samples(plan, last_batch, data.sizes.numpy()[clients])
     shared = plan.sockets.personalization.shared
     weights = {n: w for n, w in module.weights.items() if module.is_sent(n) and shared(n)}
     nbytes = np.full(len(clients), count_bytes(weights))
     assert plan.system.devices is not None
-    return plan.system.devices.seconds(clients, samples[places], nbytes, nbytes)
+    return plan.system.devices.seconds(clients, samples, nbytes, nbytes)
+
+
+def expected_samples(plan: Plan, last_batch: LastBatch, sizes: np.ndarray) -> np.ndarray:
+    """Expected samples [n] of all phases of a turn, for clients with ``sizes`` [n] samples."""
+    distinct, places = np.unique(sizes, return_inverse=True)
+    samples = [_expected_samples(plan, last_batch, size) for size in distinct.tolist()]
+    return np.array(samples)[places]
 
 
 def _expected_samples(plan: Plan, last_batch: LastBatch, size: int) -> float:

@@ -22,7 +22,7 @@ from fedexp.distributed.ranks import ranks_of
 from fedexp.faults.quarantine import Quarantine
 from fedexp.measures.panel import Measures
 from fedexp.measures.round_results import Measured
-from fedexp.runtime.assembly import assemble, make_engine, make_server
+from fedexp.runtime.assembly import assemble, expected_samples, make_engine, make_server
 from fedexp.runtime.plan import Plan
 from fedexp.runtime.population import SIMULATED, Population
 from fedexp.samplers.base import Sampler
@@ -85,7 +85,8 @@ class Federation:
         self.measures = Measures(plan.measures, plan.config.rounds, scoring, self.ranks)
         self.quarantine = Quarantine(plan.config.on_bad_update)
         by_time = plan.config.engine.balance == "time"
-        self.placement = Placement(self.ranks, data.sizes.numpy(), self.store, by_time)
+        work = expected_samples(plan, resources.last_batch, data.sizes.numpy())
+        self.placement = Placement(self.ranks, work, self.store, by_time)
         self._components = {
             **resources.components,
             **self.measures.components,

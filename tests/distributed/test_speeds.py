@@ -24,7 +24,7 @@ def test_a_round_is_timed_until_its_last_update(monkeypatch: pytest.MonkeyPatch)
     def training() -> Iterator[Update]:
         for samples in (30, 20):
             clock.now += samples / 10
-            yield Update(0, samples, {})
+            yield Update(0, 7, {}, samples=samples)
 
     found = Speeds(2, measured=True)
     for _ in found.timed(training()):

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from support.federations import federate
 
+from fedexp.distributed.ranks import Ranks
+from fedexp.runtime import federation as module
 from fedexp.runtime.federation import Federation
 from fedexp.tracking.tracker import Record, Tracker
 
@@ -144,3 +146,16 @@ def test_a_run_says_one_thing_a_round_and_the_partition_before() -> None:
         recorder.records[1].metrics
     )
     assert "personal/accuracy_local" in recorder.records[3].metrics
+
+
+class FirstOfTwo(Ranks):
+    size = 2
+
+
+def test_processes_share_the_samples_that_turns_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With equally many full batches each, all clients take equally long, whatever they hold."""
+    monkeypatch.setattr(module, "ranks_of", lambda fabric: FirstOfTwo())
+    words = ["clients.count=8", "clients.per_round=8", "local.batch_size=2"]
+    steps, epochs = (federate(*words, each) for each in ("local.steps=1", "local.epochs=1"))
+    assert steps.placement.local_clients(range(8)) == [0, 2, 4, 6]
+    assert epochs.placement.local_clients(range(8)) != [0, 2, 4, 6]
