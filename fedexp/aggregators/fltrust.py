@@ -50,6 +50,7 @@ class FLTrust(GlobalStep):
     """
 
     unread_if = {"epochs": {"steps": given}}
+    reads = frozenset({"optimizer"})
 
     saved = ("round",)
     takes_tokens = False

@@ -40,6 +40,7 @@ def declared_unread(
         keys = {"aggregator": True, "compression": not upload.is_none}
         keys |= {"download": not download.is_none}
         yield Declaration("personalization", unread={k: why for k, used in keys.items() if used})
+    yield from _of_phases(config, personalization)
     clients, part = config.clients, parts["sampler"]
     training = clients.count - rounded_down(clients.held_out, clients.count)
     if clients.per_round == training and DRAWS_REPEATEDLY not in part.traits:
@@ -56,6 +57,21 @@ def declared_unread(
     if optimizer.is_constant:
         why = f"because the learning rate is the same in all {config.rounds} rounds"
         yield Declaration("schedule", unread=dict.fromkeys(_schedule_keys(config), why))
+
+
+def _of_phases(config: Config, personalization: Personalization) -> Iterator[Declaration]:
+    """Declare the settings of the optimizer that no phase of training uses."""
+    phases = [*personalization.phases(1), *personalization.personal_phases(1)]
+    phases += personalization.tuning()
+    name = type(personalization).__name__
+    if {phase.plain_sgd for phase in phases} == {True}:
+        keys = [f"optimizer.{n}" for n in config.optimizer.node if n not in ("_target_", "lr")]
+        why = f"because this personalization ({name}) trains by plain SGD"
+        unread = dict.fromkeys([*keys, "local.keep_optimizer"], why)
+        yield Declaration("personalization", unread=unread)
+    if {phase.clipped for phase in phases} == {False}:
+        why = f"because this personalization ({name}) does not clip"
+        yield Declaration("personalization", unread={"local.grad_clip": why})
 
 
 def _shares_weights(

@@ -24,6 +24,12 @@ from fedexp.runtime.plan import plan
             {"local.keep_optimizer"},
             "because this optimizer has no state",
         ),
+        (
+            ["algorithm=pfedme"],
+            {"optimizer.momentum", "optimizer.weight_decay", "local.keep_optimizer"},
+            "because this personalization (PFedMe) trains by plain SGD",
+        ),
+        (["algorithm=pfedme"], {"local.grad_clip"}, "(PFedMe) does not clip"),
         (["rounds=5", "schedule=step"], {"schedule", "schedule.gamma"}, "is the same in all 5"),
         ([], {"engine.balance"}, "in a run of one process"),
         ([], {"engine.channels_last"}, "because this model has no two-dim"),
@@ -39,6 +45,15 @@ def test_keys_that_several_components_make_useless(
     unread = plan(compose(*overrides)).unread
     assert keys <= unread.keys()
     assert all(why in unread[key] for key in keys)
+
+
+def test_plain_sgd_reads_the_learning_rate_and_other_phases_the_rest() -> None:
+    def unread(*overrides: str) -> set[str]:
+        return {key for key in plan(compose(*overrides)).unread if key.startswith("optimizer")}
+
+    own = {"optimizer.momentum", "optimizer.nesterov", "optimizer.weight_decay"}
+    assert unread("algorithm=pfedme") == own
+    assert unread("algorithm=ditto", "personalization.optimizer=plain_sgd") == set()
 
 
 def test_without_wandb_all_of_its_settings_are_useless() -> None:
