@@ -213,10 +213,12 @@ def _system(config: Config) -> System:
 
 def _work(plan: Plan, backbone: nn.Module, found: Sequence[Declaration]) -> Work:
     """The facts by which an engine may be chosen; ``found`` has all declarations."""
-    config, invited = plan.config, plan.system.invited
+    config = plan.config
     shape, batch = plan.description.input_shape, config.local.batch_size
+    # Of the clients that system.invite adds, none trains; see ``fedexp.engines.schedule``.
+    cohort = plan.coordination.updates_per_step(config.clients.per_round)
     return Work(
-        clients=-(-plan.coordination.updates_per_step(invited) // config.engine.processes),
+        clients=-(-cohort // config.engine.processes),
         on_gpu=config.engine.device in ("auto", "cuda") and torch.cuda.is_available(),
         compiles=bool(config.engine.compile),
         flops=lambda: forward_flops(plan.backbone, shape, batch),

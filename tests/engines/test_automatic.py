@@ -49,11 +49,15 @@ STACKED: list[list[str]] = [
     [],
     ["algorithm=fednh"],
     custom(own_model),
-    ["system=lognormal", "clients.per_round=6", "system.invite=8"],
+    ["system=lognormal", "system.invite=10"],
     ["engine.devices=2", "clients.per_round=15"],
 ]
 ALONE: list[tuple[list[str], str]] = [
     (["clients.per_round=7"], "fewer than 8 clients train at once"),
+    (
+        ["system=lognormal", "clients.per_round=7", "system.invite=8"],
+        "fewer than 8 clients train at once",
+    ),
     (["engine.devices=2", "clients.per_round=14"], "fewer than 8 clients train at once"),
     (
         ["model.batch_norm=true"],
