@@ -1,6 +1,5 @@
 """Trains each client with ``lightning.Trainer``: slower, but with all features of a Trainer."""
 
-import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from fedexp.config.build import locate_kind
 from fedexp.config.compatibility.traits import DIVIDES_STEPS, SEVERAL_PROCESSES
 from fedexp.config.constructed import construct
 from fedexp.core.client import ClientModule
+from fedexp.core.log_levels import errors_only
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
 from fedexp.data.batches import LocalBatches
@@ -185,12 +185,6 @@ def _callback(config: Mapping[str, Any]) -> Callback:
 @contextmanager
 def _without_messages() -> Iterator[None]:
     """Suppress the messages that every Trainer logs: devices, tips, advice about workers."""
-    logger = logging.getLogger("lightning.pytorch")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="lightning")
-            yield
-    finally:
-        logger.setLevel(level)
+    with errors_only("lightning.pytorch"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning")
+        yield

@@ -17,6 +17,7 @@ from fedexp.config.schema import Config
 from fedexp.config.sources import source_code
 from fedexp.core import results
 from fedexp.core.client import ClientModule
+from fedexp.core.log_levels import errors_only
 from fedexp.core.messages import Message
 from fedexp.core.saved_state import saved_state
 from fedexp.data.description_file import write_description
@@ -101,8 +102,9 @@ def _run(
     population: Population = SIMULATED,
 ) -> tuple[RunResult, Message]:
     """Run in this process, alone or as a rank; return its result and the final global model."""
-    clock, planned = Clock(config.limits.minutes), plan(config, early)
-    fabric = make_fabric(config.engine)
+    clock = Clock(config.limits.minutes)
+    fabric = make_fabric(config.engine)  # from now on only the first rank logs
+    planned = plan(config, early)
     ranks = ranks_of(fabric)
     if ranks.is_first:
         warn_of_unread(planned.unread, launch.overrides, LOGGER)
@@ -227,7 +229,8 @@ def _run_in_processes(
     config: Config, folder: Path, launch: Launch, early: Early | None
 ) -> RunResult:
     """Start several processes on this machine, and run in them."""
-    plan(config, early)  # raises errors before the processes start
+    with errors_only("fedexp"):  # the first process logs the rest
+        plan(config, early)  # raises errors before the processes start
     size = config.engine.processes
     lines, summary, stopped, message = spawn(_run_as_rank, size, config, folder, launch)
     return RunResult(folder, lines, summary, partial(_rebuild_model, config, message), stopped)
@@ -244,7 +247,9 @@ def _run_as_rank(
 def _rebuild_model(config: Config, message: Message) -> ClientModule:
     """The global model of ``message``, on the CPU."""
     engine = config.engine.model_copy(update={"compile": False})
-    return Federation.on_cpu(plan(config.model_copy(update={"engine": engine}))).load(message)
+    with errors_only("fedexp"):  # the run has logged the rest
+        federation = Federation.on_cpu(plan(config.model_copy(update={"engine": engine})))
+    return federation.load(message)
 
 
 def draw_partition(config: Config, folder: Path, early: Early | None = None) -> list[Path]:

@@ -271,6 +271,16 @@ QUIET = ["tracking.wandb.mode=disabled", "tracking.progress=false", "engine.devi
 
 
 @pytest.mark.slow
+def test_a_warning_of_two_processes_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = [*TINY, *QUIET, "gradient=client_momentum", "optimizer=adam", "rounds=1"]
+    result = fedexp.run([*words, "engine.devices=2", f"hydra.run.dir={tmp_path / 'run'}"])
+    assert result.model.weights
+    assert caplog.text.count("the server expects steps of SGD") == 1
+
+
+@pytest.mark.slow
 def test_what_two_processes_have_saved_one_or_two_go_on_with(tmp_path: Path) -> None:
     """SCAFFOLD's clients keep something, and so are at home at one of the ranks."""
     scaffold = [*TINY, *QUIET, "algorithm=scaffold"]
