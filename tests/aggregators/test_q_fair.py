@@ -87,7 +87,9 @@ def test_a_loss_of_zero_gives_numbers(q: float) -> None:
 
 
 @pytest.mark.parametrize("losses", [(1e30, 0.5), (1e30, 1e30)])
-def test_a_power_beyond_all_numbers_gives_a_model_that_is_refused(losses: tuple[float, float]) -> None:
+def test_a_power_beyond_all_numbers_gives_a_model_that_is_refused(
+    losses: tuple[float, float],
+) -> None:
     updates = [update(client, loss, [2.0, -1.0]) for client, loss in enumerate(losses)]
     assert not merged(prepared(15, None), updates)["w"].isfinite().any()
 

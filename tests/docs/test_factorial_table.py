@@ -7,7 +7,7 @@ from functools import cached_property
 import pandas as pd
 import pytest
 from generate.results import RESULTS
-from support.result_pages import prose
+from support.result_pages import gain, prose
 
 FACTORS = ("head", "loss", "regularizer", "sampler", "aggregator")
 
@@ -113,6 +113,17 @@ def test_what_the_checks_say_on_cifar10() -> None:
     assert f"does not show (p {unconfirmed['sampler']:.3f})" in text
     alone = CIFAR10.table("alone").set_index("factor")
     assert f"(p {alone.loc['aggregator', 'p_corrected']:.3f} after Holm's correction)" in text
+
+
+def test_the_check_of_the_precision_on_cifar10() -> None:
+    keys = ["combination", "seed"]
+    bits32, runs = (CIFAR10.table(name).set_index(keys)["value"] for name in ("precision", "runs"))
+    changes = (bits32 - runs.reindex(bits32.index)).unstack()
+    momentum, head = changes.loc[1], changes.loc[9]
+    text = prose(CIFAR10.text)
+    assert f"server momentum alone changes by {gain(momentum)}" in text
+    assert f"FedNH's head alone by {gain(head)} (three seeds" in text
+    assert f"The two changes differ by {gain(head - momentum)}. This interval holds 0" in text
 
 
 def test_the_ends_of_the_grid_on_cifar10() -> None:
