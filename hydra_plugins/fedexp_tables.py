@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedexp.cli.ablate import WORD, ablation_sweep
 from fedexp.cli.hydra_api import for_launchers, job_config, runs_one_by_one
 from fedexp.cli.objectives import check_of_contest
-from fedexp.cli.presets import preset_settings
+from fedexp.cli.presets import check_parts, preset_settings
 from fedexp.cli.sweeps import minutes, save_sweep
 from fedexp.cli.swept_values import swept_values
 from fedexp.cli.timed_rounds import announce_seconds
@@ -159,7 +159,7 @@ class TableSweeper(Sweeper):
         """Compose each job's config, and print what their presets set besides their parts.
 
         A HydraException names the overrides in which jobs differ. InputError for an objective that
-        cannot choose among trials.
+        cannot choose among trials, or for a method whose part the experiment replaces.
         """
         everywhere = set.intersection(*map(set, jobs))
         composed = []
@@ -172,6 +172,8 @@ class TableSweeper(Sweeper):
                 raise HydraException(f"{where}{error}") from error.__cause__
         if self._tuning is not None:
             check_of_contest(config for config, _ in composed)
+        for config, job in composed:
+            check_parts(config.hydra.runtime, job)
         if line := preset_settings(composed):
             print(f"fedexp: {line}", file=sys.stderr)
 

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedexp.cli import hydra_api
 from fedexp.cli.hydra_errors import one_line
 from fedexp.cli.option_folders import config_folder, option_folders, search_path
+from fedexp.cli.presets import check_parts
 from fedexp.cli.quoting import with_home
 from fedexp.config.composed import checked, to_dict, without_strays
 from fedexp.config.launch import Launch
@@ -94,6 +95,7 @@ def checked_config(cfg: DictConfig, of_hydra: Any, overrides: Sequence[str]) -> 
     """
     own, choices = without_hydra(cfg), _own_choices(of_hydra)
     folders = option_folders(of_hydra.runtime.config_sources)
+    check_parts(of_hydra.runtime, overrides)
     with named_in_errors(choices, folders, overrides):
         config = checked(own, overrides, folders)
     launch = Launch(list(overrides), choices, None, origins(own, overrides))

@@ -99,16 +99,18 @@ def preset_keys(
     """
     keys = [override_key(each).split(".") for each in overrides]
     typed = {key[1] for key in keys if len(key) > 1 and key[0] == group}
-    own = _keys_of(group, option, folders)
+    own = option_values(group, option, folders).keys()
     return node.keys() - typed - common_keys(group) - own - {"_target_"}
 
 
-def _keys_of(group: str, option: str, folders: Collection[Path]) -> set[str]:
-    """The keys in the file of an option, and in the files of the same group that it includes."""
+def option_values(group: str, option: str, folders: Collection[Path]) -> dict[str, Any]:
+    """What the file of an option has, over what the files of its group have that it includes."""
     files = (folder / group / f"{option}.yaml" for folder in folders)
     file = next((path for path in files if path.is_file()), None)
     node: Any = OmegaConf.to_container(OmegaConf.load(file)) if file else {}
     own = node.get(group, node)  # below the group's name if the file is ``@package _global_``
-    included = (each for each in node.get("defaults", ()) if isinstance(each, str))
-    keys = set(own) if isinstance(own, Mapping) else set()
-    return keys.union(*(_keys_of(group, each, folders) for each in included))
+    values: dict[str, Any] = {}
+    for each in node.get("defaults", ()):
+        if isinstance(each, str):
+            values |= option_values(group, each, folders)
+    return values | (dict(own) if isinstance(own, Mapping) else {})

@@ -1,11 +1,12 @@
-"""What presets set besides their parts is said before a sweep."""
+"""A method's parts must be in the config; what its preset sets besides is said before a sweep."""
 
 from pathlib import Path
 
 import pytest
 from support.composed import compose
 
-from fedexp.cli.presets import preset_settings
+from fedexp.cli.presets import check_parts, preset_settings
+from fedexp.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,34 @@ def test_a_preset_of_ones_own(tmp_path: Path) -> None:
     job = [f"hydra.searchpath=[file://{tmp_path}]", "algorithm=mine"]
     line = "presets set besides their parts: mine optimizer=sgd_plain local.epochs=2"
     assert preset_settings([(compose(job), job)]) == line
+
+
+STUDY = "experiment=fednh/cifar10_dir03"
+
+
+def test_a_part_that_the_experiment_replaces_is_refused() -> None:
+    job = [STUDY, "algorithm=fedavgm"]
+    line = (
+        "algorithm=fedavgm: its aggregator=momentum is replaced by aggregator=uniform of the "
+        "experiment; type aggregator=momentum to keep it, or aggregator=uniform"
+    )
+    with pytest.raises(InputError) as error:
+        check_parts(compose(job).hydra.runtime, job)
+    assert str(error.value) == line
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        [STUDY, "algorithm=fedavgm", "aggregator=momentum"],
+        [STUDY, "algorithm=fedavgm", "aggregator=uniform"],  # typed
+        [
+            "experiment=fedgela/cifar10_dir01",
+            "algorithm=fednh",
+        ],  # only other weights of the clients
+        ["experiment=fednh/spiral"],  # no method is typed
+        ["algorithm=fedavgm"],
+    ],
+)
+def test_other_methods_keep_their_parts(job: list[str]) -> None:
+    check_parts(compose(job).hydra.runtime, job)
