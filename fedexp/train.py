@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -31,7 +31,12 @@ from fedexp.cli.sweeps import sweep_name
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt
-from fedexp.runtime.limits import end_job_or_sweep, how_to_go_on, reason_to_stop_sweep
+from fedexp.runtime.limits import (
+    end_job_or_sweep,
+    how_to_go_on,
+    is_limited_sweep,
+    reason_to_stop_sweep,
+)
 from fedexp.runtime.sweep_interrupts import record_interrupt, unblock_interrupts, was_interrupted
 from fedexp.state import failed_jobs, run_folder
 from fedexp.state.disk_errors import disk_errors_in_one_line
@@ -69,7 +74,7 @@ def job(cfg: DictConfig) -> float:
     try:
         is_trial = of_hydra.runtime.choices.get("hydra/sweeper") == "optuna"
         with exit_on_interrupt(sweep), unblock_interrupts():
-            checked = _going_on(checked_config(cfg, of_hydra, overrides))
+            checked = _as_job(checked_config(cfg, of_hydra, overrides))
             return _run_job(checked, folder, sweep_name(sweep), is_trial)
     except KeyboardInterrupt:  # in a worker of a sweep: its parent waits for the other jobs
         record_interrupt()
@@ -82,13 +87,16 @@ def job(cfg: DictConfig) -> float:
     return math.nan
 
 
-def _going_on(checked: Checked) -> Checked:
+def _as_job(checked: Checked) -> Checked:
     """The job of a sweep, which goes on with a run that is in its folder.
 
-    No other sweep can be there. SLURM and Ray start a job again after its machine has died.
+    No other sweep can be there. SLURM and Ray start a job again after its machine has died. The
+    sweep's time limit is not the job's: without checkpoints it ends the sweep between two jobs.
     """
-    resume = checked.config.resume or run_folder.AUTO
-    return replace(checked, config=checked.config.model_copy(update={"resume": resume}))
+    changed: dict[str, Any] = {"resume": checked.config.resume or run_folder.AUTO}
+    if is_limited_sweep():
+        changed["limits"] = checked.config.limits.model_copy(update={"minutes": None})
+    return replace(checked, config=checked.config.model_copy(update=changed))
 
 
 def _run_job(

@@ -61,7 +61,7 @@ class Clock:
         """The reason to end the run after this round; None to continue."""
         if parent_has_ended():
             return signal.SIGTERM.name
-        if _STOP_FILE in os.environ:
+        if is_limited_sweep():
             return reason_to_stop_sweep()
         if self._minutes is not None and time.monotonic() - self._start >= 60 * self._minutes:
             return f"limits.minutes={self._minutes:g}"
@@ -99,6 +99,11 @@ def reason_to_stop_sweep() -> str | None:
         return Path(name).read_text(encoding="utf-8") or None
     except FileNotFoundError:
         return None
+
+
+def is_limited_sweep() -> bool:
+    """Whether this process belongs to a sweep, whose time limit is that of all its jobs."""
+    return _STOP_FILE in os.environ
 
 
 def stop_sweep(reason: str) -> None:

@@ -3,12 +3,15 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from support.federations import compose
 
 from fedexp.cli.command import config_folder
 from fedexp.config.build import argument_names, locate
+from fedexp.config.keys import flatten
 from fedexp.config.schema import Config, common_keys
 from fedexp.reporting.papers.published import checked_rows
+from fedexp.reporting.papers.sweep import values_of
 
 CONF = Path(config_folder())
 EXPERIMENTS = sorted(
@@ -80,3 +83,15 @@ def test_every_published_row_can_be_run(experiment: str) -> None:
     cells = {(*row.overrides, *method.split()) for row in rows for method in row.values}
     for cell in sorted(cells):
         assert strays(compose(f"experiment={experiment}", *cell)) == [], cell
+
+
+def test_the_keys_of_a_table_of_several_experiments_are_those_of_its_first() -> None:
+    """They are for a run without -m; the table's jobs have ``hydra.sweeper.params`` alone."""
+    for path in (CONF / "experiment").rglob("*.yaml"):
+        table = yaml.safe_load(path.read_text())
+        sweeper = table.pop("hydra", {}).get("sweeper", {})
+        cells = values_of(sweeper.get("params", {}).get("experiment", ""))
+        own = flatten({key: table[key] for key in table.keys() - {"defaults", "paper"}})
+        if own and cells[0]:
+            first = flatten(compose(f"experiment={cells[0]}").model_dump())
+            assert {key: first[key] for key in own} == own, path

@@ -108,6 +108,11 @@ def summaries(folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
+def test_a_sweep_without_checkpoints_may_have_a_time_limit(tmp_path: Path) -> None:
+    done = command(tmp_path, "-m", "seed=0", "rounds=1", "checkpoint.keep=0", "limits.minutes=60")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher",
