@@ -10,7 +10,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fedexp.cli.option_folders import config_folder
+from fedexp.cli.option_folders import config_folder, option_folders
+from fedexp.config.composed import without_strays
 from fedexp.config.keys import is_below, override_key
 from fedexp.errors import InputError
 from fedexp.reporting.ablation_rows import row_name
@@ -124,9 +125,16 @@ def _without(job: Sequence[str], plain: dict[str, str], compose: Compose) -> lis
     of_groups = [each for each in job if each not in kept and override_key(each) not in plain]
     if not of_groups:
         return variant
-    config = compose(variant)
+    config = _without_strays(compose(variant), variant)
     known = [e for e in of_groups if _ABSENT is not _value(config, override_key(e))]
     return [*variant, *known]
+
+
+def _without_strays(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    """The config without keys that the method's preset sets and the plain options lack."""
+    values: Any = OmegaConf.to_container(config)  # with ${...} as it stands
+    folders = option_folders(config.hydra.runtime.config_sources)
+    return OmegaConf.create(without_strays(values, overrides, folders))
 
 
 def _value(config: DictConfig, key: str) -> object:

@@ -41,6 +41,12 @@ def test_keys_that_the_plain_option_has_too_stay() -> None:
     assert plain == ["algorithm=fedavg", "optimizer=sgd", *kept]
 
 
+def test_a_typed_key_that_the_preset_sets_too_goes_with_its_part() -> None:
+    jobs = [["algorithm=feddyn", "regularizer.alpha=0.1"]]
+    _, (plain,) = ablation_sweep(jobs, ["regularizer"], compose).rows.values()
+    assert plain == ["algorithm=feddyn", "regularizer=none"]
+
+
 def test_one_group_has_no_further_row_without_all() -> None:
     assert list(ablation_sweep(JOBS, ["head"], compose).rows) == ["full method", "without head"]
 
