@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fedexp.cli.compose import checked_once
-from fedexp.cli.sweeps import is_multirun
+from fedexp.cli.quoting import parsed
+from fedexp.cli.sweeps import is_multirun, sweeps_several
 from fedexp.config.added_keys import REMOVED
 from fedexp.config.keys import may_change, override_key
 from fedexp.distributed import launcher
@@ -110,13 +111,14 @@ def choose_sweep_folder(
     if resume not in (None, run_folder.AUTO):
         return str(Path(resume).expanduser())
     if resume is not None:
-        wanted = _identifying(overrides, of_hydra)
         for path in sorted(Path(root).glob(f"*/*/{_SWEEP}"), reverse=True):
             try:
                 if not path.is_file():  # reading a pipe could wait for ever
                     raise ValueError("it is no file")
                 found = OmegaConf.load(path).hydra.overrides
-                same = _identifying(found.task, found.hydra) == wanted
+                swept = _swept(overrides) | _swept(found.task)
+                wanted = _identifying(overrides, of_hydra, swept)
+                same = _identifying(found.task, found.hydra, swept) == wanted
             except (OSError, ValueError, AttributeError, TypeError, YAMLError) as error:
                 reason = str(error).partition("\n")[0]
                 LOGGER.warning("%s: is damaged or no file of Hydra (%s); skipped", path, reason)
@@ -245,11 +247,25 @@ def _valid_config(cfg: DictConfig) -> Any:
         return None
 
 
-def _identifying(overrides: Sequence[str], of_hydra: Sequence[str]) -> list[str]:
-    """The overrides that identify a sweep; they keep their order, which decides the job numbers."""
+def _swept(overrides: Iterable[str]) -> set[str]:
+    """The keys with several values that a resumed run may change; each value is a job."""
+    words = (parsed(each) for each in overrides if may_change(override_key(each)))
+    return {each.key_or_group for each in words if each is not None and sweeps_several(each)}
+
+
+def _identifying(
+    overrides: Sequence[str], of_hydra: Sequence[str], swept: Container[str]
+) -> list[str]:
+    """The overrides that identify a sweep; they keep their order, which decides the job numbers.
+
+    Args:
+        overrides: the overrides of the jobs.
+        of_hydra: the overrides of Hydra's own keys.
+        swept: keys that count although a resumed run may change them.
+    """
     jobs = [each for each in of_hydra if each.lstrip("+").startswith(_JOBS)]
-    kept = (o for o in overrides if not may_change(override_key(o)))
-    return [*kept, *jobs]
+    keys = ((each, override_key(each)) for each in overrides)
+    return [*(each for each, key in keys if key in swept or not may_change(key)), *jobs]
 
 
 def _print_line(line: str) -> None:

@@ -77,7 +77,7 @@ def sweep_name(folder: Path) -> str:
     try:
         saved = OmegaConf.load(folder / "multirun.yaml").hydra
         words = [parsed(each) for each in saved.overrides.task]
-        keys = [each.key_or_group for each in words if each and _has_values(each)]
+        keys = [each.key_or_group for each in words if each and sweeps_several(each)]
         choices = saved.runtime.choices
         whole = [choices.get("experiment"), choices.get("search")] if saved.sweeper.params else []
     except (OSError, ValueError, AttributeError, TypeError, OmegaConfBaseException, YAMLError):
@@ -87,8 +87,8 @@ def sweep_name(folder: Path) -> str:
     return f"{shorten(name, _LONGEST, placeholder=' ...')} {folder.name}".strip()
 
 
-def _has_values(override: Override) -> bool:
-    """Whether the override sweeps several values; sweeps from ``check_in_jobs`` have one value."""
+def sweeps_several(override: Override) -> bool:
+    """Whether the override has several values; sweeps from ``check_in_jobs`` have one value."""
     if not override.is_sweep_override():
         return False
     try:

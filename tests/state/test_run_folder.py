@@ -292,6 +292,11 @@ def test_the_newest_sweep_of_the_same_overrides(tmp_path: Path) -> None:
     assert found("seed=0,1", resume=None) == str(tmp_path / "3/a")
     assert found("seed=0,1", resume="there") == "there"
 
+    launched("2/b", "rounds=3,6", "engine=choice(serial)", "seed=0")
+    assert found("rounds=3,6", "engine=trainer", "seed=0") == str(tmp_path / "2/b")
+    for others in ("rounds=6", "rounds=3,6,9", "engine=serial,trainer", "local.epochs=2"):
+        assert found(others, "seed=0") == str(tmp_path / "3/a")  # jobs have other numbers
+
 
 @pytest.mark.parametrize(
     "content",
