@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedexp.config.keys import override_key
@@ -112,11 +112,21 @@ def with_chosen(jobs: Sequence[Job], tuning: Tuning) -> tuple[list[Job], list[st
     return found, list(absent)
 
 
-def _name_in(settings: Container[Row], job: Job, row: Row) -> Row:
-    """The job's row; its method's name has the objective if the contest has several for it."""
+def _name_in(settings: Iterable[Row], job: Job, row: Row) -> Row:
+    """The job's row in the contest, whose name may have overrides that all jobs share.
+
+    Of several rows that fit the job, the row with the overrides of all others counts. If there is
+    none, neither is the result a row of the contest.
+
+    Args:
+        settings: the rows of the contest.
+        job: the overrides of the job.
+        row: the job's cell and the words of its method without the shared overrides.
+    """
     cell, words = row
-    longer = cell, words | {each for each in job if override_key(each) == "objective"}
-    return longer if longer in settings else row
+    every = words.union(job)
+    fitting = (each for where, each in settings if where == cell and words <= each <= every)
+    return cell, words.union(*fitting)
 
 
 def _text(row: Row) -> str:

@@ -165,6 +165,27 @@ def test_the_objective_is_part_of_a_trial_and_of_a_choice(tmp_path: Path) -> Non
     assert [job[-1] for job in found] == ["optimizer.lr=0.1", "optimizer.lr=0.2"]
 
 
+def test_an_option_that_all_jobs_share_is_still_that_of_their_row(tmp_path: Path) -> None:
+    names = ["fednh", "fedgela", "fednh sampler=hics", "fedgela sampler=hics", "fednh loss=moon"]
+    rows = [("a", name, f"optimizer.lr={lr}", 0, 0, None) for lr, name in enumerate(names)]
+    path = tmp_path / "leaderboard.csv"
+    columns = ["cell", "method", "setting", "seed", "trial", "score"]
+    pd.DataFrame(rows, columns=columns).assign(budgets="").to_csv(path, index=False)
+    tuning = Tuning.read({**NODE, "chosen": str(path)})
+
+    def jobs(*shared: str) -> list[list[str]]:
+        return [["experiment=a", f"algorithm={each}", *shared] for each in ("fednh", "fedgela")]
+
+    def chosen(*shared: str) -> list[str]:
+        return [job[-1] for job in with_chosen(jobs(*shared), tuning)[0]]
+
+    assert chosen("rounds=30") == ["optimizer.lr=0", "optimizer.lr=1"]
+    assert chosen("sampler=hics") == ["optimizer.lr=2", "optimizer.lr=3"]
+    found, absent = with_chosen(jobs("sampler=hics", "loss=moon"), tuning)
+    assert [job[-1] for job in found] == ["optimizer.lr=3"]
+    assert absent == ["fednh loss=moon sampler=hics"]  # the contest has each of the two alone
+
+
 def test_what_is_missing_is_one_line() -> None:
     with pytest.raises(InputError, match=r"^hydra.sweeper.tune.budgets: is missing"):
         Tuning.read({"seed": 1, "common": {}})
