@@ -29,6 +29,8 @@ _LARGEST = 2**30
 """Largest number of bytes in a file (1 GiB); a larger file could take all memory."""
 _HIGHEST = 2**63
 """Seeds and rounds are below this number."""
+_FILES = frozenset([run_folder.FILE_NAME, run_folder.METRICS, run_folder.SUMMARY])
+"""A folder with one of these files holds a run."""
 _WRONG = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 UNREADABLE = (*_WRONG, OSError, yaml.YAMLError)
 """Errors of reading a damaged file."""
@@ -181,6 +183,8 @@ def read_run(folder: Path) -> Run:
 def run_folders(path: Path) -> tuple[list[Path], list[Path]]:
     """The folders in or below ``path`` that hold a run or were made for a run, in natural order.
 
+    A folder of ``fedexp-partition`` has a table of the partition and no run; it is left out.
+
     Returns:
         The folders, and the links that lead out of ``path``, which are not followed.
     """
@@ -199,7 +203,9 @@ def run_folders(path: Path) -> tuple[list[Path], list[Path]]:
         seen.add(resolved)
         names = os.listdir(here)
         is_run = (here / ".hydra" / "overrides.yaml").exists() or _is_ours(here)
-        if is_run or {run_folder.FILE_NAME, run_folder.METRICS, run_folder.SUMMARY} & {*names}:
+        has_files = not _FILES.isdisjoint(names)
+        is_preview = run_folder.PARTITION in names and not (has_files or _is_ours(here))
+        if has_files or (is_run and not is_preview):
             found.append(here)
         if not is_run:  # a run's folder contains no other run
             left += [here / name for name in names if os.path.isdir(here / name)]

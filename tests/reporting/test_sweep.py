@@ -66,6 +66,20 @@ def test_mean_and_sample_deviation_over_seeds(
     assert "Failed" not in printed
 
 
+def test_previews_of_the_partition_are_no_failed_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for job in ("0", "1"):
+        fail(tmp_path / job)
+        (tmp_path / job / "partition.csv").touch()
+    end(tmp_path)  # raises SystemExit after a failed job
+    assert capsys.readouterr().out == ""
+    (tmp_path / "1" / "run.json").touch()  # a damaged run has failed
+    with pytest.raises(SystemExit, match="1"):
+        end(tmp_path)
+    assert capsys.readouterr().out.startswith(f"Failed: {tmp_path / '1'};")
+
+
 def test_a_search_shows_its_objective_alone(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
