@@ -1,4 +1,4 @@
-"""compare=aligned: what is no method's idea is the same for all methods."""
+"""compare=aligned: the same clipping, weights of clients and classifier for all methods."""
 
 from pathlib import Path
 
