@@ -93,15 +93,18 @@ class StudySweeper(Sweeper):
     def _checked_objective(self, arguments: Sequence[str]) -> str:
         """The objective. Raises InputError if the search cannot work or would use test data."""
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        swept = [o for o in parser.parse_overrides(list(arguments)) if o.is_sweep_override()]
+        words = [*(f"{key}={value}" for key, value in self._params.items()), *arguments]
+        overrides = parser.parse_overrides(words)
+        swept = {each.get_key_element() for each in overrides if each.is_sweep_override()}
+        fixed = {each.get_key_element() for each in overrides if not each.is_sweep_override()}
         objective = str(OmegaConf.select(self.config, "objective"))
         if CELLS in self._params:
             raise InputError(
                 "hydra/sweeper=optuna: searches for the settings of one experiment, not of a table"
             )
-        if "seed" in {*self._params, *(override.get_key_element() for override in swept)}:
+        if "seed" in swept:
             raise InputError("seed: would be searched for the best one; give one seed")
-        if not (self._params or swept):
+        if not swept - fixed:  # hydra-optuna-sweeper searches no key that has one value
             raise InputError(
                 "hydra/sweeper=optuna: nothing to search; take search=lr, or KEY=interval(LOW,HIGH)"
             )

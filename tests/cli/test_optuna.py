@@ -134,6 +134,7 @@ def test_a_search_that_is_stopped_goes_on_with_the_same_trials(
         ({"arguments": ["seed=0,1"]}, "seed: would be searched for the best one"),
         ({"params": {"seed": "choice(0,1)"}}, "seed: would be searched for the best one"),
         ({"params": {}}, "nothing to search; take search=lr"),
+        ({"arguments": ["x=0.5", "rounds=2"]}, "nothing to search; take search=lr"),
         ({"params": {"experiment": "a,b"}}, "not of a table"),
     ],
 )
@@ -142,6 +143,11 @@ def test_a_search_that_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=line):
         search(tmp_path, parabola, **change)
+
+
+def test_a_typed_key_is_searched_no_longer(tmp_path: Path) -> None:
+    space = {"x": "interval(0.0, 1.0)", "y": "interval(0.0, 1.0)"}
+    assert search(tmp_path, parabola, params=space, trials=2, arguments=["x=0.5"]) == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("space", ["lr", "fednh", "fedprox"])
