@@ -17,6 +17,7 @@ from fedexp.cli.option_folders import searched_folders
 from fedexp.cli.quoting import quoted, quoted_word
 from fedexp.cli.suggestions import suggested_key
 from fedexp.cli.sweeps import is_multirun
+from fedexp.config.keys import override_key
 from fedexp.config.option_files import shown
 from fedexp.config.renamed_keys import renamed
 from fedexp.errors import InputError
@@ -98,7 +99,7 @@ def _one_line(error: Exception, overrides: Sequence[str], config_dir: str | Path
         key, _, value = word.partition("=")
         forms = [shlex.quote(f"{key}={form}") for form in (f"[{value}]", quoted(value))]
         return f"{word}: several values need -m; one list is {forms[0]}, one text is {forms[1]}"
-    if said := _missing_option(text, searched_folders(config_dir)):
+    if said := _missing_option(text, overrides, searched_folders(config_dir)):
         return said
     return " ".join(text.split()) + _suggestion(text, overrides, config_dir)
 
@@ -116,7 +117,7 @@ def _suggestion(text: str, overrides: Sequence[str], config_dir: str | Path | No
     return ""
 
 
-def _missing_option(text: str, folders: Sequence[Path]) -> str:
+def _missing_option(text: str, overrides: Sequence[str], folders: Sequence[Path]) -> str:
     """The error line about an unknown option of a group; empty for any other error."""
     group, _, option = _quoted(text, "Could not find '").partition("/")
     places = [folder / group for folder in folders if (folder / group).is_dir()]
@@ -124,21 +125,29 @@ def _missing_option(text: str, folders: Sequence[Path]) -> str:
         return ""
     found = _quoted(text, "In '")
     place = "" if found == "config" else f"in {found}: "
+    typed = _as_typed(group, option, overrides)
     if words := renamed(f"{group}={option}"):
-        return f"{place}{group}={option} {words}"
+        return f"{place}{typed}={option} {words}"
     files = ((each, path) for each in places for path in each.glob("**/*.yaml"))
     own = {path.relative_to(each).with_suffix("").as_posix() for each, path in files}
     options = sorted({*own, *text.partition(f"Available options in '{group}':")[2].split()})
     if group == "algorithm" and (known := known_elsewhere(option)):
         advice = known
     elif similar := _similar(option, options):
-        advice = f"did you mean {' or '.join(f'{group}={each}' for each in similar)}?"
+        advice = f"did you mean {' or '.join(f'{typed}={each}' for each in similar)}?"
     else:
         advice = (
             f"there are: {', '.join(options)}; one of yours is the file DIR/{group}/{option}.yaml "
             "with --config-dir DIR"
         )
-    return f"{place}{group}={option}: no such option; {advice}"
+    return f"{place}{typed}={option}: no such option; {advice}"
+
+
+def _as_typed(group: str, option: str, overrides: Sequence[str]) -> str:
+    """The group with its place in the config if that is typed, as in ``compression@download``."""
+    words = ((override_key(each), each.partition("=")[2].split(",")) for each in overrides)
+    keys = (key for key, values in words if option in values)
+    return next((key for key in keys if key.partition("@")[0] == group), group)
 
 
 def _similar(option: str, options: Sequence[str]) -> list[str]:

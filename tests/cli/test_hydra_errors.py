@@ -25,6 +25,8 @@ MISTAKES = {
     "algorithm=lgfedavg": "algorithm=lgfedavg: no such option; here it is algorithm=lg_fedavg",
     "algorithm=gossip_dfl": "algorithm=gossip_dfl: no such option; it is not built: it has "
     "no server; every client exchanges models with its neighbours",
+    "compression@download=topkk": "compression@download=topkk: no such option; did you mean "
+    "compression@download=topk?",
     "schedule=cosin": "schedule=cosin: no such option; did you mean schedule=cosine?",
     "experiment=hics/fmnist": "experiment=hics/fmnist: no such option; did you mean "
     "experiment=hics/table1_fmnist or experiment=hics/fmnist_setting3 or "
