@@ -1,15 +1,18 @@
 """``fedexp.load``: the trained model of a run, without its training data."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from fedexp.config.schema import Config, Data, validate
+from fedexp.config.schema import Common, Config, validate
 from fedexp.core.client import ClientModule
 from fedexp.core.description import Description
 from fedexp.core.messages import Tensors
 from fedexp.core.part import Clients
 from fedexp.core.saved_state import load_saved, predicting
+from fedexp.data import partitions
 from fedexp.data.description_file import Described, read_description
 from fedexp.data.partition_table import read_partition
 from fedexp.deployment.predictor import Network, Predictor
@@ -27,6 +30,8 @@ from fedexp.state.run_folder import (
     saved_weights,
 )
 from fedexp.state.saved_models import load_personal_model
+from fedexp.system.availability import Availability
+from fedexp.system.table import Table
 
 
 def load(run: str | Path, model: str = FINAL, client: int | None = None) -> Predictor:
@@ -86,14 +91,8 @@ def _config(folder: Path) -> Config:
 
 def _untrained(folder: Path, config: Config, about: Description) -> ClientModule:
     """Build the run's model with all tensors of the trained model; their values come later."""
-    common = {name: getattr(config.data, name) for name in Data.model_fields}
-    target = f"{Described.__module__}.{Described.__qualname__}"
-    data = Data.model_validate({**common, "_target_": target, "description": about})
-    # Leave out other trackers: they are not needed, and may not be installed.
-    trackers = {"jsonl": config.tracking.trackers.get("jsonl")}
-    tracking = config.tracking.model_copy(update={"trackers": trackers})
     with without_initial_weights():
-        planned = plan(config.model_copy(update={"data": data, "tracking": tracking}))
+        planned = plan(_independent(config, about))
         module = resident_module(planned)
     counts = read_partition(folder / PARTITION, config.clients.count, about.num_classes)
     unknown = Clients(torch.zeros(config.clients.count, dtype=torch.int64))
@@ -103,6 +102,35 @@ def _untrained(folder: Path, config: Config, about: Description) -> ClientModule
         part.setup(setting)
     module.finish_setup()
     return module
+
+
+def _independent(config: Config, about: Description) -> Config:
+    """A config with the same model that needs no files of training, and fewer libraries.
+
+    It has other data, partition, devices, availability and trackers.
+    """
+    update: dict[str, Any] = {
+        "data": _with_option(config.data, Described, description=about),
+        "partition": _with_option(config.partition, partitions.iid),
+        "availability": {"_target_": _path(Availability)},
+        "tracking": config.tracking.model_copy(
+            update={"trackers": {"jsonl": config.tracking.trackers.get("jsonl")}}
+        ),
+    }
+    if "file" in config.system.node:  # some devices, because parts of the method may need them
+        update["system"] = _with_option(config.system, Table, file="phones")
+    return config.model_copy(update=update)
+
+
+def _with_option(group: Common, target: Callable[..., object], **arguments: Any) -> Common:
+    """The group with the same common keys, and with ``target`` and its arguments as the option."""
+    common = {name: getattr(group, name) for name in type(group).model_fields}
+    return group.model_validate({**common, "_target_": _path(target), **arguments})
+
+
+def _path(target: Callable[..., object]) -> str:
+    """The dotted path of a class or a function."""
+    return f"{target.__module__}.{target.__qualname__}"
 
 
 def _global_weights(folder: Path, model: str) -> Tensors:

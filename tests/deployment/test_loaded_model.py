@@ -1,5 +1,6 @@
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -57,13 +58,27 @@ def test_a_clients_personal_model_scores_as_in_the_run(tmp_path: Path, method: s
     assert np.mean(scores) == pytest.approx(last["personal/accuracy_whole"], abs=1e-3)
 
 
-def test_initial_weights_and_training_data_need_not_be_there(tmp_path: Path) -> None:
+def test_files_and_libraries_of_training_need_not_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Initial weights, devices, times of availability, and Flower's partitions."""
     first = digits(tmp_path, "algorithm=fedavg")
-    start = tmp_path / "start.pt"
-    shutil.copy(first.folder / "checkpoints" / "final.pt", start)
     (tmp_path / "second").mkdir()
-    run = digits(tmp_path / "second", "algorithm=fedavg", f"model.start_from={start}")
-    start.unlink()
+    start, devices, times = (tmp_path / name for name in ("start.pt", "devices.csv", "times.csv"))
+    shutil.copy(first.folder / "checkpoints" / "final.pt", start)
+    devices.write_text("samples_per_second,download,upload,latency\n1,1e6,1e6,0\n")
+    times.write_text("client,from,to\n" + "".join(f"{client},0,100\n" for client in range(4)))
+    library = "flwr_datasets.partitioner"
+    run = digits(
+        tmp_path / "second",
+        *("algorithm=fedavg", f"model.start_from={start}"),
+        *("system=table", f"system.file={devices}", "sampler=oort"),  # which needs devices
+        *("availability=trace", f"availability.file={times}"),
+        *("partition=flwr", f"partition.partitioner._target_={library}.IidPartitioner"),
+    )
+    for path in (start, devices, times):
+        path.unlink()
+    monkeypatch.setitem(sys.modules, library, None)
     found = fedexp.load(run.folder).predict(run.raw).astype(int)
     assert (found == run.labels).mean() == pytest.approx(run.accuracy)
 
