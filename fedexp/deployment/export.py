@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from torch import Tensor
 from torch.export import Dim, ExportedProgram
 
 from fedexp.deployment.predictor import Predictor
@@ -53,7 +52,7 @@ def export(predictor: Predictor, path: Path) -> None:
 
 
 def _exported(predictor: Predictor) -> ExportedProgram:
-    example = (_examples(predictor, 2),)
+    example = (predictor.preparation.examples(2),)
     shapes = ({0: Dim("batch", min=1)},)
     logging.getLogger("torch.export").setLevel(logging.ERROR)
     try:
@@ -72,7 +71,7 @@ def _exported(predictor: Predictor) -> ExportedProgram:
 def _compare(predictor: Predictor, program: ExportedProgram) -> None:
     """Raise InputError if the exported program's probabilities differ from the model's."""
     for count in _COUNTS:
-        raw = _examples(predictor, count)
+        raw = predictor.preparation.examples(count)
         try:
             with torch.no_grad():
                 torch.testing.assert_close(program.module()(raw), predictor.network(raw))
@@ -81,9 +80,3 @@ def _compare(predictor: Predictor, program: ExportedProgram) -> None:
                 f"{predictor.name}: the exported model predicts something else for {count} inputs "
                 f"({str(error).partition(chr(10))[0]}); use fedexp.load"
             ) from error
-
-
-def _examples(predictor: Predictor, count: int) -> Tensor:
-    """``count`` raw inputs that consist of ones, which are valid for every kind of data."""
-    preparation = predictor.preparation
-    return torch.ones(count, *preparation.shape, dtype=preparation.dtype)

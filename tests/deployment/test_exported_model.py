@@ -3,6 +3,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from support.trained_runs import Trained, digits
 import fedexp
 from fedexp.data.preparations.rows import Rows
 from fedexp.deployment.export import export
+from fedexp.deployment.predictor import Predictor
 from fedexp.errors import InputError
 
 PAGE = Path(__file__).parents[2] / "docs/start/use_the_model.md"
@@ -73,12 +75,13 @@ def test_raw_tensors_are_what_people_have(runs: dict[str, Trained]) -> None:
 def test_the_pages_recipe_for_a_table_gives_the_raw_tensor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Categories are words and whole numbers, with and without a missing cell."""
+    """Categories are words and whole numbers; a column of numbers holds truth values."""
     monkeypatch.chdir(tmp_path)
-    written = {"x": [0.5, 1.5], "word": ["b", None], "ward": [1, 2], "site": [1, None]}
+    written = {"x": [0.5, None], "new": [True, False]}
+    written |= {"word": ["b", None], "ward": [1, 2], "site": [1, None]}
     pd.DataFrame(written).to_csv("wine.csv", index=False)
     categories = {"word": ("a", "b"), "ward": ("1", "3"), "site": ("0", "1")}
-    rows = Rows(("x",), (0.0,), (1.0,), categories, "mean")
+    rows = Rows(("x", "new"), (0.0, 0.0), (1.0, 1.0), categories, "mean")
     given: list[torch.Tensor] = []
 
     def model(raw: torch.Tensor) -> torch.Tensor:
@@ -88,8 +91,28 @@ def test_the_pages_recipe_for_a_table_gives_the_raw_tensor(
     recipe = next(each for each in blocks(PAGE, "python") if "read_csv" in each)
     names = {"extra": {"inputs.json": json.dumps(asdict(rows))}, "classes": "abcd", "model": model}
     exec(recipe, {"json": json, "torch": torch, **names})
-    assert given[0].tolist() == [[0.5, 1, 0, 1], [1.5, -1, -1, -1]]
-    assert torch.equal(given[0], rows.read(pd.read_csv("wine.csv")))
+    expected = torch.tensor([[0.5, 1, 1, 0, 1], [torch.nan, 0, -1, -1, -1]], dtype=torch.float64)
+    torch.testing.assert_close(given[0], expected, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(given[0], rows.read(pd.read_csv("wine.csv")), equal_nan=True)
+
+
+@pytest.mark.parametrize("known", [(), ("x",), ("x", "y")])
+def test_a_table_with_few_categories_is_exported(tmp_path: Path, known: tuple[str, ...]) -> None:
+    rows = Rows(("number",), (0.5,), (2.0,), {"kind": known}, "mean")
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1 + len(known), 2)
+
+        def forward(self, raw: torch.Tensor) -> torch.Tensor:
+            return self.layer(rows.prepare(raw)).softmax(dim=1)
+
+    model = Predictor(cast(Any, Network().eval()), ("a", "b"), rows, "a model")
+    export(model, tmp_path / "model.pt2")
+    program = torch.export.load(tmp_path / "model.pt2").module()
+    raw = torch.tensor([[0.5, -1], *([3.0, place] for place in range(len(known)))])
+    torch.testing.assert_close(program(raw.double()), model.network(raw.double()))
 
 
 def test_a_personal_model_is_exported_too(tmp_path: Path) -> None:

@@ -49,6 +49,10 @@ class Preparation:
     def prepare(self, raw: Tensor) -> Tensor:
         """Compute the model's inputs from the raw tensor [n, *shape]; a pure function."""
 
+    def examples(self, count: int) -> Tensor:
+        """``count`` valid raw inputs [count, *shape], which consist of ones."""
+        return torch.ones(count, *self.shape, dtype=self.dtype)
+
     @property
     def node(self) -> Node:
         """The preparation as JSON values, which ``from_node`` reads."""

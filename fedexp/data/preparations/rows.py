@@ -109,6 +109,12 @@ class Rows(Preparation):
         ]
         return torch.cat([values, *hot], dim=1).float()
 
+    def examples(self, count: int) -> Tensor:
+        """``count`` valid raw rows of ones; lower places for columns of one category or none."""
+        row = [1.0] * len(self.numbers)
+        row += [min(1, len(known) - 1) for known in self.categories.values()]
+        return torch.tensor(row, dtype=self.dtype).repeat(count, 1)
+
     def _places(self, column: pd.Series, known: Sequence[str]) -> np.ndarray:
         """Position [n] of each value among the ``known`` categories; -1 if missing or unknown."""
         number = {name: place for place, name in enumerate(known)}
