@@ -85,6 +85,15 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def strata(self) -> np.ndarray:
+        """The class of each sample, [n] int64, for draws of a share of each class.
+
+        If there are ``targets``, samples have no class: all are of one class, 0.
+        """
+        labels: np.ndarray = self.labels.numpy()
+        return labels if self.targets is None else np.zeros_like(labels)
+
     def take(self, index: np.ndarray | slice) -> "Split":
         """The samples at ``index``, in the order of ``index``; a slice copies nothing."""
         users = None if self.users is None else self.users[index]

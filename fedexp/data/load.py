@@ -79,7 +79,7 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
     dataset = source.load(cache)
     consistency.check(dataset)
     if config.data.subset is not None:
-        kept = stratified(dataset.train.labels.numpy(), config.data.subset, config.seed)
+        kept = stratified(dataset.train.strata, config.data.subset, config.seed)
         dataset = replace(dataset, train=dataset.train.take(kept))
     clients = partition_indices(
         config.partition.node,
@@ -113,9 +113,8 @@ def _test_splits(dataset: Dataset, clients: _Indices, config: Config) -> tuple[D
         return dataset, [np.empty(0, dtype=np.int64)] * len(clients)
     if config.partition.test_split == "users":
         return match_users(dataset, clients, config.seed)
-    labels, num_classes = dataset.train.labels.numpy(), dataset.description.num_classes
-    counts = class_counts(labels, clients, num_classes)
-    return dataset, match(dataset.test.labels.numpy(), counts, config.seed)
+    counts = class_counts(dataset.train.strata, clients, dataset.description.num_classes)
+    return dataset, match(dataset.test.strata, counts, config.seed)
 
 
 def _report_empty_clients(

@@ -71,7 +71,7 @@ def validation_split(
         kept, held = hold_out_ends(train.users, clients, fraction, train.overlap)
         reason = "no user has enough samples: those that overlap with held-out ones are dropped"
     else:
-        kept, held = hold_out(train.labels.numpy(), clients, fraction, seed)
+        kept, held = hold_out(train.strata, clients, fraction, seed)
         reason = "no client has enough samples: one of each of its classes must stay for training"
     if fraction and not any(map(len, held)):
         raise InputError(f"data.validation={fraction}: {reason}")

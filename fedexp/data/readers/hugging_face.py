@@ -67,8 +67,8 @@ class HuggingFace(Source):
         train: name of the training split.
         test: name of the test split; None draws a share of ``train``.
         test_fraction: share for testing: of the samples, or with ``split=users`` of the users.
-            Without users, the test samples are drawn from each class; with users, ``split`` names
-            the rule.
+            Without users, the test samples are drawn from each class, or from all samples if each
+            token has a class; with users, ``split`` names the rule.
         split: ``within`` draws test rows from the rows of each user. ``users`` draws whole users
             for testing; a given test split must then have other users than ``train``.
         split_seed: seed of the draw for testing; independent of the run's seed.
@@ -299,6 +299,8 @@ class HuggingFace(Source):
                 check_users(self.split, list(users[0]), list(users[1]), self.name)
             return (0, slice(None)), (1, slice(None))
         labels, whose = self._classes[1][0], None if users is None else users[0]
+        if self._token_targets is not None:  # samples have no class
+            labels = np.zeros_like(labels)
         train, test = divide(labels, whose, self.split, self.test_fraction, self.split_seed)
         return (0, train), (0, test)
 

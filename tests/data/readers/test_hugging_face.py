@@ -469,6 +469,21 @@ def test_tagging_trains(library: Any, tmp_path: Path) -> None:
     assert 0 < federation.run_round(1).metrics["global/accuracy"] <= 1
 
 
+def test_sequences_are_not_split_by_the_class_of_their_last_token(
+    library: Any, tmp_path: Path
+) -> None:
+    """The last token has another class in each of the 40 sequences."""
+    path = write_tagged(tmp_path, [[0, label] for label in range(40)], [[1, 2]] * 40)
+    options = ["data=hf", f"data.name={path}", "data.input=x", "data.target=y", "data.test=null"]
+    splits = ["data.subset=20", "data.validation=0.5", "partition.test_split=classes"]
+    others = ["algorithm=fedavg", "partition=iid", "measure.personal=null", *SMALL_LSTM]
+    sizes = ["clients.count=2", "clients.per_round=2"]
+    data = federate(*options, *splits, *sizes, *others).data
+    assert [len(client.train_index) for client in data.clients] == [5, 5]
+    assert [len(client.validation_index) for client in data.clients] == [5, 5]
+    assert [len(client.test_index) for client in data.clients] == [4, 4]
+
+
 SIZES = ["clients.count=3", "clients.per_round=2", "local.epochs=1"]
 
 
