@@ -10,12 +10,15 @@ _SHOWN = 5
 """Number of clients that a message names."""
 
 
-def client_names(users: np.ndarray | None, clients: Sequence[np.ndarray]) -> list[str] | None:
+def client_names(
+    users: np.ndarray | None, clients: Sequence[np.ndarray], user_names: Sequence[str] = ()
+) -> list[str] | None:
     """The user whose samples each client has; "" for a client without samples.
 
     Args:
         users: [n] user of each training sample; None if unknown.
         clients: for each client, the positions of its samples in ``users``.
+        user_names: if ``users`` holds numbers, the name of each number; otherwise empty.
 
     Returns:
         The name of each client. None if users are unknown or a client has samples of several users,
@@ -23,11 +26,12 @@ def client_names(users: np.ndarray | None, clients: Sequence[np.ndarray]) -> lis
     """
     if users is None:
         return None
-    names, user = np.unique(users, return_inverse=True)
+    found, user = np.unique(users, return_inverse=True)
     own = [user[index] for index in clients]
     if any(len(each) and (each != each[0]).any() for each in own):
         return None
-    return [str(names[each[0]]) if len(each) else "" for each in own]
+    names = [user_names[number] for number in found] if user_names else [*map(str, found)]
+    return [names[each[0]] if len(each) else "" for each in own]
 
 
 def called(client: int, names: Sequence[str] | None) -> str:

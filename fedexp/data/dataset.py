@@ -119,6 +119,8 @@ class Dataset:
         fit: how image files were brought to one size.
         raw: the rule that turned raw inputs into the inputs of the splits. None if the splits have
             raw inputs: decoded images, or unchanged numbers or tokens.
+        user_names: if the splits' ``users`` are numbers from 0, the name of each; empty if they are
+            names.
 
     Raises:
         InputError: a split is empty or does not fit the description, or ``mean`` or ``std`` is set
@@ -132,6 +134,7 @@ class Dataset:
     std: tuple[float, ...] = ()
     fit: Fit = SAME_SIZE
     raw: Preparation | None = None
+    user_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         about = self.description

@@ -90,7 +90,7 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
         cache,
         config.partition.long_tail,
     )
-    names = client_names(dataset.train.users, clients)
+    names = client_names(dataset.train.users, clients, dataset.user_names)
     dataset, tests = _test_splits(dataset, clients, config)
     shift = config.partition.shift
     dataset = shifted(dataset, clients, tests, shift.kinds, shift.strength, config.seed)

@@ -52,7 +52,7 @@ def match_users(
         )
     pairs = enumerate(zip(clients, tests, strict=True))
     if without := [client for client, (index, own) in pairs if len(index) > 0 == len(own)]:
-        called = listed(without, client_names(train.users, clients))
+        called = listed(without, client_names(train.users, clients, dataset.user_names))
         LOGGER.warning("%d clients have no test samples of their own: %s", len(without), called)
     return replace(dataset, test=test.take(kept)), [np.searchsorted(kept, own) for own in tests]
 

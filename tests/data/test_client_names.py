@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.federations import compose
+from support.natural_users import write_femnist
 from support.tables import WARDS, tabular_options, write_table
 
 from fedexp.data.client_names import client_names, listed
@@ -30,6 +31,7 @@ def test_a_client_has_the_name_of_its_only_user(
 ) -> None:
     positions = [np.array(each, dtype=np.int64) for each in clients]
     assert client_names(USERS, positions) == names
+    assert client_names(np.array([1, 0, 1, 2]), positions, ("bob", "ann", "cem")) == names
     assert client_names(None, positions) is None
 
 
@@ -43,6 +45,18 @@ def of_wards(folder: Path, *overrides: str) -> FederatedData:
     options = [*tabular_options(write_table(folder)), "model=mlp", "clients.count=3", *overrides]
     config = compose(*options, "clients.per_round=2")
     return load_data(config, early.check(config).source, torch.device("cpu"))
+
+
+def test_leaf_s_clients_have_the_names_of_its_users(tmp_path: Path) -> None:
+    write_femnist(tmp_path)
+    options = ["data=femnist", f"data.root={tmp_path}", f"data.cache={tmp_path}"]
+    others = ["partition=natural", "clients.count=4", "clients.per_round=2", "model=simple_cnn"]
+    config = compose(*options, *others)
+    data = load_data(config, early.check(config).source, torch.device("cpu"))
+    assert data.names is not None
+    assert set(data.names) < {f"f{user}" for user in range(6)}
+    grey = [data.train.gather(each.train_index[:1])[0].mean() for each in data.clients]
+    assert np.argsort(grey).tolist() == np.argsort(data.names).tolist()
 
 
 def test_the_table_of_natural_clients_has_their_names(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -43,7 +43,10 @@ LENGTH = 80
 DIGITS_AND_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 """FEMNIST's 62 classes."""
 
-ARRAYS = tuple(f"{s}_{kind}" for s in ("train", "test") for kind in ("inputs", "labels", "users"))
+ARRAYS = (
+    *(f"{s}_{kind}" for s in ("train", "test") for kind in ("inputs", "labels", "users")),
+    "user_names",
+)
 """Names of the arrays in a dataset's cache file."""
 
 
@@ -176,7 +179,8 @@ class Leaf(Source):
         options = (self.test_fraction, self.split, self.split_seed)
         path = cache / "leaf" / f"{fingerprint(self.name, *options, files.state())}.npz"
         arrays = cached_arrays(path, ARRAYS, lambda: self._read(files))
-        return self.dataset(*(self._part(arrays, name) for name in ("train", "test")))
+        dataset = self.dataset(*(self._part(arrays, name) for name in ("train", "test")))
+        return replace(dataset, user_names=tuple(arrays["user_names"].tolist()))
 
     @abstractmethod
     def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
@@ -207,7 +211,8 @@ class Leaf(Source):
         if not (train and test):
             raise InputError(f"data.root={self.root}: no user has training and test samples")
         numbers = {user: number for number, user in enumerate({**train, **test})}
-        return _joined("train", train, numbers) | _joined("test", test, numbers)
+        names = {"user_names": np.array(list(numbers))}
+        return _joined("train", train, numbers) | _joined("test", test, numbers) | names
 
     def _separate_all(
         self, users: dict[str, Samples]

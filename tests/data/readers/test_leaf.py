@@ -69,6 +69,8 @@ def test_users_keep_their_numbers_in_both_splits(tmp_path: Path) -> None:
     assert np.asarray(dataset.train.users).tolist() == [0, 0, 1, 1, 1, 1]
     assert np.asarray(dataset.test.users).tolist() == [2, 1, 1]
     assert dataset.train.inputs[:, 0, 0, 0].tolist() == [0, 1, 20, 21, 22, 40]
+    again = femnist(tmp_path).load(tmp_path / "cache")
+    assert dataset.user_names == again.user_names == ("u", "v", "w")
 
 
 def test_femnist_of_all_data_is_split_within_each_user(tmp_path: Path) -> None:
