@@ -32,7 +32,7 @@ def crop(
         generator: draws the places.
         padding: pixels of padding on each side; an image moves by at most this many pixels.
         fill: [C] padding value of each channel, or [1] one value for all channels. None pads with
-            black (0).
+            0: black in uint8 images, the mean in normalised inputs.
     """
     batch, _, height, width = images.shape
     padded = F.pad(images, [padding] * 4)
@@ -52,7 +52,8 @@ def rotate(images: Tensor, generator: Generator, degrees: float = MAX_DEGREES) -
     """Rotate each of ``images`` [B, C, H, W] about its centre by a random angle.
 
     The angle is uniform between ``-degrees`` and ``degrees``. Each pixel takes the value of the
-    nearest pixel of the original image. Pixels that come from outside the original are black.
+    nearest pixel of the original image. Pixels that come from outside the original are 0, as
+    the padding of ``crop``.
     """
     batch, channels, height, width = images.shape
     angle = (2 * torch.rand(batch, 1, 1, generator=generator) - 1) * math.radians(degrees)

@@ -57,7 +57,9 @@ def mobilenet_v2(
 ) -> nn.Module:
     """Build MobileNetV2 (Sandler et al., CVPR 2018) as a backbone; z is [B, last_channel].
 
-    The network is torchvision's, without the classifier and its dropout. The levels
+    The network is torchvision's, without the classifier and its dropout. Initial weights are also
+    torchvision's (Kaiming normal, fan_out), but those of the first convolution, which is made anew,
+    are by PyTorch's rule for a layer. The levels
     (``fedexp.models.levels``) come from the stem and the first four stages.
 
     Args:

@@ -63,6 +63,9 @@ def resnet(
 ) -> nn.Module:
     """Build torchvision's ResNet (He et al., CVPR 2016), with z [B, 512] or [B, 2048].
 
+    Initial weights are torchvision's (Kaiming normal, fan_out), but those of the first convolution,
+    which is made anew, are by PyTorch's rule for a layer.
+
     The levels (``fedexp.models.levels``) come from the feature maps before the ReLU of the stem and
     before the last ReLU of each of the four stages.
 
