@@ -34,8 +34,8 @@ pytest.importorskip("no_such_package")
 @pytest.mark.parametrize(
     ("content", "environment", "options", "code", "named"),
     [
-        (ALLOWED, {"CI": "true"}, [], 0, False),
         (IN_A_TEST, {"CI": "true"}, [], 1, True),
+        (ALLOWED, {"CI": "true"}, [], 0, False),
         (IN_A_TEST, {}, [], 0, True),
         (ALLOWED + OF_A_FILE, {"CI": "true"}, ["-n", "2"], 1, True),
     ],
