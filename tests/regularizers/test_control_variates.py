@@ -57,14 +57,18 @@ def test_the_length_of_steps_is_that_of_the_optimizer_that_trains(engine: str) -
 @pytest.mark.parametrize("method", ["control_variates", "drift_correction"])
 def test_stacked_clients_may_start_from_different_weights(method: str) -> None:
     own = [*SMALL, f"regularizer={method}", "personalization=ifca", "personalization.clusters=2"]
+    own += ["partition.beta=0.1"]
     serial, stacked = federate(*own), federate(*own, "engine=vectorized")
     for round in (1, 2):
         serial.run_round(round)
         stacked.run_round(round)
+        used = [each.server.metrics()["personalization/clusters"] for each in (serial, stacked)]
+        assert used == [2, 2]
     for client in serial.store.clients_with_state:
         found = stacked.store.memory(client, "regularizer")
-        for name, value in serial.store.memory(client, "regularizer").items():
-            torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-5)
+        expected = serial.store.memory(client, "regularizer")
+        assert expected
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_clients_without_data_are_not_counted() -> None:
