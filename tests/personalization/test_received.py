@@ -40,10 +40,12 @@ def test_training_is_that_of_fedavg() -> None:
 def test_a_head_that_adapts_to_the_client_is_adapted() -> None:
     federation = personalized("received", "head=adapted_linear")
     train(federation, 1)
-    own = adaptation(federation.data.clients[0].class_counts)
+    scored = []
     for client, _ in Scoring(federation.engine).score_personal(federation.server.broadcast(1)):
-        if client == 0:
-            torch.testing.assert_close(federation.module.head.get_buffer("phi"), own)
+        own = adaptation(federation.data.clients[client].class_counts)
+        torch.testing.assert_close(federation.module.head.get_buffer("phi"), own)
+        scored.append(client)
+    assert scored == [0, 1]
 
 
 @pytest.mark.slow
