@@ -43,7 +43,6 @@ def block_statistics(counts: np.ndarray, blocks: int) -> tuple[np.ndarray, np.nd
     return entropy.reshape(blocks, -1).mean(axis=1), held.reshape(blocks, -1).mean(axis=1)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(
     ("per_class", "alphas", "entropies"),
     [
@@ -58,21 +57,23 @@ def block_statistics(counts: np.ndarray, blocks: int) -> tuple[np.ndarray, np.nd
     ],
 )
 def test_the_published_rule_leaves_no_client_empty(
-    per_class: int, alphas: list[float], entropies: list[float], seed: int
+    per_class: int, alphas: list[float], entropies: list[float]
 ) -> None:
-    labels = np.repeat(np.arange(10), per_class)
-    clients = multi_alpha(labels, 50, alphas, seed, **PUBLISHED)
-    assert_complete(clients, len(labels), 50)
-    counts = class_counts(labels, clients, 10)
-    fair = per_class // 5
-    assert counts.sum(axis=1).min() >= 0.2 * fair
-    assert counts.sum(axis=1).max() <= 2 * fair  # 1,851 of 1,000 is the largest known
-    for block in range(5):  # every part has a fifth of each class
-        assert np.all(counts[10 * block : 10 * block + 10].sum(axis=0) == fair)
-    found, _ = block_statistics(counts, 5)
-    assert found == pytest.approx(entropies, abs=0.45)
-    for alpha, entropy in zip(alphas, found, strict=True):
-        assert entropy < 0.2 or alpha > 0.005  # most have one class
+    labels, fair, found = np.repeat(np.arange(10), per_class), per_class // 5, []
+    for seed in range(3):
+        clients = multi_alpha(labels, 50, alphas, seed, **PUBLISHED)
+        assert_complete(clients, len(labels), 50)
+        counts = class_counts(labels, clients, 10)
+        assert counts.sum(axis=1).min() >= 0.2 * fair
+        assert counts.sum(axis=1).max() <= 2 * fair  # 1,851 of 1,000 is the largest known
+        for block in range(5):  # every part has a fifth of each class
+            assert np.all(counts[10 * block : 10 * block + 10].sum(axis=0) == fair)
+        found.append(block_statistics(counts, 5)[0])
+    # Over the seeds a block's entropy has a standard deviation of up to 0.13; one draw is known.
+    tolerance = np.where(np.array(alphas) > 0.01, 0.3, 0.15)
+    assert np.all(np.abs(np.mean(found, axis=0) - entropies) < tolerance)
+    for alpha, largest in zip(alphas, np.max(found, axis=0), strict=True):
+        assert largest < 0.2 or alpha > 0.005  # most have one class
 
 
 @pytest.mark.parametrize(
