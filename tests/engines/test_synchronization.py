@@ -47,7 +47,7 @@ PARTS = [
     ["optimizer=adam"],
     ["faults=unreliable", "faults.nan=0.5", "faults.straggle=0.5"],
 ]
-"""Every loss, head, regularizer and personalization but the parts of ``WAIT_IN_BEGIN``."""
+"""A selection; ``tests/testing/test_runs_on_device.py`` has every option that the pages run."""
 
 WAIT_IN_BEGIN = [
     ["algorithm=creff"],  # gradients of the client's own classes, which it looks up
