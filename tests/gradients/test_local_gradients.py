@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import federate
+from support.plain_loop import LR, PlainLoop, assert_same, weights_after
 from torch import Tensor
 
 from fedexp.core.messages import Message, PartMessage, Tensors
@@ -127,6 +128,28 @@ def maml_step(weights: Tensors, gradient: Any, inputs: Tensor, targets: Tensor) 
 @pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
 def test_training_equals_a_plain_loop(engine: str, option: str, step: Any) -> None:
     plain_loop([f"gradient={option}", f"engine={engine}", "optimizer.lr=0.01"], step)
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_three_rounds_of_lesam_by_a_plain_loop(engine: str) -> None:
+    """A client climbs towards the global model of its last turn; in its first turn nowhere."""
+    loop, received, climbed = PlainLoop("gradient=lesam"), dict[int, Tensors](), 0
+    x = loop.start
+    for round, cohort in loop.cohorts(3):
+        trained = {}
+        for k in cohort:
+            y, d = x, {n: received.get(k, x)[n] - w for n, w in x.items()}
+            length = torch.cat([each.flatten() for each in d.values()]).norm()
+            ascent = {n: 0.05 * each / length.clamp(min=1e-12) for n, each in d.items()}
+            for batch in loop.batches(round, k):
+                g = loop.gradient({n: w + ascent[n] for n, w in y.items()}, batch)
+                y = {n: w - LR * g[n] for n, w in y.items()}
+            climbed += k in received
+            received[k], trained[k] = x, y
+        total = sum(loop.samples[k] for k in cohort)
+        x = {n: sum(loop.samples[k] / total * y[n] for k, y in trained.items()) for n in x}
+    assert climbed > 0
+    assert_same(weights_after(3, "gradient=lesam", f"engine={engine}"), x)
 
 
 def test_a_part_that_would_be_empty_is_the_first_sample() -> None:

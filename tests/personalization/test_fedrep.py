@@ -2,9 +2,11 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import take_step
+from support.federations import federate, take_step
+from support.plain_loop import EPOCHS, LR, SETTING, PlainLoop, assert_same
 from support.small_federations import BATCHNORM, copy, moved, personalized
 
+from fedexp.core.messages import Tensors
 from fedexp.core.sockets import Phase
 from fedexp.errors import InputError
 from fedexp.measures.scoring.scoring import Scoring
@@ -62,6 +64,31 @@ def test_a_client_finds_its_own_head_again() -> None:
     with store.open(0) as state:
         module = federation.engine.begin(0, federation.server.broadcast(2), state)
     assert not moved(first, module.weights)
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_two_rounds_by_a_plain_loop(engine: str) -> None:
+    """A client's own head learns for three epochs, then the body that it received for two."""
+    words = ["algorithm=fedrep", "personalization.head_epochs=3"]
+    federation, loop = federate(*SETTING, *words, f"engine={engine}"), PlainLoop(*words)
+    initial = copy(federation.engine.resources.initial)
+    body = {n: w for n, w in initial.items() if n not in HEAD}
+    models: dict[int, Tensors] = {}
+    for round, cohort in loop.cohorts(2):
+        for k in cohort:
+            y = {n: body.get(n, models.get(k, initial)[n]) for n in initial}
+            batches = loop.batches(round, k, 3 + EPOCHS)
+            for step, batch in enumerate(batches):
+                trained = HEAD if step < 3 * len(batches) // (3 + EPOCHS) else body.keys()
+                g = loop.gradient(y, batch)
+                y = {n: w - LR * g[n] if n in trained else w for n, w in y.items()}
+            models[k] = y
+        total = sum(loop.samples[k] for k in cohort)
+        body = {n: sum(loop.samples[k] / total * models[k][n] for k in cohort) for n in body}
+        federation.run_round(round)
+    assert_same(federation.server.weights, body)
+    for k, y in models.items():
+        assert_same(copy(federation.store.model(k)), y)
 
 
 @pytest.mark.parametrize("personalization", ["fedper", "fedrep"])

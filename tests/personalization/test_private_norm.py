@@ -2,9 +2,12 @@
 
 import pytest
 import torch
-from support.small_federations import BATCHNORM, SMALL, moved, personalized
+from support.federations import begin_client, federate, take_step
+from support.plain_loop import LR, SETTING, PlainLoop, assert_same
+from support.small_federations import BATCHNORM, SMALL, copy, moved, personalized
 from torch import nn
 
+from fedexp.core.messages import Tensors
 from fedexp.core.sockets import Network
 from fedexp.errors import InputError
 from fedexp.heads.linear import Linear
@@ -41,6 +44,53 @@ def test_a_client_goes_on_with_its_own_layers_and_the_rest_is_averaged() -> None
         assert new["backbone.2.num_batches_tracked"] == 2 * old["backbone.2.num_batches_tracked"]
     one, other = before.values()
     assert not torch.equal(one["backbone.2.running_mean"], other["backbone.2.running_mean"])
+
+
+@pytest.mark.parametrize("option", ["fedbn", "silobn"])
+def test_the_next_turn_starts_from_the_mean_and_the_own_layers(option: str) -> None:
+    federation = personalized(option, *BATCHNORM)
+    updates = list(federation.engine.train([0, 1], federation.server.broadcast(1)))
+    total = sum(update.num_samples for update in updates)
+    mean = {
+        name: sum(each.num_samples / total * each.weights[name] for each in updates)
+        for name in updates[0].weights
+    }
+    take_step(federation.server, updates)
+    message = federation.server.broadcast(2)
+    assert_same(message.weights, mean, 1e-6)
+    for client in (0, 1):
+        private = copy(federation.store.private(client) or {})
+        assert private
+        start = begin_client(federation.engine, client, message).weights
+        assert_same(start, dict(message.weights) | private, 0)
+
+
+@pytest.mark.parametrize("engine", ["serial", "trainer"])
+def test_two_rounds_of_fedbn_by_a_plain_loop(engine: str) -> None:
+    words = ["algorithm=fedbn", "model.batch_norm=true"]
+    federation, loop = federate(*SETTING, *words, f"engine={engine}"), PlainLoop(*words)
+    model = loop.federation.global_model(0).train()
+    trained = [name for name, _ in model.named_parameters()]
+    initial = copy(loop.federation.engine.resources.initial)
+    shared = {n: w for n, w in initial.items() if not n.startswith("backbone.1.1.")}
+    models: dict[int, Tensors] = {}
+    for round, cohort in loop.cohorts(2):
+        for k in cohort:
+            y = copy(models.get(k, initial) | shared)
+            for inputs, targets in loop.batches(round, k):
+                w = {n: v.requires_grad_() if n in trained else v for n, v in y.items()}
+                logits = torch.func.functional_call(model, w, (inputs,))  # moves the statistics
+                loss = nn.functional.cross_entropy(logits, targets)
+                slopes = torch.autograd.grad(loss, [w[name] for name in trained])
+                steps = {n: w[n] - LR * g for n, g in zip(trained, slopes, strict=True)}
+                y = copy(w | steps)
+            models[k] = y
+        total = sum(loop.samples[k] for k in cohort)
+        shared = {n: sum(loop.samples[k] / total * models[k][n] for k in cohort) for n in shared}
+        federation.run_round(round)
+    assert_same(federation.server.weights, shared)
+    for k, y in models.items():
+        assert_same(copy(federation.store.model(k)), y)
 
 
 def test_group_norm_has_nothing_to_keep() -> None:

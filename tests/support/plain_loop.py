@@ -34,13 +34,13 @@ class PlainLoop:
         for round in range(1, rounds + 1):
             yield round, list(self.federation.sampler.select(round))
 
-    def batches(self, round: int, client: int) -> list[Batch]:
+    def batches(self, round: int, client: int, epochs: int = EPOCHS) -> list[Batch]:
         """The batches of all local steps."""
         resources = self.federation.engine.resources
         message = self.federation.server.broadcast(round)
         data = self.federation.engine.training_data(client, message)
         one_epoch = data.local_batches(round, resources.local.batch_size)
-        return [batch for _ in range(EPOCHS) for batch in one_epoch]
+        return [batch for _ in range(epochs) for batch in one_epoch]
 
     def gradient(self, weights: Mapping[str, Tensor], batch: Batch) -> Tensors:
         """The gradient of the mean cross-entropy."""
