@@ -118,6 +118,7 @@ def test_a_run_takes_long_steps_and_sends_no_more_than_fedavg() -> None:
         assert [m[cost] for m in found["fedexp"]] == [m[cost] for m in found["fedavg"]]
 
 
+@pytest.mark.slow
 def test_the_contract() -> None:
     """Engines agree, a resumed run and one whose halves are apart are the same to the bit."""
     check_part("algorithm=fedexp", "clients.per_round=4", "partition.beta=0.05")

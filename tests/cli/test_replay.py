@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -27,12 +28,29 @@ def clocks(folder: Path) -> list[dict[str, float]]:
     return [{k: v for k, v in each.items() if k.startswith("clock/")} for each in lines]
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of three rounds without devices; no test changes it."""
+    folder = tmp_path_factory.mktemp("runs") / "plain"
+    fedexp.run([*SMALL, f"hydra.run.dir={folder}"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of one round, likewise."""
+    folder = tmp_path_factory.mktemp("runs") / "short"
+    fedexp.run([*SMALL, "rounds=1", f"hydra.run.dir={folder}"])
+    return folder
+
+
 @pytest.mark.parametrize("option", ["phones", "lognormal"])
-def test_a_replay_equals_a_run_with_the_clock_to_the_digit(option: str, tmp_path: Path) -> None:
-    fedexp.run([*SMALL, f"hydra.run.dir={tmp_path / 'plain'}"])
+def test_a_replay_equals_a_run_with_the_clock_to_the_digit(
+    option: str, plain: Path, tmp_path: Path
+) -> None:
     fedexp.run([*SMALL, f"system={option}", f"hydra.run.dir={tmp_path / 'timed'}"])
-    run = read_run(tmp_path / "plain")
-    assert clocks(tmp_path / "plain") == [{}, {}, {}]
+    run = read_run(plain)
+    assert clocks(plain) == [{}, {}, {}]
     system = composed([f"system={option}"]).config["system"]
     replayed = Replay(run.folder, run.config, run.history).on(system, [0.2, 0.4])
     found = [{k: v for k, v in row.items() if k.startswith("clock/")} for row in replayed]
@@ -41,9 +59,10 @@ def test_a_replay_equals_a_run_with_the_clock_to_the_digit(option: str, tmp_path
     assert others == run.history
 
 
-def test_the_command_compares_networks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fedexp.run([*SMALL, f"hydra.run.dir={tmp_path / 'run'}"])
-    words = [str(tmp_path / "run"), "--targets", "0.05,1.0", "system=phones,hospitals"]
+def test_the_command_compares_networks(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(plain), "--targets", "0.05,1.0", "system=phones,hospitals"]
     main(["--to", str(tmp_path / "report"), *words])
     said = capsys.readouterr()
     assert "phones" in said.out
@@ -58,42 +77,39 @@ def test_the_command_compares_networks(tmp_path: Path, capsys: pytest.CaptureFix
     assert "global/accuracy over simulated seconds" in report
 
 
-def test_what_the_devices_decide_is_run_again(tmp_path: Path) -> None:
+def test_what_the_devices_decide_is_run_again(plain: Path, tmp_path: Path) -> None:
     fedexp.run([*SMALL, "system=phones", "system.invite=4", f"hydra.run.dir={tmp_path / 'a'}"])
     with pytest.raises(SystemExit, match="its system lets the devices decide how it trains"):
         main([str(tmp_path / "a"), "system=hospitals"])
     fedexp.run([*SMALL, "system=phones", "sampler=oort", f"hydra.run.dir={tmp_path / 'b'}"])
     with pytest.raises(SystemExit, match="its sampler lets the devices decide"):
         main([str(tmp_path / "b"), "system=hospitals"])
-    fedexp.run([*SMALL, f"hydra.run.dir={tmp_path / 'c'}"])
     with pytest.raises(SystemExit, match="its system lets the devices decide"):
-        main([str(tmp_path / "c"), "system=phones", "system.deadline=10"])
+        main([str(plain), "system=phones", "system.deadline=10"])
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         (["system=phones"], "needs folders of runs and one system="),
-        (["run"], "needs folders of runs and one system="),
-        (["run", "system=phones", "rounds=3"], "rounds=3: only system="),
-        (["run", "system=fones"], "fones"),
-        (["run", "system=none"], "has no devices"),
+        (["short"], "needs folders of runs and one system="),
+        (["short", "system=phones", "rounds=3"], "rounds=3: only system="),
+        (["short", "system=fones"], "fones"),
+        (["short", "system=none"], "has no devices"),
     ],
 )
 def test_mistakes_are_one_line(
-    words: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], line: str, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    fedexp.run([*SMALL, "rounds=1", "hydra.run.dir=run"])
+    monkeypatch.chdir(short.parent)
     with pytest.raises(SystemExit, match=r"^fedexp-replay: ") as error:
         main(words)
     assert line in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_a_run_without_its_log_of_turns(tmp_path: Path) -> None:
-    fedexp.run([*SMALL, "rounds=1", f"hydra.run.dir={tmp_path / 'run'}"])
-    turns = tmp_path / "run" / "turns.csv"
+def test_a_run_without_its_log_of_turns(short: Path, tmp_path: Path) -> None:
+    turns = Path(shutil.copytree(short, tmp_path / "run")) / "turns.csv"
     with turns.open() as file:
         assert len(list(csv.DictReader(file))) == 3
     written = turns.read_text()

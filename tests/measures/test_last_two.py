@@ -35,5 +35,6 @@ def test_integers_are_the_newest() -> None:
     assert (mean["w"].item(), mean["n"].item()) == (2.5, 8)
 
 
+@pytest.mark.slow
 def test_the_contract() -> None:
     check_measure("algorithm=fedexp")

@@ -71,5 +71,6 @@ def test_nothing_is_measured_without_updates_or_between_its_rounds() -> None:
     assert ["global/accuracy_mean_model" in metrics for metrics in found] == [False, True, True]
 
 
+@pytest.mark.slow
 def test_it_keeps_the_contract_of_a_measure() -> None:
     check_measure("+measure=mean_model")

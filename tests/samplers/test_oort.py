@@ -206,6 +206,7 @@ def test_expected_seconds_are_the_seconds_of_the_first_round() -> None:
         assert sampler.seconds[client] == seconds
 
 
+@pytest.mark.slow
 def test_the_contract_of_a_part() -> None:
     check_part("sampler=oort", "system=uniform")
 
