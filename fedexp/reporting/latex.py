@@ -17,6 +17,7 @@ _SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "±": r"$\pm$",
+    "[": "{[}",  # at the start of a row it would be an argument of the line before
     **{each: f"\\{each}" for each in "&%$#_{}"},
 }
 _LAST = re.compile(r"^\S*[/.](?=\S)")

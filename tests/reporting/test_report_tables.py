@@ -250,6 +250,7 @@ def test_latex() -> None:
         r"e & 3 & \textbf{0.1000} (!) \\",
     ]
     assert escape(r"50% of {a_b} \ ~") == (r"50\% of \{a\_b\} \textbackslash{} \textasciitilde{}")
+    assert escape("[0.1,1]") == "{[}0.1,1]"  # behind a line break, [ begins an argument
 
 
 def test_latex_headings_are_short_where_they_differ() -> None:
