@@ -7,6 +7,7 @@ from typing import Any
 from fedexp.errors import InputError, first_line
 from fedexp.reporting.report import Report
 from fedexp.reporting.runs import Run
+from fedexp.tracking.figure_files import saved_figures
 from fedexp.tracking.wandb_access import check_access
 
 _LONGEST_TITLE = 128
@@ -38,8 +39,8 @@ def grouping(report: Report) -> list[str]:
 
 def pictures(runs: Sequence[Run]) -> list[str]:
     """The pictures in the runs' folders, as keys in W&B such as ``sampler/times_chosen``."""
-    paths = (path for run in runs for path in (run.folder / "figures").glob("*_*.png"))
-    return sorted({path.stem.rpartition("_")[0].replace("_", "/", 1) for path in paths})
+    rounds = (names for run in runs for names in saved_figures(run.folder).values())
+    return sorted(set().union(*rounds))
 
 
 def saved(

@@ -3,12 +3,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from support.run_files import write_run
 
 from fedexp.cli.report import main
 from fedexp.reporting.report import Report
-from fedexp.reporting.wandb_pages import grouping
+from fedexp.reporting.wandb_pages import grouping, pictures
 from fedexp.reporting.wandb_report import Section, build, sections
+from fedexp.tracking.figure_files import FigureFiles
+from fedexp.tracking.tracker import Record, RunInfo
 
 ROUND = {
     "global/accuracy": 0.5,
@@ -43,6 +46,13 @@ def test_sections_hold_what_was_measured(made: Report) -> None:
             pictures=["heatmap/partition", "heatmap/prototype_similarity"],
         ),
     ]
+
+
+def test_pictures_have_the_names_under_which_they_were_logged(tmp_path: Path) -> None:
+    names = ["loss_surface", "my_measure/x", "heatmap/partition"]
+    run = write_run(tmp_path / "run")
+    FigureFiles(RunInfo(run)).log(Record(7, figures={name: Figure() for name in names}))
+    assert pictures(Report.read(run).runs) == sorted(names)
 
 
 def test_runs_are_grouped_by_what_was_swept(made: Report) -> None:
