@@ -39,6 +39,8 @@ autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 80
 add_module_names = False
 
+smartquotes_action = "qe"  # no dashes: -- and --- are signs of a leaderboard
+
 html_theme = "furo"
 html_title = f"fedexp {release}"
 html_static_path = ["_static"]

@@ -5,9 +5,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from runpy import run_path
 
 import hydra
 import pytest
+from docutils.utils.smartquotes import educate_tokens
 from omegaconf import OmegaConf
 from support.pages import blocks
 
@@ -52,6 +54,12 @@ def test_a_page_with_a_runs_output_says_where_it_is_the_same() -> None:
     assert {"first_table", "ablate", "your_data"} <= {page.stem for page in pages}
     without = [p.stem for p in pages if "randomness.md#what-is-the-same-where" not in p.read_text()]
     assert without == []
+
+
+def test_the_signs_of_a_leaderboard_are_no_dashes() -> None:
+    action = run_path(str(DOCS / "conf.py"))["smartquotes_action"]
+    signs = "0.934 ± 0.006 --, 0.924 ± 0.009 ---"
+    assert "".join(educate_tokens([("plain", signs)], attr=action)) == signs
 
 
 @pytest.mark.slow
