@@ -104,15 +104,17 @@ def _factorial(options: argparse.Namespace) -> None:
 
 
 def _print_tables(made: Report) -> None:
-    """Print all tables except the last, the table of the runs; then print the counts of runs."""
+    """Print all tables, and of the last, the table of the runs, the notes and the counts."""
     console = Console(highlight=False, markup=False, soft_wrap=True)
     for line in made.heading:
         console.print(line)
     console.print()
-    *tables, _ = made.tables()
+    *tables, runs = made.tables()
     for table in tables:
         print_table(table, console)
         console.print()
+    for note in runs.notes:
+        console.print(note)
     console.print(f"{len(made.runs)} runs, {sum(run.finished for run in made.runs)} finished")
 
 

@@ -24,10 +24,11 @@ def write(
 ) -> list[Path]:
     """Create ``folder`` and write the report into it; returns the written files except pictures.
 
-    ``report.md``, ``report.tex`` and ``report.html`` have all tables. ``<frame>.csv`` has the
-    numbers of a data frame of ``report.frames``. ``figures/`` has the pictures as PNG and, if
-    ``formats`` has ``pdf``, also as PDF. If ``csv`` is the only format, there are no pictures.
-    ``report.html`` needs no other file.
+    ``report.md`` and ``report.tex`` have all tables. ``report.html``, which needs no other file,
+    has in place of the last, the table of runs, their warnings, commands and configs.
+    ``<frame>.csv`` has the numbers of a data frame of ``report.frames``. ``figures/`` has the
+    pictures as PNG and, if ``formats`` has ``pdf``, also as PDF. If ``csv`` is the only format,
+    there are no pictures.
 
     Unless ``every_figure`` is true, extra pictures are not drawn, only named; see
     ``pictures.pictures``. ``report.problems`` gets a line for each picture that cannot be drawn.

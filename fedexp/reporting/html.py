@@ -31,7 +31,7 @@ def html(report: Report, drawn: Sequence[Picture], not_drawn: str = "") -> str:
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["leading_number"] = leading_number
     environment.tests["not_run"] = _is_not_run
-    *tables, _ = report.tables()
+    *tables, runs = report.tables()
     return environment.get_template(_TEMPLATE).render(
         heading=report.heading,
         tables=tables,
@@ -45,6 +45,7 @@ def html(report: Report, drawn: Sequence[Picture], not_drawn: str = "") -> str:
         ],
         not_drawn=not_drawn,
         runs=_runs(report),
+        notes=runs.notes,
         problems=report.problems,
     )
 

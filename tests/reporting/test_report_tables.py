@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from support.run_files import HEADLINES, accuracies, write_run
 
+from fedexp.cli.report import main
 from fedexp.measures.cost import Cost
 from fedexp.reporting.files import FORMATS, write
 from fedexp.reporting.latex import escape, latex, short_headings
@@ -354,10 +355,14 @@ def test_one_format_alone(tmp_path: Path) -> None:
     }
 
 
-def test_the_table_of_runs_has_the_runs_warnings(tmp_path: Path) -> None:
+def test_a_runs_warnings_are_in_every_format(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = write_run(tmp_path / "run")
     path = folder / "summary.json"
     summary = json.loads(path.read_text()) | {"warnings": ["this run learned nothing"]}
     path.write_text(json.dumps(summary))
-    (runs,) = [each for each in Report.read(tmp_path).tables() if each.title == "Runs"]
-    assert runs.notes == [f"{folder}: this run learned nothing."]
+    main([str(folder), "--to", str(tmp_path / "report"), "--format", "md,tex,html"])
+    said = [capsys.readouterr().out]
+    said += [(tmp_path / "report" / f"report.{kind}").read_text() for kind in ("md", "tex", "html")]
+    assert all("run: this run learned nothing." in text for text in said)
