@@ -9,9 +9,11 @@ from typing import Any
 
 import pandas as pd
 
+from fedexp.reporting.baseline import Baselines
 from fedexp.reporting.papers.report import PaperReport
 from fedexp.reporting.report import Report
 from fedexp.reporting.runs import Run
+from fedexp.reporting.statistics import ROUNDS_TO_BASELINE
 from fedexp.state.run_folder import FILE_NAME as IDENTITY
 from fedexp.state.run_folder import METRICS, SUMMARY
 
@@ -36,7 +38,9 @@ def sources(
         "arguments": arguments,
         "runs": [_source(run) for run in report.runs],
         "files": {path.name: file_digest(path) for path in written},
-        "rows": {f"{name}.csv": _rows(report, frame) for name, frame in report.frames.items()},
+        "rows": {
+            f"{name}.csv": _rows(report, name, frame) for name, frame in report.frames.items()
+        },
     }
     return json.dumps(content, indent=1).encode() + b"\n"
 
@@ -72,25 +76,22 @@ def _source(run: Run) -> dict[str, Any]:
     return {"folder": run.place, "seed": run.seed, "files": files}
 
 
-def _rows(report: Report, frame: pd.DataFrame) -> list[list[int]]:
-    """For each row of a frame, the numbers of the runs that it was computed from."""
-    return [_runs_of(report, row) for row in frame.to_dict("records")]
+def _rows(report: Report, name: str, frame: pd.DataFrame) -> list[list[int]]:
+    """For each row of the frame with this name, the numbers of the runs behind it."""
+    if isinstance(report, PaperReport) and name == "paper":
+        every = list(enumerate(report.runs))
+        found = (verdict.folders for verdict in report.verdicts)
+        return [[n for n, run in every if run.folder in own] for own in found]
+    compared = report.ablation.found.full if report.ablation and name == "ablation" else None
+    baselines = report.baselines if compared is None else compared
+    return [_runs_of(report, row, baselines) for row in frame.to_dict("records")]
 
 
-def _runs_of(report: Report, row: Mapping[Any, Any]) -> list[int]:
-    """The runs with the label of the row, and those of its baseline in a row of differences.
-
-    A row about a published number has the runs of its experiment and method.
-    """
-    numbered = list(enumerate(zip(report.runs, report.labels, strict=True)))
-    if "experiment" in row and "published" in row:
-        words = {*str(row["method"]).split(), *str(row["overrides"]).split()}
-        return [
-            number
-            for number, (run, _) in numbered
-            if run.choices.get("experiment") == row["experiment"] and words <= {*run.overrides}
-        ]
+def _runs_of(report: Report, row: Mapping[Any, Any], baselines: Baselines) -> list[int]:
+    """The runs with the label of the row, and those of its baseline if the row compares them."""
     label = tuple((key, row[key]) for key in report.keys)
-    labels = {label, report.baselines.get(label, label)} if "difference" in row else {label}
+    compares = "difference" in row or row.get("metric") == ROUNDS_TO_BASELINE
+    labels = {label, baselines.get(label, label)} if compares else {label}
     seeds = {row["seed"]} if "seed" in row else {run.seed for run in report.runs}
+    numbered = enumerate(zip(report.runs, report.labels, strict=True))
     return [n for n, (run, each) in numbered if each in labels and run.seed in seeds]

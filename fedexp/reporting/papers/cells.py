@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from statistics import stdev
 from typing import Any
 
@@ -52,6 +53,7 @@ class Cell:
             runs with the first override of ``method``. Empty if no run has the first override.
         varies: a sentence about the random draws that the seeds change.
         better: headline metric -> ``higher`` or ``lower``, whichever is better.
+        folders: the folders of the runs.
     """
 
     experiment: str
@@ -74,6 +76,7 @@ class Cell:
     lacks: tuple[str, ...] = ()
     varies: str = ""
     better: Mapping[str, str] = field(default_factory=dict)
+    folders: tuple[Path, ...] = ()
 
     @property
     def column(self) -> tuple[str, ...]:
@@ -194,6 +197,7 @@ def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smo
         repeated=len(runs) > len(longest),
         varies=random_sources(runs),
         better=runs[0].headlines if runs else {},
+        folders=tuple(run.folder for run in runs),
     )
 
 

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fedexp.reporting.interval import (
     BASELINE_BELOW,
@@ -43,6 +44,7 @@ class Verdict:
         words: the verdict.
         recent_gain: if the paper reports the best round, our paired difference in the mean of the
             last five measurements, which does not choose its rounds by the test data; else None.
+        folders: the folders of the runs of the cell and of its baseline.
     """
 
     cell: Cell
@@ -50,6 +52,7 @@ class Verdict:
     gain: Interval | None
     words: str
     recent_gain: Interval | None = None
+    folders: frozenset[Path] = frozenset()
 
     @property
     def contradicts(self) -> bool:
@@ -73,7 +76,11 @@ def beside_the_paper(runs: Sequence[Run], smooth: bool = False) -> list[Verdict]
     columns: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells(runs, smooth):
         columns.setdefault((cell.experiment, *cell.column), []).append(cell)
-    return [judge(cell, _baseline(cell, own)) for own in columns.values() for cell in own]
+    pairs = ((cell, _baseline(cell, own)) for own in columns.values() for cell in own)
+    return [
+        replace(judge(cell, base), folders=frozenset((*cell.folders, *base.folders)))
+        for cell, base in pairs
+    ]
 
 
 def judge(cell: Cell, baseline: Cell) -> Verdict:
