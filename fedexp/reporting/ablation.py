@@ -33,21 +33,25 @@ class Ablation:
     Attributes:
         full: label of a row -> label of its full method; a full method is mapped to itself.
         names: label -> the name of its row.
+        left_out: the rows whose full method is missing, or is not the only one.
     """
 
     full: Baselines
     names: Mapping[Label, str]
+    left_out: Sequence[Label]
 
     @classmethod
-    def among(cls, configurations: Mapping[Label, Sequence[Run]]) -> "Ablation | None":
-        """Find the rows of ablations; None if there is no ablation among the runs.
+    def among(cls, configurations: Mapping[Label, Sequence[Run]]) -> "Ablation":
+        """Find the rows of ablations: those with a run in the sweep of an ablation.
 
         Rows belong together if they differ only in the ablated groups. The row with the fewest
-        plain options is the full method; rows without a single full method are left out.
+        plain options is the full method.
         """
         settings: dict[tuple[Label, tuple[str, ...]], dict[Label, list[str]]] = {}
         for label, runs in configurations.items():
-            plain, chosen = read_plain(runs[0].folder.parent), runs[0].choices
+            found = (read_plain(run.folder.parent) for run in runs)
+            plain: Mapping[str, str] = next(filter(None, found), {})
+            chosen = runs[0].choices
             removed = [each for each, option in plain.items() if chosen.get(each) == option]
             setting = tuple(pair for pair in label if not is_below(pair[0], plain))
             if plain:
@@ -62,7 +66,9 @@ class Ablation:
             for label, removed in rows.items():
                 full[label] = first
                 names[label] = where + row_name([e for e in removed if e in every], every)
-        return cls(full, names) if full else None
+        lacking = [rows for key, rows in settings.items() if key not in kept]
+        left_out = [e for rows in lacking if len(rows) > 1 or any(rows.values()) for e in rows]
+        return cls(full, names, left_out)
 
 
 def _has_one_full_method(rows: Mapping[Label, Sequence[str]]) -> bool:

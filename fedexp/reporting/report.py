@@ -13,6 +13,7 @@ import pandas as pd
 from fedexp.errors import InputError
 from fedexp.reporting import statistics
 from fedexp.reporting.ablation import Ablation, AblationResults
+from fedexp.reporting.ablation_rows import read_plain
 from fedexp.reporting.also_differs import also_differs
 from fedexp.reporting.baseline import Baselines, find_baselines, parse_baseline
 from fedexp.reporting.drawing import Drawing
@@ -112,6 +113,7 @@ class Report:
         lines = [*problems, *repeated, *_unfinished(kept), *alone]
         made = cls(kept, lines, pairs, measures, statistic)
         made.problems.extend(made._without_pairs())
+        made.problems.extend(made._without_full_method())
         made._check_measured()
         return made
 
@@ -131,6 +133,12 @@ class Report:
                     f"{text(label)}: not compared with a baseline, as no finished run of "
                     f"{text(base)} has one of its seeds"
                 )
+
+    def _without_full_method(self) -> Iterator[str]:
+        """Yield a line for each row of an ablation that cannot be compared."""
+        for label in self._ablation.left_out:
+            why = "its full method is not among the runs, or several rows could be it"
+            yield f"{text(label)}: not in the table of the ablation, as {why}"
 
     def _check_measured(self) -> None:
         """Check metrics and statistic; add a problem for each of ``measures.targets`` not reached.
@@ -310,8 +318,12 @@ class Report:
     @cached_property
     def ablation(self) -> AblationResults | None:
         """The differences of an ablation's rows to the full method; None without ablation."""
-        found = Ablation.among(self.configurations)
-        return AblationResults(found, self.values, self.keys) if found else None
+        found = self._ablation
+        return AblationResults(found, self.values, self.keys) if found.full else None
+
+    @cached_property
+    def _ablation(self) -> Ablation:
+        return Ablation.among(self.configurations)
 
     def further_tables(self) -> list[Table]:
         """The table of an ablation, and those of a subclass, shown before the list of runs."""
@@ -358,16 +370,23 @@ def _unfinished(runs: Iterable[Run]) -> list[str]:
 
 
 def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """The longest run of each label and seed, and a line for each run that is left out."""
+    """The longest run of each label and seed, and a line for each run that is left out.
+
+    Of equally long runs one of an ablation is kept, which needs all its rows, else the first.
+    """
     kept: dict[tuple[Label, int], Run] = {}
     problems = []
     for run, label in zip(runs, label_runs(runs), strict=True):
         other = kept.setdefault((label, run.seed), run)
         if other is run:
             continue
-        longer, left_out = (run, other) if len(run.history) > len(other.history) else (other, run)
+        longer, left_out = (run, other) if _rank(run) > _rank(other) else (other, run)
         kept[label, run.seed] = longer
         problems.append(
             f"{left_out.place}: left out, as {longer.place} has the same config and seed"
         )
     return list(kept.values()), problems
+
+
+def _rank(run: Run) -> tuple[int, bool]:
+    return len(run.history), bool(read_plain(run.folder.parent))

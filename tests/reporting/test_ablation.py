@@ -1,5 +1,6 @@
 """The table and the pictures of an ablation, from run folders that are written by hand."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,35 @@ def test_two_sweeps_are_told_apart(tmp_path: Path) -> None:
     assert found["partition.beta=0.1: without head"] == -0.1
     assert found["partition.beta=3: without head"] == -0.2
     assert len(found) == 6
+
+
+def test_the_full_method_of_an_earlier_sweep_is_that_of_the_ablation(tmp_path: Path) -> None:
+    """With the same seed, and with one that the ablation lacks."""
+    for seed in (0, 2):
+        folder = tmp_path / "earlier" / str(seed)
+        write_run(folder, [f"seed={seed}"], accuracies(0.9), seed=seed, choices=FULL)
+    write_ablation(tmp_path / "later")
+    made = Report.read([tmp_path / "earlier", tmp_path / "later"])
+    assert made.ablation is not None
+    assert {*made.ablation.frame["row"]} == {*ROWS} - {"full method"}
+    assert {*made.ablation.frame["seeds"]} == {2}
+
+
+def test_rows_without_their_full_method_are_named(tmp_path: Path) -> None:
+    write_ablation(tmp_path)
+    for run in tmp_path.glob("0_*"):
+        shutil.rmtree(run)
+    made = Report.read(tmp_path)
+    assert made.ablation is None
+    assert made.problems == [
+        f"{row}: not in the table of the ablation, as its full method is not among the runs, or "
+        "several rows could be it"
+        for row in (
+            "head=linear loss=moon",
+            "head=prototype loss=cross_entropy",
+            "head=linear loss=cross_entropy",
+        )
+    ]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"head": "linear"}'])
