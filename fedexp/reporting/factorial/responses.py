@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,8 @@ from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.unfinished import how_to_finish
 from fedexp.tracking.statistics import headline_statistics
 
+_OF_TRIALS = ("trial", "score", "score_statistic", "overrides")
+"""The columns that only trials have."""
 _CHOICE = ("cell", "combination", "setting")
 """The columns that say which setting a combination chose in a cell."""
 
@@ -37,10 +39,11 @@ class Responses:
         design: the design.
         tuning: how each combination was tuned.
         finals: a row for each final run: ``cell``, ``combination`` (its number in the design), the
-            factors' levels (``low`` or ``high``), ``setting`` (the tuned overrides), ``seed`` and
-            ``value``.
-        trials: the same for the trials, with ``score``, by which a setting is chosen, and
-            ``overrides``, as ``fedexp.reporting.leaderboard.earlier.text_of`` writes them.
+            factors' levels (``low`` or ``high``), ``setting`` (the tuned overrides), ``seed``,
+            ``value``, and its ``metric`` and ``statistic`` (empty if an earlier version wrote it).
+        trials: the same for the trials, with ``score``, by which a setting is chosen,
+            ``score_statistic``, its statistic, and ``overrides``, as
+            ``fedexp.reporting.leaderboard.earlier.text_of`` writes them.
         better: whether ``higher`` or ``lower`` values are better.
     """
 
@@ -110,7 +113,7 @@ def read_responses(
 
     Raises:
         InputError: no sweep is a factorial experiment, sweeps have different designs or were tuned
-            in different ways, or no run has the metric.
+            in different ways, a table has another metric or statistic, or no run has the metric.
     """
     reports, sweeps = reports_and_sweeps(paths)
     runs, problems = read_runs(sweeps) if sweeps else ([], [])
@@ -129,14 +132,22 @@ def read_responses(
     problems += [how_to_finish(run) for run in of_design if not run.finished]
     finished = [run for run in of_design if run.finished]
     rows = list(_rows(finished, design, tuning, metric, statistic))
-    frame = pd.concat([pd.DataFrame(rows), *(_of_report(path, design) for path in reports)])
+    told = {"metric": metric, "statistic": statistic, "score_statistic": tuning.statistic}
+    tables = [_of_report(path, design, told) for path in reports]
+    problems += [
+        f"{path}: an earlier version wrote it, without metric and statistic of its values; they "
+        f"count as {metric}, {statistic}"
+        for path, table in zip(reports, tables, strict=True)
+        if table["metric"].isna().any()
+    ]
+    frame = pd.concat([pd.DataFrame(rows), *tables])
     if frame.empty or frame["value"].isna().all():
         raise InputError(f"--factorial: no finished run has {metric} with statistic={statistic}")
     frame = frame.sort_values(["combination", "seed"], kind="stable")
     repeated = frame.duplicated(["cell", "combination", "setting", "seed"])
     frame = frame[~repeated]
     is_trial = frame["trial"] > 0
-    finals = frame[~is_trial].drop(columns=["trial", "score", "overrides"])
+    finals = frame[~is_trial].drop(columns=[*_OF_TRIALS])
     better = _better(of_design[0], metric)
     return Responses(design, tuning, finals, frame[is_trial], better), problems
 
@@ -172,13 +183,20 @@ def _rows(
             "seed": run.seed,
             "trial": tuning.settings(algorithm).index(setting) + 1 if is_trial else 0,
             "score": _statistic(run, run.config.get("objective", ""), tuning.statistic),
+            "score_statistic": tuning.statistic,
             "overrides": text_of(run.overrides),
             "value": _statistic(run, metric, statistic),
+            "metric": metric,
+            "statistic": statistic,
         }
 
 
-def _of_report(folder: Path, design: Design) -> pd.DataFrame:
-    """The finals and trials in the tables of an earlier report. Raises InputError."""
+def _of_report(folder: Path, design: Design, told: Mapping[str, str]) -> pd.DataFrame:
+    """The finals and trials in the tables of an earlier report.
+
+    ``told`` is column -> its value in this report. Tables of earlier versions lack these columns.
+    Raises InputError, also for another value.
+    """
     found = []
     for path in filter(Path.is_file, (folder / RUNS, folder / TRIALS)):
         with readable(path, ValueError):  # also of a parser
@@ -186,7 +204,11 @@ def _of_report(folder: Path, design: Design) -> pd.DataFrame:
         wanted = ("cell", "setting", "seed", "value", *design.factors)
         if lacking := [name for name in wanted if name not in table]:
             raise InputError(f"--factorial: {path}: has no column {lacking[0]}")
-        found.append({"trial": 0, "score": math.nan, "overrides": ""} | table.to_dict("series"))
+        for name, value in told.items():
+            if other := {*table.get(name, pd.Series()).dropna()} - {value}:
+                raise InputError(f"--factorial: {path}: its {name} is {min(other)}, not {value}")
+        others = {"trial": 0, "score": math.nan, "overrides": "", **dict.fromkeys(told)}
+        found.append(others | table.to_dict("series"))
     numbers = {
         tuple("high" if signs[name] == HIGH else "low" for name in design.factors): number
         for number, signs in enumerate(design.combinations, 1)

@@ -19,7 +19,8 @@ Row = tuple[str, frozenset[str]]
 RUNS, TRIALS = "runs.csv", "trials.csv"
 """The tables in the folder of a factorial experiment's report.
 
-The trials have the columns ``overrides``, as ``text_of`` writes them, and ``score``.
+The trials have the columns ``overrides``, as ``text_of`` writes them, ``score`` and
+``score_statistic``.
 """
 
 
@@ -46,7 +47,7 @@ def earlier_scores(tuning: Tuning) -> dict[Trial, float]:
     reports, sweeps = reports_and_sweeps(map(Path, tuning.earlier))
     found: dict[Trial, float] = {}
     for folder in reports:
-        found |= _scores_of_report(folder)
+        found |= _scores_of_report(folder, tuning.statistic)
     runs, problems = read_runs(sweeps) if sweeps else ([], [])
     for run in runs:
         if run.finished and run.seed in tuning.seeds:
@@ -66,17 +67,20 @@ def reports_and_sweeps(folders: Iterable[Path]) -> tuple[list[Path], list[Path]]
     return found
 
 
-def _scores_of_report(folder: Path) -> dict[Trial, float]:
+def _scores_of_report(folder: Path, statistic: str) -> dict[Trial, float]:
     """The scores of the trials in the folder of a report. Raises InputError."""
     import pandas as pd  # slow to import
 
     path = folder / TRIALS
     try:
         table = pd.read_csv(path)
-        return {
-            frozenset(shlex.split(text)): float(score)
-            for text, score in zip(table["overrides"], table["score"], strict=True)
-        }
+        told = table.get("score_statistic", pd.Series())  # absent in tables of earlier versions
+        if not (others := {*told.dropna()} - {statistic}):
+            return {
+                frozenset(shlex.split(text)): float(score)
+                for text, score in zip(table["overrides"], table["score"], strict=True)
+            }
+        reason = f"{path}: its scores are {min(others)}, not {statistic}"
     except FileNotFoundError:
         reason = f"{path}: does not exist; its experiment had no trials"
     except KeyError as error:

@@ -287,6 +287,30 @@ def test_a_report_of_another_design_is_refused(sweeps: Path, tmp_path: Path) -> 
         FactorialReport.read([sweeps / "a", tmp_path])
 
 
+def test_values_of_another_metric_or_statistic_are_not_joined(sweeps: Path, tmp_path: Path) -> None:
+    FactorialReport.read([sweeps / "a"], statistic="mean_last5").write(tmp_path)
+    with pytest.raises(InputError, match=r"runs.csv: its statistic is mean_last5, not final$"):
+        FactorialReport.read([sweeps / "b", tmp_path])
+    with pytest.raises(InputError, match=r"its metric is global/accuracy, not validation/accura"):
+        FactorialReport.read([sweeps / "b", tmp_path], "validation/accuracy", "mean_last5")
+    with pytest.raises(InputError, match=r"trials.csv: its scores are mean_last5, not final$"):
+        earlier_scores(Tuning.read({**TUNE, "earlier": [tmp_path], "statistic": "final"}))
+
+
+def test_a_table_of_an_earlier_version_joins_with_a_line(sweeps: Path, tmp_path: Path) -> None:
+    FactorialReport.read([sweeps / "a"]).write(tmp_path)
+    for name in ("runs.csv", "trials.csv"):
+        table = pd.read_csv(tmp_path / name)
+        told = [each for each in table if each.endswith("statistic")]
+        table.drop(columns=["metric", *told]).to_csv(tmp_path / name, index=False)
+    joined = FactorialReport.read([sweeps / "b", tmp_path])
+    assert joined.problems == [
+        f"{tmp_path}: an earlier version wrote it, without metric and statistic of its values; "
+        "they count as global/accuracy, final"
+    ]
+    assert {*joined.fits} == {"steep", "flat"}
+
+
 def test_a_report_without_trials_joins_but_gives_no_scores(sweeps: Path, tmp_path: Path) -> None:
     half = FactorialReport.read([sweeps / "b"])
     half.write(tmp_path)
