@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +26,7 @@ from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.unfinished import how_to_finish
 from fedexp.tracking.statistics import headline_statistics
 
-_OF_TRIALS = ("trial", "score", "score_statistic", "overrides")
+_OF_TRIALS = ("trial", "score", "score_statistic")
 """The columns that only trials have."""
 _CHOICE = ("cell", "combination", "setting")
 """The columns that say which setting a combination chose in a cell."""
@@ -40,10 +41,11 @@ class Responses:
         tuning: how each combination was tuned.
         finals: a row for each final run: ``cell``, ``combination`` (its number in the design), the
             factors' levels (``low`` or ``high``), ``setting`` (the tuned overrides), ``seed``,
-            ``value``, and its ``metric`` and ``statistic`` (empty if an earlier version wrote it).
-        trials: the same for the trials, with ``score``, by which a setting is chosen,
-            ``score_statistic``, its statistic, and ``overrides``, as
-            ``fedexp.reporting.leaderboard.earlier.text_of`` writes them.
+            ``overrides``, as ``fedexp.reporting.leaderboard.earlier.text_of`` writes them,
+            ``value``, and its ``metric`` and ``statistic``. What an earlier version did not write
+            is empty.
+        trials: the same for the trials, with ``score``, by which a setting is chosen, and
+            ``score_statistic``, its statistic.
         better: whether ``higher`` or ``lower`` values are better.
     """
 
@@ -133,7 +135,7 @@ def read_responses(
     finished = [run for run in of_design if run.finished]
     rows = list(_rows(finished, design, tuning, metric, statistic))
     told = {"metric": metric, "statistic": statistic, "score_statistic": tuning.statistic}
-    tables = [_of_report(path, design, told) for path in reports]
+    tables = [_of_report(path, design, tuning, told) for path in reports]
     problems += [
         f"{path}: an earlier version wrote it, without metric and statistic of its values; they "
         f"count as {metric}, {statistic}"
@@ -141,6 +143,8 @@ def read_responses(
         if table["metric"].isna().any()
     ]
     frame = pd.concat([pd.DataFrame(rows), *tables])
+    if not frame.empty:
+        frame["cell"] = _names(frame["cell"].tolist(), frame.pop("words").tolist())
     if frame.empty or frame["value"].isna().all():
         raise InputError(f"--factorial: no finished run has {metric} with statistic={statistic}")
     frame = frame.sort_values(["combination", "seed"], kind="stable")
@@ -168,7 +172,6 @@ def _designs(runs: Iterable[Run]) -> dict[Path, Design]:
 def _rows(
     runs: Sequence[Run], design: Design, tuning: Tuning, metric: str, statistic: str
 ) -> Iterable[dict[str, Any]]:
-    shared = set.intersection(*(set(run.overrides) for run in runs)) if runs else set()
     for run in runs:
         if (signs := design.signs_of(run.overrides)) is None:
             continue
@@ -176,7 +179,8 @@ def _rows(
         setting = tuple(e for e in run.overrides if override_key(e) in tuning.keys(algorithm))
         is_trial = run.seed in tuning.seeds
         yield {
-            "cell": _cell(run, {*design.keys, *tuning.keys(algorithm)}, shared),
+            "cell": str(run.choices.get("experiment") or "all").rpartition("/")[2],
+            "words": _words(run.overrides, design, tuning),
             "combination": design.combinations.index(signs) + 1,
             **{name: "high" if sign == HIGH else "low" for name, sign in signs.items()},
             "setting": " ".join(setting),
@@ -191,7 +195,9 @@ def _rows(
         }
 
 
-def _of_report(folder: Path, design: Design, told: Mapping[str, str]) -> pd.DataFrame:
+def _of_report(
+    folder: Path, design: Design, tuning: Tuning, told: Mapping[str, str]
+) -> pd.DataFrame:
     """The finals and trials in the tables of an earlier report.
 
     ``told`` is column -> its value in this report. Tables of earlier versions lack these columns.
@@ -200,7 +206,8 @@ def _of_report(folder: Path, design: Design, told: Mapping[str, str]) -> pd.Data
     found = []
     for path in filter(Path.is_file, (folder / RUNS, folder / TRIALS)):
         with readable(path, ValueError):  # also of a parser
-            table = pd.read_csv(path, dtype={"setting": str}).fillna({"setting": ""})
+            texts = {"setting": str, "overrides": str}
+            table = pd.read_csv(path, dtype=texts).fillna(dict.fromkeys(texts, ""))
         wanted = ("cell", "setting", "seed", "value", *design.factors)
         if lacking := [name for name in wanted if name not in table]:
             raise InputError(f"--factorial: {path}: has no column {lacking[0]}")
@@ -214,6 +221,12 @@ def _of_report(folder: Path, design: Design, told: Mapping[str, str]) -> pd.Data
         for number, signs in enumerate(design.combinations, 1)
     }
     frame = pd.concat(map(pd.DataFrame, found))
+    known = frame[frame["overrides"] != ""].groupby("cell")["overrides"].first()
+    texts = frame["overrides"].where(frame["overrides"] != "", frame["cell"].map(known))
+    frame["words"] = [  # a table of an earlier version has overrides of trials, or none
+        _words(shlex.split(each), design, tuning) if isinstance(each, str) else None
+        for each in texts
+    ]
     levels = list(frame[list(design.factors)].itertuples(index=False, name=None))
     if unknown := {*levels} - {*numbers}:
         raise InputError(f"--factorial: {folder}: {min(unknown)} is no combination of this design")
@@ -224,17 +237,31 @@ def _algorithm(run: Run) -> str:
     return str(run.choices.get("algorithm"))
 
 
-def _cell(run: Run, varied: set[str], shared: set[str]) -> str:
-    """The overrides that tell a run's cell from others; the experiment's name stands alone."""
-    own = [
-        each
-        for each in run.overrides
-        if each not in shared
-        and (key := override_key(each)) not in varied
-        and (key == "experiment" or changes_results(key))
+def _words(overrides: Iterable[str], design: Design, tuning: Tuning) -> frozenset[str]:
+    """The overrides of a run that tell its cell from others: neither levels nor settings."""
+    tuned = {key for name in ("", *tuning.own) for key in tuning.keys(name)}
+    typed = {each: override_key(each) for each in overrides}
+    varied = {*design.keys, *tuned}
+    return frozenset(e for e, key in typed.items() if key not in varied and changes_results(key))
+
+
+def _names(cells: Sequence[str], words: Sequence[frozenset[str] | None]) -> list[str]:
+    """Name each row's cell by the words that not all rows have.
+
+    A cell keeps its name if it has no other words, or if ``words`` has None, since an earlier
+    version did not write them. The experiment's name stands alone, and first.
+    """
+    every = [each for each in words if each is not None]
+    shared = frozenset.intersection(*every) if every else frozenset()
+    return [
+        cell if own is None else " ".join(_sorted(own - shared)) or cell
+        for cell, own in zip(cells, words, strict=True)
     ]
-    names = [e.rpartition("/")[2] if override_key(e) == "experiment" else e for e in own]
-    return " ".join(names) or str(run.choices.get("experiment") or "all").rpartition("/")[2]
+
+
+def _sorted(words: Iterable[str]) -> list[str]:
+    typed = sorted((override_key(each) != "experiment", each) for each in words)
+    return [each if is_other else each.rpartition("/")[2] for is_other, each in typed]
 
 
 def _statistic(run: Run, metric: str, statistic: str) -> float:

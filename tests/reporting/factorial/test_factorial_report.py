@@ -34,7 +34,9 @@ TUNE = {
 GAIN = {"prototype": 0.1, "rpcl_cpdr": -0.02}
 
 
-def write_sweep(folder: Path, cell: str, seeds: tuple[int, ...], node: Any = NODE) -> Path:
+def write_sweep(
+    folder: Path, cell: str, seeds: tuple[int, ...], node: Any = NODE, typed: tuple[str, ...] = ()
+) -> Path:
     """The runs of a cell: the accuracies add up, and seeds differ by a hundredth.
 
     With ``head=prototype`` the trials choose ``optimizer.lr=0.1``, which costs nothing in the test.
@@ -42,7 +44,7 @@ def write_sweep(folder: Path, cell: str, seeds: tuple[int, ...], node: Any = NOD
     design = Design.read(node)
     assert design is not None
     for number, part in enumerate(design.parts()):
-        words = [f"{key}={value}" for key, value in part.items()]
+        words = [*typed, *(f"{key}={value}" for key, value in part.items())]
         accuracy = 0.5 + sum(GAIN.get(each, 0.0) for each in part.values())
         best = part["head"] == "prototype"
         for trial, setting in enumerate([[], ["optimizer.lr=0.1"]]):
@@ -299,16 +301,36 @@ def test_values_of_another_metric_or_statistic_are_not_joined(sweeps: Path, tmp_
 
 def test_a_table_of_an_earlier_version_joins_with_a_line(sweeps: Path, tmp_path: Path) -> None:
     FactorialReport.read([sweeps / "a"]).write(tmp_path)
+    new = ["metric", "statistic", "overrides", "score_statistic"]
     for name in ("runs.csv", "trials.csv"):
         table = pd.read_csv(tmp_path / name)
-        told = [each for each in table if each.endswith("statistic")]
-        table.drop(columns=["metric", *told]).to_csv(tmp_path / name, index=False)
+        table.drop(columns=new, errors="ignore").to_csv(tmp_path / name, index=False)
     joined = FactorialReport.read([sweeps / "b", tmp_path])
     assert joined.problems == [
         f"{tmp_path}: an earlier version wrote it, without metric and statistic of its values; "
         "they count as global/accuracy, final"
     ]
     assert {*joined.fits} == {"steep", "flat"}
+    joined.write(tmp_path / "to")
+    again = FactorialReport.read([sweeps / "b", tmp_path / "to"])
+    assert {cell: fit.seeds for cell, fit in again.fits.items()} == {"steep": 2, "flat": 1}
+
+
+def test_a_cell_of_a_report_gets_further_seeds_from_a_sweep_of_this_cell(tmp_path: Path) -> None:
+    """Alone, the sweep's cell would be named by its experiment."""
+    for beta in (0.1, 1):
+        folder = tmp_path / "sweeps" / str(beta)
+        write_sweep(folder, "mine", (0, 1), typed=(f"partition.beta={beta}",))
+    FactorialReport.read([tmp_path / "sweeps"]).write(tmp_path / "to")
+    more = write_sweep(tmp_path / "more", "mine", (2,), typed=("partition.beta=0.1",))
+    joined = FactorialReport.read([more, tmp_path / "to"])
+    found = {cell: fit.seeds for cell, fit in joined.fits.items()}
+    assert found == {"partition.beta=0.1": 3, "partition.beta=1": 2}
+    # Also if each report has one cell, whose name is that of the experiment.
+    for beta in (0.1, 1):
+        FactorialReport.read([tmp_path / "sweeps" / str(beta)]).write(tmp_path / f"to{beta}")
+    joined = FactorialReport.read([more, tmp_path / "to0.1", tmp_path / "to1"])
+    assert {cell: fit.seeds for cell, fit in joined.fits.items()} == found
 
 
 def test_a_report_without_trials_joins_but_gives_no_scores(sweeps: Path, tmp_path: Path) -> None:
