@@ -20,7 +20,7 @@ Job = list[str]
 Controls = Mapping[str, Mapping[str, str]]
 """Algorithm -> key -> value, the overrides that make FedAvg the algorithm's control."""
 _KEY = "hydra.sweeper.tune.controls"
-_PARTS = (
+PARTS = (
     *("head", "loss", "regularizer", "gradient", "personalization", "sampler", "aggregator"),
     *("compression", "coordination"),
 )
@@ -61,7 +61,7 @@ def control_of(job: Job, controls: Controls) -> Job | None:
     that the job has already set keeps the job's value.
     """
     keys = set(map(override_key, job))
-    own = tuple(f"{part}." for part in _PARTS if part not in keys)
+    own = tuple(f"{part}." for part in PARTS if part not in keys)
     algorithm = algorithm_of(job)
     if algorithm not in controls:
         return None

@@ -71,7 +71,7 @@ def read_contest(sources: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     seeds = [_trial_seeds(each) for each in frames]
     problems: list[str] = []
     if folders:
-        found, problems = read_results(folders)
+        found, problems = read_results(folders, beside_table=bool(frames))
         frames.insert(0, found)
         seeds += [frozenset(tuning_of(each).seeds) for each in folders]
     joined = in_order(pd.concat(frames))

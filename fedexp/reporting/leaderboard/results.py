@@ -12,7 +12,7 @@ from yaml import YAMLError
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
 from fedexp.reporting.labels import changes_results
-from fedexp.reporting.leaderboard.controls import control_of
+from fedexp.reporting.leaderboard.controls import PARTS, control_of
 from fedexp.reporting.leaderboard.tuning import (
     NAMED,
     Setting,
@@ -36,8 +36,14 @@ MEASURED = {
 KEYS = ["cell", "method", "setting"]
 
 
-def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
+def read_results(
+    sweeps: Sequence[Path], beside_table: bool = False
+) -> tuple[pd.DataFrame, list[str]]:
     """Read the runs of the sweeps of one contest.
+
+    The methods' names lack the options that all runs share. If the results are joined with a table,
+    ``beside_table``, the names have all typed options of a method's parts, such as
+    ``sampler=hics``, since the methods in the table may lack them.
 
     Returns:
         A frame with a row for each run, and one line for each run that is left out. The columns are
@@ -57,6 +63,8 @@ def read_results(sweeps: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     found = [(tuning_of(sweep), *read_runs([sweep])) for sweep in sweeps]
     every = [set(run.overrides) for _, runs, _ in found for run in runs]
     shared = set.intersection(*every) if every else set()
+    if beside_table:
+        shared = {each for each in shared if override_key(each) not in PARTS}
     rows, problems = [], []
     for tuning, runs, left_out in found:
         problems += left_out
@@ -144,7 +152,7 @@ def tuning_of(sweep: Path) -> Tuning:
 
 
 def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
-    """The row of a run; ``shared`` are the overrides of all runs of the contest."""
+    """The row of a run; ``shared`` are overrides that no method's name has."""
     algorithm = str(run.choices["algorithm"])
     setting = _setting(run, tuning.keys(algorithm))
     job, groups, values = _job(run, setting), *_other_options(run, {*shared, *setting})

@@ -43,6 +43,16 @@ def test_a_sweep_of_one_option_keeps_its_name_beside_other_sweeps(tmp_path: Path
     assert problems == []
 
 
+def test_a_sweep_of_one_option_keeps_its_name_beside_a_table(tmp_path: Path) -> None:
+    """But not an option of all cells, such as data."""
+    common = "data=digits"
+    both = f"algorithm=fedavg {common}", f"algorithm=fednh {common}"
+    write(read_results([write_sweep(tmp_path / "1", *both)])[0], tmp_path / "to")
+    later = write_sweep(tmp_path / "2", f"algorithm=fednh sampler=hics {common}")
+    joined, _ = read_contest([later, tmp_path / "to" / "leaderboard.csv"])
+    assert list(joined["method"]) == ["fedavg", "fednh", "fednh sampler=hics"]
+
+
 def test_without_budgets_the_seed_of_trials_is_a_seed_like_others(tmp_path: Path) -> None:
     saved = SWEEP.replace("seed: null", "seed: 0")
     results, problems = read_results([write_sweep(tmp_path, "algorithm=fedavg", saved=saved)])
