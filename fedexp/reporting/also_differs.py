@@ -14,10 +14,11 @@ from fedexp.reporting.origins import Sweep, origin, read_sweeps
 from fedexp.reporting.runs import Run
 from fedexp.reporting.table import Table
 
-_METHODS = ("algorithm", "head", "loss", "regularizer", "gradient", "personalization", "sampler")
+_UNNAMED = ("loss", "regularizer", "gradient", "personalization", "sampler")
+_SOCKETS = ("head", *_UNNAMED, "aggregator", "compression", "coordination")
+_METHODS = ("algorithm", *_SOCKETS)
 """Config groups that make up a method; the table compares runs that differ only in these groups."""
-_SOCKETS = (*_METHODS[1:], "aggregator")
-_LEFT_OUT = (*(each for each in _METHODS if each != "head"), "experiment", "protocol", "search")
+_LEFT_OUT = ("algorithm", *_UNNAMED, "experiment", "protocol", "search")
 TITLE = "What else differs between the rows"
 NOTE = (
     "typed: on the command line; searched: chosen by a search. Presets set the other values; "
@@ -31,9 +32,9 @@ def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
 
     Methods are compared within one setting: the labels of the compared runs differ only in a
     method's groups (``algorithm``, ``head`` ...). If the parts in a socket have different Python
-    classes, the table leaves out the keys of these parts. For heads and aggregators it then shows
-    the names of the parts instead. It never shows names of losses, regularizers, gradients,
-    personalizations and samplers, because they make up the method.
+    classes, the table leaves out the keys of these parts. For heads, aggregators, compression and
+    coordination it then shows the names of the parts instead. It never shows names of losses,
+    regularizers, gradients, personalizations and samplers, because they make up the method.
 
     Returns:
         A row for each key, a column for each method; None if nothing else differs. A cell says

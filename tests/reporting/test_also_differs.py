@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.run_files import write_run
 
 from fedexp.reporting.files import FORMATS, write
@@ -58,6 +59,15 @@ def test_the_name_of_an_option_alone_is_no_difference(tmp_path: Path) -> None:
         )
     (table,) = [each for each in Report.read(tmp_path).tables() if each.title.startswith("What")]
     assert table.rows == [["aggregator.weighting", "weighted", "uniform"]]
+
+
+@pytest.mark.parametrize("socket", ["aggregator", "compression", "coordination"])
+def test_rows_that_differ_in_a_part_of_the_server_are_compared(socket: str, tmp_path: Path) -> None:
+    for n, option in enumerate(("one", "other")):
+        part = {socket: {"_target_": f"a.{option}"}}
+        write_run(tmp_path / str(n), [f"{socket}={option}"], local={"grad_clip": n + 1}, **part)
+    (table,) = [each for each in Report.read(tmp_path).tables() if each.title.startswith("What")]
+    assert table.rows == [["local.grad_clip", "1", "2"]]
 
 
 def test_what_was_varied_and_what_is_alike_is_not_listed(tmp_path: Path) -> None:
