@@ -27,8 +27,9 @@ _SIGNS = (
 )
 _CONTROLS = (
     f"A control is {BASELINE} with the method's recipe (its optimizer, clipping and weights of "
-    f"clients) and without its idea. Methods with one row have {BASELINE} as control. The signs in "
-    "the rows over other controls are corrected for all comparisons in these rows."
+    f"clients) and without its idea. Methods without a row over another control have {BASELINE} as "
+    "control. The signs in the rows over other controls are corrected for all comparisons in these "
+    "rows."
 )
 
 
