@@ -54,9 +54,33 @@ def test_the_second_table_is_the_leaderboards() -> None:
         assert f"| {name} | {' | '.join(cells)} |" in TABLES
 
 
+def fedgela_with_the_presets_scale() -> pd.DataFrame:
+    """Round by metric, of the run with E_W = 10 and seed 0."""
+    runs = pd.read_csv(RESULTS / "cifar10_systems_seeds.csv")
+    return runs.query("algorithm == 'fedgela' and seed == 0").set_index("round")
+
+
+def test_the_rows_of_fedgela_with_the_presets_scale() -> None:
+    run = fedgela_with_the_presets_scale()
+    curve, last = run["global/accuracy"], run.loc[100]
+    assert f"| FedGELA, E_W = 10 | {' | '.join(f'{each:.3f}' for each in curve)} |" in TABLES
+    local, uniform = last["personal/accuracy_local"], last["personal/accuracy_uniform"]
+    start = f"| FedGELA, E_W = 10 | {curve.loc[60:].mean():.3f} | {local:.3f} | "
+    assert start in TABLES
+    assert f"| {uniform:.3f} |" in TABLES.partition(start)[2].partition("\n")[0]
+    fedavg = systems().query("algorithm == 'fedavg'").set_index("round")
+    gain = curve.loc[60:].mean() - fedavg.loc[60:, "global/accuracy"].mean()
+    assert f"{gain:+.3f} over FedAvg in the mean of rounds 60 to 100" in TEXT
+    of_fedavg = fedavg.loc[100, "personal/accuracy_uniform"]
+    assert f"and {uniform:.3f} ({of_fedavg:.3f}) where a client's classes weigh equally" in TEXT
+
+
 def test_the_readme_has_the_gains_under_one_protocol() -> None:
     results = leaderboard("cifar10").set_index("method")
     accuracies = results["global accuracy"].astype(float)
+    loss = accuracies["fedgela"] - accuracies["fedavg"]
+    assert f"with 1 {loss:+.3f}." in (ROOT / "README.md").read_text()
+    accuracies["fedgela"] = fedgela_with_the_presets_scale().loc[60:, "global/accuracy"].mean()
     names = {"FedNH": "fednh", "FedGELA": "fedgela", "FedSC": "fedsc", "FedPTR": "fedptr_s"}
     table = (ROOT / "README.md").read_text().partition("\n| system |")[2].partition("\n\n")[0]
     for name, method in (names | {"HiCS-FL": "hics"}).items():
@@ -148,7 +172,7 @@ def test_fedgela_is_behind_from_round_30_on() -> None:
     behind = over_fedavg().loc["FedGELA"] < 0
     assert behind.loc[30:].all()
     assert not behind[20]
-    assert "FedGELA is behind from round 30 on" in TEXT
+    assert "FedGELA with E_W = 1 is behind from round 30 on" in TEXT
 
 
 @pytest.mark.parametrize("energy", [10, 30])
@@ -174,6 +198,8 @@ def test_the_table_of_scales_repeats_two_curves(row: str, method: str) -> None:
 def test_the_further_seeds_that_have_ended_are_named() -> None:
     runs = pd.read_csv(RESULTS / "cifar10_systems_seeds.csv")
     assert set(runs.groupby([*KEYS, "seed"]).size()) == {10}
-    names = [NAMES[key] for key, _ in runs.groupby(KEYS)]
-    assert set(runs["seed"]) == {1}
-    assert f"so far {', '.join(names[:-1])} and {names[-1]} with seed 1." in TEXT
+    first, other = runs[runs["seed"] == 1], runs[runs["seed"] != 1]
+    names = [NAMES[key] for key, _ in first.groupby(KEYS)]
+    assert set(zip(other["algorithm"], other["seed"], strict=True)) == {("fedgela", 0)}
+    said = f"so far {', '.join(names[:-1])} and {names[-1]} with seed 1, and FedGELA with E_W = 10"
+    assert f"{said} and seed 0." in TEXT
