@@ -222,15 +222,15 @@ def _of_report(
     }
     frame = pd.concat(map(pd.DataFrame, found))
     known = frame[frame["overrides"] != ""].groupby("cell")["overrides"].first()
-    texts = frame["overrides"].where(frame["overrides"] != "", frame["cell"].map(known))
-    frame["words"] = [  # a table of an earlier version has overrides of trials, or none
+    overrides = frame["overrides"].where(frame["overrides"] != "", frame["cell"].map(known))
+    words = [  # a table of an earlier version has overrides of trials, or none
         _words(shlex.split(each), design, tuning) if isinstance(each, str) else None
-        for each in texts
+        for each in overrides
     ]
     levels = list(frame[list(design.factors)].itertuples(index=False, name=None))
     if unknown := {*levels} - {*numbers}:
         raise InputError(f"--factorial: {folder}: {min(unknown)} is no combination of this design")
-    return frame.assign(combination=[numbers[each] for each in levels])
+    return frame.assign(words=words, combination=[numbers[each] for each in levels])
 
 
 def _algorithm(run: Run) -> str:
