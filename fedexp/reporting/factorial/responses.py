@@ -223,10 +223,9 @@ def _of_report(
     frame = pd.concat(map(pd.DataFrame, found))
     known = frame[frame["overrides"] != ""].groupby("cell")["overrides"].first()
     overrides = frame["overrides"].where(frame["overrides"] != "", frame["cell"].map(known))
-    words = [  # a table of an earlier version has overrides of trials, or none
-        _words(shlex.split(each), design, tuning) if isinstance(each, str) else None
-        for each in overrides
-    ]
+    words = overrides.map(  # a table of an earlier version has overrides of trials, or none
+        lambda each: _words(shlex.split(each), design, tuning) if isinstance(each, str) else None
+    )
     levels = list(frame[list(design.factors)].itertuples(index=False, name=None))
     if unknown := {*levels} - {*numbers}:
         raise InputError(f"--factorial: {folder}: {min(unknown)} is no combination of this design")
