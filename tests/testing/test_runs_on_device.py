@@ -56,6 +56,7 @@ _OWN = "before training; it looks up the samples of the client's own classes"
 PLACES = {
     "engines/turn.py on_host": "the one wait of a turn: its losses, and whether all is finite",
     "engines/stacking_errors.py Attributes.check": "once a stack: attributes that a part has set",
+    "compression/download.py CompressingServer._following": "once a round: whether it is finite",
     "faults/quarantine.py _all_finite": "once a round: whether the merged model is finite",
     "aggregators/agnostic.py Agnostic.aggregate": _ON_CPU,
     "aggregators/centered_clipping.py CenteredClipping.global_step": _ON_CPU,
@@ -74,7 +75,7 @@ PLACES = {
     "aggregators/global_step.py distances": _ON_CPU,
     "aggregators/krum.py squared_distances": _ON_CPU,
     "aggregators/q_fair.py QFair.summand": "once an update: its weight",
-    "aggregators/q_fair.py _loss": "once an update: its weight",
+    "aggregators/q_fair.py _power": "once an update: its weight",
     "drawing/feature_map.py feature_map": "a figure",
     "core/server_training.py diverged": "once a round: whether it diverged",
     "faults/backdoor.py Backdoor.__call__": "once an attacker's turn: a bincount of its labels",
