@@ -146,8 +146,7 @@ def test_three_rounds_of_lesam_by_a_plain_loop(engine: str) -> None:
                 y = {n: w - LR * g[n] for n, w in y.items()}
             climbed += k in received
             received[k], trained[k] = x, y
-        total = sum(loop.samples[k] for k in cohort)
-        x = {n: sum(loop.samples[k] / total * y[n] for k, y in trained.items()) for n in x}
+        x = loop.mean(trained, cohort, x)
     assert climbed > 0
     assert_same(weights_after(3, "gradient=lesam", f"engine={engine}"), x)
 

@@ -148,8 +148,7 @@ def test_three_rounds_with_training_by_plain_pytorch() -> None:
             for n, w in models[k].items():
                 c = ((w - starts[k][n]) * w).abs()
                 marks[k][n] = c >= c.flatten().topk(c.numel() // 2).values[-1]
-        total = sum(loop.samples[k] for k in cohort)
-        x = {n: sum(loop.samples[k] / total * models[k][n] for k in cohort) for n in x}
+        x = loop.mean(models, cohort, x)
         flat = {k: torch.cat([m.flatten() for m in marks[k].values()]).int() for k in cohort}
         overlap = {
             (i, j): 1 - (flat[i] - flat[j]).abs().sum().item() / (2 * flat[i].sum().item())

@@ -112,8 +112,7 @@ def test_three_rounds_by_plain_pytorch(transfer: str) -> None:
             mu = min(0.9 * turns[k] / 3, 0.9)  # 3 of 5 clients in each of 5 rounds
             private[k] = {n: mu * p[n] + (1 - mu) * y[n] for n in y}
             trained[k], turns[k] = y, turns[k] + 1
-        total = sum(loop.samples[k] for k in cohort)
-        x = {n: sum(loop.samples[k] / total * y[n] for k, y in trained.items()) for n in x}
+        x = loop.mean(trained, cohort, x)
         federation.run_round(round)
     assert_same(federation.server.weights, x)
     for k, p in private.items():

@@ -83,8 +83,7 @@ def test_two_rounds_by_a_plain_loop(engine: str) -> None:
                 g = loop.gradient(y, batch)
                 y = {n: w - LR * g[n] if n in trained else w for n, w in y.items()}
             models[k] = y
-        total = sum(loop.samples[k] for k in cohort)
-        body = {n: sum(loop.samples[k] / total * models[k][n] for k in cohort) for n in body}
+        body = loop.mean(models, cohort, body)
         federation.run_round(round)
     assert_same(federation.server.weights, body)
     for k, y in models.items():

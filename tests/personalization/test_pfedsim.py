@@ -169,8 +169,7 @@ def test_a_warm_up_and_three_rounds_by_plain_pytorch() -> None:
             trained[k] = y
         federation.run_round(round)
         if round <= 2:
-            total = sum(loop.samples[k] for k in cohort)
-            x = {n: sum(loop.samples[k] / total * trained[k][n] for k in cohort) for n in x}
+            x = loop.mean(trained, cohort, x)
             own = dict.fromkeys(range(5), x)
             continue
         own |= trained

@@ -85,8 +85,7 @@ def test_two_rounds_of_fedbn_by_a_plain_loop(engine: str) -> None:
                 steps = {n: w[n] - LR * g for n, g in zip(trained, slopes, strict=True)}
                 y = copy(w | steps)
             models[k] = y
-        total = sum(loop.samples[k] for k in cohort)
-        shared = {n: sum(loop.samples[k] / total * models[k][n] for k in cohort) for n in shared}
+        shared = loop.mean(models, cohort, shared)
         federation.run_round(round)
     assert_same(federation.server.weights, shared)
     for k, y in models.items():

@@ -1,6 +1,6 @@
 """What a plain PyTorch loop needs to repeat a method: data, cohorts, initial weights, gradients."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -41,6 +41,12 @@ class PlainLoop:
         data = self.federation.engine.training_data(client, message)
         one_epoch = data.local_batches(round, resources.local.batch_size)
         return [batch for _ in range(epochs) for batch in one_epoch]
+
+    def mean(self, models: Mapping[int, Tensors], cohort: Iterable[int], names: Tensors) -> Tensors:
+        """The mean of the cohort's models in these weights; samples have equal weights."""
+        clients = list(cohort)
+        total = sum(self.samples[k] for k in clients)
+        return {n: sum(self.samples[k] / total * models[k][n] for k in clients) for n in names}
 
     def gradient(self, weights: Mapping[str, Tensor], batch: Batch) -> Tensors:
         """The gradient of the mean cross-entropy."""
