@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fedexp.config.keys import is_below
-from fedexp.reporting.labels import Label, changes_results, hashable, short_texts, show
+from fedexp.reporting.labels import PARTS, Label, changes_results, hashable, short_texts, show
 from fedexp.reporting.origins import Sweep, origin, read_sweeps
 from fedexp.reporting.runs import Run
 from fedexp.reporting.table import Table
 
 _UNNAMED = ("loss", "regularizer", "gradient", "personalization", "sampler")
-_SOCKETS = ("head", *_UNNAMED, "aggregator", "compression", "coordination")
-_METHODS = ("algorithm", *_SOCKETS)
+_METHODS = ("algorithm", *PARTS)
 """Config groups that make up a method; the table compares runs that differ only in these groups."""
 _LEFT_OUT = ("algorithm", *_UNNAMED, "experiment", "protocol", "search")
 TITLE = "What else differs between the rows"
@@ -65,9 +64,9 @@ def _keys(every: Sequence[Mapping[str, Any]], varied: Iterable[str]) -> Iterable
 
     The labels' keys, ``varied``, are left out, and so are names of a method's parts.
     """
-    of_other_kinds = [name for name in _SOCKETS if _differ(every, f"{name}._target_")]
+    of_other_kinds = [name for name in PARTS if _differ(every, f"{name}._target_")]
     for key in dict.fromkeys(key for each in every for key in each):
-        if key in _SOCKETS:
+        if key in PARTS:
             is_shown = key in of_other_kinds
         else:
             is_shown = not key.endswith("_target_") and not is_below(key, of_other_kinds)

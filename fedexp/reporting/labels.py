@@ -9,6 +9,11 @@ from fedexp.reporting.runs import Run
 
 _IGNORED = (*RECORDS, "seed", "paper", "objective", "method", "hydra")
 _COSTS = (*COSTS, "evaluation", "measure", "data.root")
+PARTS = (
+    *("head", "loss", "regularizer", "gradient", "personalization", "sampler", "aggregator"),
+    *("compression", "coordination"),
+)
+"""Config groups of a method's parts."""
 Label = tuple[tuple[str, str], ...]
 """(Key, value) pairs in the order of a table's columns, such as ``(("algorithm", "fedavg"),)``."""
 

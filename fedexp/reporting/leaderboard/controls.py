@@ -12,6 +12,7 @@ from typing import Any
 
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
+from fedexp.reporting.labels import PARTS
 from fedexp.reporting.papers.sweep import unseeded, values_of
 
 BASELINE = "fedavg"
@@ -20,11 +21,6 @@ Job = list[str]
 Controls = Mapping[str, Mapping[str, str]]
 """Algorithm -> key -> value, the overrides that make FedAvg the algorithm's control."""
 _KEY = "hydra.sweeper.tune.controls"
-PARTS = (
-    *("head", "loss", "regularizer", "gradient", "personalization", "sampler", "aggregator"),
-    *("compression", "coordination"),
-)
-"""The config groups whose keys depend on the method."""
 
 
 def read_controls(node: Mapping[str, Mapping[str, Any]]) -> Controls:

@@ -11,8 +11,8 @@ from yaml import YAMLError
 
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
-from fedexp.reporting.labels import changes_results
-from fedexp.reporting.leaderboard.controls import PARTS, control_of
+from fedexp.reporting.labels import PARTS, changes_results
+from fedexp.reporting.leaderboard.controls import control_of
 from fedexp.reporting.leaderboard.tuning import (
     NAMED,
     Setting,
