@@ -78,12 +78,12 @@ def job(cfg: DictConfig) -> float:
             return _run_job(checked, folder, sweep_name(sweep), is_trial)
     except KeyboardInterrupt:  # in a worker of a sweep: its parent waits for the other jobs
         record_interrupt()
+        return math.nan
     except InputError as error:
         LOGGER.error("%s failed: %s", " ".join(overrides), error)
-        failed_jobs.record(sweep, of_hydra.job.num, folder)
     except Exception as error:
         LOGGER.error("%s failed", " ".join(overrides), exc_info=shorten(error))
-        failed_jobs.record(sweep, of_hydra.job.num, folder)
+    failed_jobs.record(sweep, of_hydra.job.num, folder)
     return math.nan
 
 

@@ -30,7 +30,7 @@ def check_parts(runtime: Any, overrides: Sequence[str]) -> None:
     typed, choices = set(map(override_key, overrides)), runtime.choices
     folders = list(option_folders(runtime.config_sources))
     parts = _settings(str(choices[_GROUP]), folders) if _GROUP in typed else {}
-    for group in parts.keys() & choices.keys() - typed - {*_EXPERIMENT}:
+    for group in sorted(parts.keys() & choices.keys() - typed - {*_EXPERIMENT}):
         own, chosen = parts[group], choices[group]
         one, other = (option_values(group, each, folders).get("_target_") for each in (own, chosen))
         if one != other:

@@ -111,12 +111,13 @@ def choose_sweep_folder(
     if resume not in (None, run_folder.AUTO):
         return str(Path(resume).expanduser())
     if resume is not None:
+        own = _swept(overrides)
         for path in sorted(Path(root).glob(f"*/*/{_SWEEP}"), reverse=True):
             try:
                 if not path.is_file():  # reading a pipe could wait for ever
                     raise ValueError("it is no file")
                 found = OmegaConf.load(path).hydra.overrides
-                swept = _swept(overrides) | _swept(found.task)
+                swept = own | _swept(found.task)
                 wanted = _identifying(overrides, of_hydra, swept)
                 same = _identifying(found.task, found.hydra, swept) == wanted
             except (OSError, ValueError, AttributeError, TypeError, YAMLError) as error:
