@@ -57,10 +57,7 @@ def test_a_part_that_the_experiment_replaces_is_refused() -> None:
     [
         [STUDY, "algorithm=fedavgm", "aggregator=momentum"],
         [STUDY, "algorithm=fedavgm", "aggregator=uniform"],  # typed
-        [
-            "experiment=fedgela/cifar10_dir01",
-            "algorithm=fednh",
-        ],  # only other weights of the clients
+        ["experiment=fedgela/cifar10_dir01", "algorithm=fednh"],  # the class is the same
         ["experiment=fednh/spiral"],  # no method is typed
         ["algorithm=fedavgm"],
     ],
