@@ -42,11 +42,14 @@ class PlainLoop:
         one_epoch = data.local_batches(round, resources.local.batch_size)
         return [batch for _ in range(epochs) for batch in one_epoch]
 
-    def mean(self, models: Mapping[int, Tensors], cohort: Iterable[int], names: Tensors) -> Tensors:
+    def mean(
+        self, models: Mapping[int, Tensors], cohort: Iterable[int], names: Iterable[str]
+    ) -> Tensors:
         """The mean of the cohort's models in these weights; samples have equal weights."""
         clients = list(cohort)
         total = sum(self.samples[k] for k in clients)
-        return {n: sum(self.samples[k] / total * models[k][n] for k in clients) for n in names}
+        shares = {k: self.samples[k] / total for k in clients}
+        return {n: torch.stack([p * models[k][n] for k, p in shares.items()]).sum(0) for n in names}
 
     def gradient(self, weights: Mapping[str, Tensor], batch: Batch) -> Tensors:
         """The gradient of the mean cross-entropy."""
