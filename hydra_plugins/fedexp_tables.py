@@ -104,6 +104,7 @@ class TableSweeper(Sweeper):
         folder = Path(self.config.hydra.sweep.dir)
         jobs, ablation = self._jobs(arguments), self._ablation
         self._check(self._tuning.one_trial_each(jobs) if self._tuning else jobs)
+        self._earlier = earlier_scores(self._tuning) if self._tuning else {}
         folder.mkdir(parents=True, exist_ok=True)
         save_sweep(self.config, folder)
         if ablation is not None:
@@ -112,29 +113,29 @@ class TableSweeper(Sweeper):
         elif self._design is not None:
             self._announce_factorial(self._design, jobs, arguments)
         with limited_sweep(folder, minutes(self.config)):
-            if self._tuning is None:
-                return self._launch(jobs, folder)
-            return self._tune_and_run(self._tuning, jobs, folder)
+            results = self._tune_and_run(self._tuning, jobs) if self._tuning else self._launch(jobs)
+            if (reason := reason_to_stop_sweep()) and (has_left_jobs() or _unfinished(results)):
+                print(
+                    f"fedexp: {how_to_go_on(reason, 'the sweep stopped', folder)}", file=sys.stderr
+                )
+        return results
 
-    def _tune_and_run(
-        self, tuning: Tuning, jobs: list[list[str]], folder: Path
-    ) -> list[Sequence[JobReturn]]:
+    def _tune_and_run(self, tuning: Tuning, jobs: list[list[str]]) -> list[Sequence[JobReturn]]:
         """Run the trials that no earlier sweep has run, then each job with its chosen setting."""
-        trials, known = tuning.trials(jobs), earlier_scores(tuning)
-        new = [each for each in trials if trial(each) not in known]
+        trials, known = tuning.trials(jobs), self._earlier
+        new = self._new_trials(jobs)
         print(f"fedexp: first {len(new)} trials of settings", file=sys.stderr)
-        results = self._launch(new, folder)
+        results = self._launch(new)
         if reason_to_stop_sweep() or has_left_jobs():  # a trial without a result chooses nothing
+            leave_jobs()
             return results
         done = [each for batch in results for each in batch]
         for job, result in zip(new, done, strict=True):
             known[trial(job)] = _score(result, tuning.statistic)
         finals = self._in_order(tuning.finals(jobs, [known[trial(each)] for each in trials]))
-        return results + self._launch(finals, folder, first=len(new))
+        return results + self._launch(finals, first=len(new))
 
-    def _launch(
-        self, jobs: Sequence[Sequence[str]], folder: Path, first: int = 0
-    ) -> list[Sequence[JobReturn]]:
+    def _launch(self, jobs: Sequence[Sequence[str]], first: int = 0) -> list[Sequence[JobReturn]]:
         """Launch the jobs until all are done or the sweep must stop; print jobs that never ran.
 
         ``first`` is the number of the first job.
@@ -148,12 +149,16 @@ class TableSweeper(Sweeper):
             for result in results[-1]:
                 _ = result.return_value  # raises the error of a job that failed
                 _forget_config(result)
-        if reason := reason_to_stop_sweep():
+        if reason_to_stop_sweep():
             for job in [*_not_started(jobs, results), *jobs[begun:]]:
                 print(f"Not run: {' '.join(job)}")
                 leave_jobs()
-            print(f"fedexp: {how_to_go_on(reason, 'the sweep stopped', folder)}", file=sys.stderr)
         return results
+
+    def _new_trials(self, jobs: list[list[str]]) -> list[list[str]]:
+        """The trials of a contest that no earlier sweep has run."""
+        trials = self._tuning.trials(jobs) if self._tuning else []
+        return [each for each in trials if trial(each) not in self._earlier]
 
     def _check(self, jobs: Sequence[Sequence[str]]) -> None:
         """Compose each job's config, and print what their presets set besides their parts.
@@ -196,8 +201,7 @@ class TableSweeper(Sweeper):
         """Print how long trials and jobs take, from the combinations with the fewest and most high
         levels; the others count as the mean of these two.
         """
-        tuning = self._tuning
-        trials = tuning.trials(jobs) if tuning and not tuning.earlier else []
+        trials = self._new_trials(jobs)
         ranked = sorted([*trials, *jobs], key=design.highs)
         half = (len(ranked) + 1) // 2
         rows = {"with most levels low": ranked[:half], "high": ranked[: half - 1 : -1]}
@@ -295,6 +299,13 @@ def _not_started(
         for job, hydra in zip(jobs, launched, strict=False)
         if hydra is not None and not Path(hydra.hydra.runtime.output_dir).exists()
     ]
+
+
+def _unfinished(results: Sequence[Sequence[JobReturn]]) -> bool:
+    """Whether a job failed or stopped before its last round."""
+    launched = [each.hydra_cfg for result in results for each in result]
+    folders = [Path(each.hydra.runtime.output_dir) for each in launched if each is not None]
+    return any(finished_summary(each) is None for each in folders)
 
 
 def _score(trial: JobReturn, statistic: str) -> float:

@@ -72,12 +72,12 @@ class SweepTable(Callback):
         """Called by Hydra in the parent after the last job.
 
         Exits with 1 if a job failed, and with 75 if a job stopped before its last round or was not
-        started. In a contest, where trials may fail, failed jobs are only named, and instead of the
-        table there is the command that writes the contest's tables. After a factorial experiment it
-        names the command that says which part to add first.
+        started. A contest ends with the command that writes its tables, in place of the table; its
+        trials may fail, so failed jobs are only named, unless the contest takes its choices from an
+        earlier one. A factorial experiment ends with the command that says which part to add first.
         """
         from fedexp.reporting.papers.report import PaperReport
-        from fedexp.reporting.sweep import UNFINISHED, jobs, report_sweep
+        from fedexp.reporting.sweep import FAILED, UNFINISHED, jobs, report_sweep
 
         log_name, folder = f"{config.hydra.job.name}.log", Path(config.hydra.sweep.dir)
         is_factorial = bool(OmegaConf.select(config, "hydra.sweeper.factorial.factors"))
@@ -89,6 +89,8 @@ class SweepTable(Callback):
             contest = f"fedexp-leaderboard {folder} --to DIR writes its tables and pictures"
             print(effects if is_factorial else contest)
             code = 0 if all(run.finished for run in runs) else UNFINISHED
+            if failed and OmegaConf.select(config, "hydra.sweeper.tune.chosen"):
+                code = FAILED
         else:
             choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
             is_search = choices.get("hydra/sweeper") == "optuna"

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import shorten
 
+import yaml
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from fedexp.cli.ablate import WORD, check_word
 from fedexp.cli.quoting import parsed
@@ -80,7 +80,7 @@ def sweep_name(folder: Path) -> str:
         keys = [each.key_or_group for each in words if each and sweeps_several(each)]
         choices = saved.runtime.choices
         whole = [choices.get("experiment"), choices.get("search")] if saved.sweeper.params else []
-    except (OSError, ValueError, AttributeError, TypeError, OmegaConfBaseException, YAMLError):
+    except (OSError, ValueError, AttributeError, TypeError, OmegaConfBaseException, yaml.YAMLError):
         return folder.name
     named = [key for key in keys if key != "seed" or len(keys) == 1]
     name = " ".join([*(str(each) for each in whole if each), *named])
@@ -107,7 +107,15 @@ def _is_in_group(override: Override, folder: Path) -> bool:
     is_value = override.type == OverrideType.CHANGE and not override.is_sweep_override()
     if override.key_or_group == WORD:
         return is_value
-    return is_value and bool(key) and group != "hydra" and (folder / group).is_dir()
+    is_group = (folder / group).is_dir() or group in _renamed_groups(folder)
+    return is_value and bool(key) and group != "hydra" and is_group
+
+
+def _renamed_groups(folder: Path) -> list[str]:
+    """Keys of the config that have a group with another name: ``download``, of ``compression``."""
+    defaults = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    groups = [group for entry in defaults if isinstance(entry, dict) for group in entry]
+    return [group.partition("@")[2] for group in groups if "@" in group]
 
 
 def _as_sweep(typed: str, override: Override) -> str:

@@ -25,6 +25,11 @@ def test_a_value_of_a_group_is_checked_in_the_jobs(flag: str) -> None:
     ]
 
 
+def test_a_value_of_the_download_is_checked_in_the_jobs() -> None:
+    typed = [flag := "-m", swept := "compression@download=topk,randk", "download.share=0.1"]
+    assert changed(*typed) == [flag, swept, "download.share=choice(0.1)"]
+
+
 @pytest.mark.parametrize(
     "typed",
     [

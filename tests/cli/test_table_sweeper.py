@@ -10,10 +10,15 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
 from omegaconf import OmegaConf
+from support.run_files import write_run
 
 from fedexp.cli.command import config_folder
 from fedexp.cli.hydra_api import initialize
 from fedexp.errors import InputError
+from fedexp.reporting.leaderboard.earlier import trial
+from fedexp.reporting.leaderboard.tuning import Tuning
+from fedexp.runtime.limits import has_left_jobs, stop_sweep
+from hydra_plugins import fedexp_tables
 from hydra_plugins.fedexp_tables import TableSweeper
 
 
@@ -130,25 +135,87 @@ def test_the_controls_of_a_tables_methods_are_jobs(capsys: pytest.CaptureFixture
     made._check(made._tuning.one_trial_each(jobs[2:6]))  # type: ignore[union-attr]
 
 
+class Finishes:
+    """A launcher whose jobs finish at once; during job ``stops_in`` the sweep's time ends.
+
+    Args:
+        folder: the sweep's folder.
+        stops_in: the number of this job; None to finish all.
+    """
+
+    def __init__(self, folder: Path, stops_in: int | None = None) -> None:
+        self.folder, self.stops_in, self.jobs = folder, stops_in, 0
+
+    def launch(self, jobs: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
+        self.jobs += len(jobs)
+        return [self._one(number) for number in range(first, first + len(jobs))]
+
+    def _one(self, number: int) -> JobReturn:
+        own = self.folder / str(number)
+        write_run(own, ["seed=0"], [{"validation/accuracy": 0.5}])
+        if number == self.stops_in:
+            stop_sweep("SIGUSR1")
+        done = JobReturn(status=JobStatus.COMPLETED)
+        done.cfg = OmegaConf.create({"objective": "validation/accuracy", "optimizer": {"lr": 1}})
+        runtime = {"output_dir": str(own), "version": "1.3"}
+        done.hydra_cfg = OmegaConf.create({"hydra": {"runtime": runtime, "job": {"num": number}}})
+        done.return_value = 0.5
+        return done
+
+
 def test_a_sweep_keeps_no_config_of_a_finished_job(tmp_path: Path) -> None:
     """Thousands of configs would fill the memory of the process that runs the sweep."""
-
-    class Finishes:
-        def launch(self, jobs: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
-            done = JobReturn(status=JobStatus.COMPLETED)
-            done.cfg = OmegaConf.create(
-                {"objective": "validation/accuracy", "optimizer": {"lr": 1}}
-            )
-            runtime = {"output_dir": f"{tmp_path}/{first}", "version": "1.3"}
-            done.hydra_cfg = OmegaConf.create(
-                {"hydra": {"runtime": runtime, "job": {"num": first}}}
-            )
-            done.return_value = 0.5
-            return [done] * len(jobs)
-
     made = sweeper([])
-    made.launcher = Finishes()  # type: ignore[assignment]
-    ((one,),) = made._launch([["seed=0"]], tmp_path)
+    made.launcher = Finishes(tmp_path)  # type: ignore[assignment]
+    ((one,),) = made._launch([["seed=0"]])
     assert one.cfg == {"objective": "validation/accuracy"}
     assert one.hydra_cfg == {"hydra": {"runtime": {"output_dir": f"{tmp_path}/0"}}}
     assert one.return_value == 0.5
+
+
+CONTEST = [
+    "experiment=leaderboard/digits_dir005",
+    "algorithm=fedavg",
+    "+hydra.sweeper.tune={budgets: [2], seed: [100], common: {optimizer.lr: 0.1}}",
+]
+
+
+@pytest.mark.parametrize(
+    ("stops_in", "ran", "left"),
+    [
+        (None, 3, False),  # two trials and a run with the chosen learning rate
+        (1, 2, True),  # the last trial: the chosen one has not run
+        (2, 3, False),  # the last job of all: nothing is left
+    ],
+)
+def test_a_contest_that_stops_says_whether_anything_is_left(
+    stops_in: int | None, ran: int, left: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = sweeper([*CONTEST, f"hydra.sweep.dir={tmp_path}"])
+    made.launcher = Finishes(tmp_path, stops_in)  # type: ignore[assignment]
+    made.sweep([*CONTEST[:2], "seed=0"])
+    assert made.launcher.jobs == ran  # type: ignore[attr-defined]
+    assert has_left_jobs() == left
+    advice = "fedexp: SIGUSR1: the sweep stopped; to go on, add resume="
+    assert (advice in capsys.readouterr().err) == left
+
+
+def test_the_cost_of_a_factorial_experiment_has_the_trials_that_are_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = ["experiment=factorial/digits_five", "hydra.sweeper.tune.earlier=[before]"]
+    made = sweeper([*typed, f"hydra.sweep.dir={tmp_path}"])
+    monkeypatch.setattr(fedexp_tables, "announce_seconds", lambda *_: None)
+    every: list[list[str]] = []
+
+    def known(tuning: Tuning) -> dict[frozenset[str], float]:
+        every.extend(tuning.trials(made._jobs(typed[:1])))
+        return {trial(each): 0.5 for each in every[1:]}
+
+    monkeypatch.setattr(fedexp_tables, "earlier_scores", known)
+    made.launcher = Finishes(tmp_path)  # type: ignore[assignment]
+    made.sweep(typed[:1])
+    said = capsys.readouterr().err
+    assert len(every) > 2
+    assert "; 1 trials and " in said
+    assert "fedexp: first 1 trials of settings\n" in said

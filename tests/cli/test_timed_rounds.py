@@ -32,12 +32,12 @@ def test_timed_rounds_name_each_row_and_one_that_cannot_run(
     announce_seconds(rows, compose)
     said = capsys.readouterr().err
     assert said.startswith("fedexp: about ")
-    assert " if the jobs run one after another; seconds of round 3" in said
+    assert " if the jobs run one after another; seconds of a round" in said
     assert "full method " in said
     assert "without loss " in said
     late = ["+measure=loss_surface", "measure.loss_surface.rounds=[10]", "rounds=20"]
     announce_seconds({"full method": [[*small, *late]]}, compose)
-    assert capsys.readouterr().err.startswith("fedexp: not timed; 3 rounds are too few (measure.")
+    assert capsys.readouterr().err.startswith("fedexp: not timed; 4 rounds are too few (measure.")
     rows["without head"] = [[*small, "clients.per_round=9"]]
     with pytest.raises(InputError, match=r"^without head: clients\.per_round=9"):
         announce_seconds(rows, compose)

@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from support.run_files import accuracies, write_run
 
 from fedexp.cli.callbacks import SweepTable
+from fedexp.reporting.sweep import FAILED
 from fedexp.runtime import limits
 from fedexp.state import failed_jobs
 
@@ -117,6 +118,15 @@ def test_the_next_start_forgets_failed_jobs(sweep: Path) -> None:
     SweepTable().on_multirun_start(OmegaConf.create({"hydra": {"sweep": {"dir": str(sweep)}}}))
     end(sweep)
     assert pd.read_csv(sweep / "sweep.csv")["seeds"].tolist() == [3, 3]
+
+
+def test_a_contest_repeated_with_its_choices_has_no_trials_that_may_fail(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail(sweep / "10", "algorithm=fedavg", "seed=900")
+    with pytest.raises(SystemExit, match=f"^{FAILED}$"):
+        end(sweep, tune={"budgets": [1], "chosen": "contest"})
+    assert f"Failed: {sweep / '10'};" in capsys.readouterr().out
 
 
 def test_a_contest_may_have_failed_trials_but_no_unfinished_ones(
