@@ -32,6 +32,8 @@ LARGER = {
     "FedCM": ("fedcm", "sgd_plain", 0.8),
     "pFedMe": ("pfedme", "sgd", 0.4),
 }
+PRESETS = {"q-FedAvg": ", q 0.1", "pFedMe": ", lam 15"}
+"""Row -> the setting that a run with the larger rate has from its preset."""
 STARTS = ["regularizer.start", "regularizer.eta", "regularizer.rho"]
 
 
@@ -99,7 +101,7 @@ def test_fedavg_without_momentum_is_that_of_the_same_sweep() -> None:
 @pytest.mark.parametrize("name", LARGER)
 def test_the_second_column_is_that_of_the_larger_rates(name: str) -> None:
     own = larger(name)
-    said = f"{own['global'].mean():.3f} ({LARGER[name][2]})"
+    said = f"{own['global'].mean():.3f} ({LARGER[name][2]}{PRESETS.get(name, '')})"
     if name == "FedCM":
         said += f", {own['global'].min():.3f} to {own['global'].max():.3f}"
     if name == "pFedMe":
