@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from fedexp.config.compatibility.declaration import Declaration
+from fedexp.config.compatibility.declaration import Declaration, Declares
 from fedexp.core import results
 from fedexp.core.client import ClientModule
 from fedexp.core.client_protocol import Batch
@@ -55,22 +54,14 @@ class Work:
     declarations: Sequence[Declaration]
 
 
-class Engine:
+class Engine(Declares):
     """Executes local training; the results do not depend on the choice of engine.
 
     A subclass implements ``train`` and may override other methods with faster ones.
 
     Attributes:
         schedule: plans the turns of a round from the clients' devices.
-        needs: trait -> the error if no part, model or setting has it; see
-            ``fedexp.config.compatibility``.
-        forbids: trait -> the error if a part, model or setting has it.
-        discourages: trait -> the warning if a part, model or setting has it.
     """
-
-    needs: Mapping[str, str] = MappingProxyType({})
-    forbids: Mapping[str, str] = MappingProxyType({})
-    discourages: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources

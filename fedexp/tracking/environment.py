@@ -30,7 +30,7 @@ def environment(device: torch.device, libraries: Iterable[str] = ()) -> dict[str
     """
     return {
         "python": platform.python_version(),
-        **{name: _version(name) for name in (*LIBRARIES, *libraries)},
+        **{name: package_version(name) for name in (*LIBRARIES, *libraries)},
         "system": f"{platform.system()} {platform.machine()}",
         "processor": f"{_maker()} {torch.backends.cpu.get_cpu_capability()}".strip(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
@@ -63,7 +63,8 @@ def _git(root: Path, *words: str) -> str | None:
     return done.stdout.strip()
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """The version of an installed package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from fedexp.core.messages import Tensors
 from fedexp.state.atomic import write_durably
 from fedexp.state.run_folder import DATA, METRICS, PARTITION
 from fedexp.state.run_folder import SUMMARY as FILE_NAME
+from fedexp.tracking.environment import package_version
 from fedexp.tracking.jsonl import as_bytes
 from fedexp.tracking.origin import FILE_NAME as ORIGIN
 from fedexp.tracking.statistics import best_round, headline_statistics, rounds_to
@@ -113,10 +113,6 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
 
 
 def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:  # for example, fedexp in a clone without installation
-            versions[package] = "not installed"
-    return versions
+    """The versions; fedexp in a clone without installation is not installed."""
+    versions = {name: package_version(name) or "not installed" for name in _PACKAGES}
+    return {"python": platform.python_version(), **versions}

@@ -20,7 +20,7 @@ If there are several keys, one of them is enough.
 
 
 class Declares:
-    """The base of parts, faults and coordinations: what a component says about others.
+    """The base of parts, engines, faults and coordinations: what a component says about others.
 
     Attributes:
         traits: properties that other components (parts, models, data, settings ...) may need or
