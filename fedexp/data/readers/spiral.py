@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 import numpy as np
@@ -41,13 +40,11 @@ class Spiral(Source):
         turn: ``equal`` (every arm turns by pi/3) or ``proportional`` (arm k turns by k pi/3).
         imbalanced: whether the arms have 3000, 1500, 750, 375, 187 and 93 training points, not 3000
             each.
-        thinning: how to draw fewer than 3,000 points of an arm. ``subset`` chooses random points of
-            the full arm. ``coarser`` spreads fewer points over the whole arm.
+        thinning: how to draw fewer than 3,000 points of an arm, of either split. ``subset`` chooses
+            random points of the full arm. ``coarser`` spreads fewer points over the whole arm.
         test_points: test points of each arm; their noise is drawn separately.
         seed: seed of the points; independent of the run's seed.
     """
-
-    unread_if = MappingProxyType({"thinning": {"imbalanced": (False,)}})
 
     noise: Annotated[float, Field(ge=0, le=1e6)]
     noise_law: Literal["normal", "uniform"]

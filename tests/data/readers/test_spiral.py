@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedexp.config.compatibility.unread import unread_keys
 from fedexp.data.dataset import Split
 from fedexp.data.readers.spiral import Spiral
 
@@ -87,6 +88,13 @@ def test_coarser_arms_are_whole_arms_of_fewer_points() -> None:
     # Point 47 of 93 is half-way along arm 6: angle 2 pi + pi/6, radius 5.5.
     half_way = torch.tensor([5.5 * math.sin(math.pi / 6), 5.5 * math.cos(math.pi / 6)])
     torch.testing.assert_close(by_radius(train, 5)[46], half_way, rtol=0, atol=1e-5)
+
+
+def test_thinning_acts_on_the_test_split_of_balanced_arms() -> None:
+    subset, coarser = load(test_points=100)[1], load(thinning="coarser", test_points=100)[1]
+    assert not torch.equal(by_radius(subset, 0), by_radius(coarser, 0))
+    node = {"_target_": "fedexp.data.readers.spiral.Spiral", "imbalanced": False}
+    assert "data.thinning" not in unread_keys({"data": node})
 
 
 def test_fewer_test_points_are_a_subset_too() -> None:
