@@ -22,7 +22,7 @@ from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, separate_
 from fedexp.errors import InputError
 from fedexp.rounding import rounded_down
 
-_ROLE = re.compile(r"(?:\A|\n[ \t]*\n)([^\n:]*[^\s:][^\n:]*):[ \t]*(?=\n|\Z)")
+_ROLE = re.compile(r"(?:\A|^[ \t]*\n)([^\n:]*[^\s:][^\n:]*):[ \t]*$", re.MULTILINE)
 """Matches a line ``NAME:`` at the beginning of the file or after an empty line."""
 
 Windows = tuple[np.ndarray, np.ndarray]

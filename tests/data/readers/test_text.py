@@ -56,6 +56,14 @@ def test_roles_say_what_is_after_their_line(tmp_path: Path) -> None:
     assert set(dataset.description.classes) == set("Hesaidno:,.?y") | {"space", "newline"}
 
 
+@pytest.mark.parametrize("before", ["", "\n", " \t\n", "\n\n", "\ufeff\n"])
+def test_the_first_role_may_follow_empty_lines(before: str, tmp_path: Path) -> None:
+    path = tmp_path / "play.txt"
+    path.write_text(f"{before}ANN:\nno, no, no, no.\n\nBOB:\nyes, yes, yes.\n", encoding="utf-8")
+    dataset = reader(path, sequence_length=2, stride=1, min_samples=1).load(tmp_path)
+    assert set(dataset.train.users) == {"ANN", "BOB"}
+
+
 def test_what_it_describes_is_what_it_loads(play: Path, tmp_path: Path) -> None:
     source = reader(play)
     dataset = source.load(tmp_path)
