@@ -46,6 +46,8 @@ _MANY_NUMBERS = 100
 def read_table(key: str, path: Path) -> pd.DataFrame:
     """Read the table in ``path``: .csv or .tsv with a row of names, or .parquet.
 
+    The index of the result counts the rows from 0.
+
     Raises:
         InputError: the file cannot be read, has no rows, or has two columns with the same name. The
             message names ``key``.
@@ -63,7 +65,7 @@ def read_table(key: str, path: Path) -> pd.DataFrame:
         raise InputError(f"{place}: rows have more values than the row of names") from error
     if not len(table):
         raise InputError(f"{place}: holds no rows")
-    return table.rename(columns=str)
+    return table.reset_index(drop=True).rename(columns=str)  # Parquet may store an index
 
 
 def _read_text(path: Path, separator: str) -> pd.DataFrame:

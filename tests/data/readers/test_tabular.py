@@ -147,6 +147,17 @@ def test_parquet_holds_the_same(tmp_path: Path) -> None:
     assert torch.equal(one.test.labels, other.test.labels)
 
 
+def test_rows_of_parquet_are_counted_whatever_index_it_stores(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    SMALL.set_axis([7, 5, 3, 1]).to_parquet(path)
+    dataset = read(path, target="label", test_path=path)
+    assert dataset.train.origin is not None
+    assert dataset.train.origin.rows.tolist() == [0, 1, 2, 3]
+    SMALL.assign(a=[1.0, np.nan, 5.0, 7.0]).set_axis([7, 5, 3, 1]).to_parquet(path)
+    with pytest.raises(InputError, match=r"no value of a \(1, first in row 1\)"):
+        read(path, target="label", test_path=path)
+
+
 def test_users_are_within_both_parts_or_in_one(tmp_path: Path) -> None:
     path = write_table(tmp_path)
     within = read(path, user="ward")
