@@ -70,6 +70,11 @@ def validation_split(
     if train.overlap and train.users is not None:
         kept, held = hold_out_ends(train.users, clients, fraction, train.overlap)
         reason = "no user has enough samples: those that overlap with held-out ones are dropped"
+        if fraction >= 0.5:
+            reason = (
+                "samples overlap: a user trains on at least as many as it holds out, and those "
+                "between are dropped; should be below 0.5"
+            )
     else:
         kept, held = hold_out(train.strata, clients, fraction, seed)
         reason = "no client has enough samples: one of each of its classes must stay for training"

@@ -88,6 +88,9 @@ def test_nothing_held_out_is_one_line() -> None:
     train = split(["a"] * 5, overlap=4)
     with pytest.raises(InputError, match=r"^data\.validation=0\.2: no user has enough"):
         validation_split(train, [np.arange(5)], 0.2, seed=0)
+    many = split(["a"] * 500, overlap=4)
+    with pytest.raises(InputError, match=r"^data\.validation=0\.5: .* should be below 0\.5$"):
+        validation_split(many, [np.arange(500)], 0.5, seed=0)
     kept, held = validation_split(train, [np.arange(5)], 0.0, seed=0)
     assert (kept[0].tolist(), held[0].tolist()) == ([0, 1, 2, 3, 4], [])
 
