@@ -11,6 +11,7 @@ from fedexp.config.compatibility.traits import (
     SEVERAL_PROCESSES,
     Need,
 )
+from fedexp.config.keys import nodes
 from fedexp.config.schema import Config, Engine
 
 
@@ -23,8 +24,9 @@ def declared_settings(config: Config) -> Iterator[Declaration]:
     yield from _of_engine(config.engine)
     yield Declaration("fedexp", frozenset({Need.SIMULATION}))
     model, keeps = config.model, config.local.keep_optimizer
-    if weights := model.node.get("weights"):
-        yield Declaration(f"model.weights={weights}", frozenset({GIVEN_WEIGHTS}))
+    for key, node in nodes(model.node, "model"):
+        if weights := node.get("weights"):
+            yield Declaration(f"{key}.weights={weights}", frozenset({GIVEN_WEIGHTS}))
     if model.init != "default":
         error = f"model.init={model.init}: would replace {{other}}; should be default"
         yield Declaration(f"model.init={model.init}", forbids={GIVEN_WEIGHTS: error})
