@@ -8,7 +8,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from torchvision.models.mobilenetv2 import MobileNetV2
 from torchvision.ops.misc import Conv2dNormActivation
 
-from fedexp.config.compatibility.unread import declares_unread
+from fedexp.config.compatibility.unread import declares_unread, given
 from fedexp.models.layers import (
     Norm,
     Projection,
@@ -44,7 +44,13 @@ class LevelMobileNetV2(MobileNetV2):  # type: ignore[misc]
         return self.classifier(adaptive_avg_pool2d(maps, (1, 1)).flatten(1)), tuple(levels)
 
 
-@declares_unread({"projection": {"feature_dim": (None,)}, "groups": {"norm": ("batch",)}})
+@declares_unread(
+    {
+        "projection": {"feature_dim": (None,)},
+        "groups": {"norm": ("batch",)},
+        "weights": {"model.start_from": given},
+    }
+)
 def mobilenet_v2(
     input_shape: tuple[int, ...],
     norm: Norm,

@@ -7,7 +7,7 @@ import torch
 from pydantic import PositiveInt
 from torch import nn
 
-from fedexp.config.compatibility.unread import declares_unread
+from fedexp.config.compatibility.unread import declares_unread, given
 from fedexp.config.optional import optional
 from fedexp.errors import InputError
 from fedexp.models.layers import Projection, image_channels, project, similar, without_inplace
@@ -17,7 +17,7 @@ from fedexp.models.zoo import GreyToColour
 PRETRAINED = "pretrained"
 
 
-@declares_unread({"projection": {"feature_dim": (None,)}})
+@declares_unread({"projection": {"feature_dim": (None,)}, "weights": {"model.start_from": given}})
 def timm_model(
     input_shape: tuple[int, ...],
     name: str,

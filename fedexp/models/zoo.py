@@ -4,7 +4,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torchvision import models
 
-from fedexp.config.compatibility.unread import declares_unread
+from fedexp.config.compatibility.unread import declares_unread, given
 from fedexp.errors import InputError
 from fedexp.models.layers import Projection, image_channels, project, similar, without_inplace
 from fedexp.models.weights import load_weights
@@ -22,7 +22,7 @@ class GreyToColour(nn.Module):
         return images.expand(-1, 3, -1, -1)
 
 
-@declares_unread({"projection": {"feature_dim": (None,)}})
+@declares_unread({"projection": {"feature_dim": (None,)}, "weights": {"model.start_from": given}})
 def torchvision_model(
     input_shape: tuple[int, ...],
     name: str,

@@ -69,7 +69,7 @@ def test_every_row_of_every_option_is_said_when_typed_and_not_otherwise(
     for key, node, name, other, conditions in tables:
         assert name in node, f"{key}.{name} is in no YAML file"
         place = other if "." in other else f"{key}.{other}"
-        changed = put(plain, key, node)
+        changed = put(plain, key, (selected(plain, key) or {}) | node)
         assert place.rpartition(".")[2] in selected(changed, place.rpartition(".")[0]), place
         cases = conditions[other]
         for value in [7] if callable(cases) else cases:
@@ -120,6 +120,16 @@ def test_what_another_component_reads_has_an_effect(plain: dict[str, Any]) -> No
     )
     trigger = unread_keys({"faults": {"size": 1}}, [Declaration("x", unread={"faults.size": "y"})])
     assert trigger["faults.size"] == "y"
+
+
+def test_weights_of_a_backbone_are_unread_if_it_starts_from_a_file() -> None:
+    large = "model@model.groups.large.model=torchvision"
+    values = compose("model=mixed", large, "model.start_from=a.pt").model_dump()
+    assert unread_keys(values)["model.groups.large.model.weights"] == "with model.start_from=a.pt"
+    # The weights of Hugging Face's models also decide the sizes of their layers.
+    assert "model.weights" not in unread_keys(
+        compose("model=hf", "model.start_from=a.pt").model_dump()
+    )
 
 
 class Own:
