@@ -22,12 +22,19 @@ def initialize(network: nn.Module, init: Init) -> None:
             channels times the number of elements of the kernel. torchvision's ResNets use this
             rule; here it applies to the convolutions of any network.
     """
-    if init == "default":
-        return
-    for layer in network.modules():
-        if isinstance(layer, _ConvNd) and init == "kaiming_fan_out":
+    for layer in drawn_layers(network, init):
+        if init == "kaiming_fan_out":
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-        elif isinstance(layer, (_ConvNd, nn.Linear)) and init == "layer_default":
+        elif init == "layer_default":
             layer.reset_parameters()
-        elif isinstance(layer, (_ConvNd, nn.Linear)) and init == "xavier_relu":
+        else:
             nn.init.xavier_uniform_(layer.weight, gain=sqrt(2))
+
+
+def drawn_layers(network: nn.Module, init: Init) -> list[_ConvNd | nn.Linear]:
+    """The layers of ``network`` whose weights ``initialize`` draws."""
+    if init == "default":
+        return []
+    kinds: tuple[type[_ConvNd | nn.Linear], ...]
+    kinds = (_ConvNd,) if init == "kaiming_fan_out" else (_ConvNd, nn.Linear)
+    return [layer for layer in network.modules() if isinstance(layer, kinds)]

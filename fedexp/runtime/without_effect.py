@@ -9,8 +9,9 @@ from fedexp.config.compatibility.declaration import Declaration
 from fedexp.config.compatibility.traits import DRAWS_REPEATEDLY
 from fedexp.config.schema import Config
 from fedexp.core.part import Part
-from fedexp.core.sockets import Personalization
+from fedexp.core.sockets import Head, Personalization
 from fedexp.engines.local_optimizer import LocalOptimizer
+from fedexp.models.init import drawn_layers
 from fedexp.rounding import rounded_down
 
 
@@ -32,7 +33,8 @@ def declared_unread(
         upload: compresses what clients send.
         download: compresses what the server sends.
     """
-    personalization = parts["personalization"]
+    head, personalization = parts["head"], parts["personalization"]
+    assert isinstance(head, Head)
     assert isinstance(personalization, Personalization)
     if not _shares_weights(backbone, parts, personalization):
         name = type(personalization).__name__
@@ -46,6 +48,11 @@ def declared_unread(
     if clients.per_round == training and DRAWS_REPEATEDLY not in part.traits:
         why = f"because clients.per_round={clients.per_round} takes all clients in every round"
         yield Declaration("sampler", unread={"sampler": why})
+    init, by_file = config.model.init, config.model.start_from is not None
+    networks: list[nn.Module] = [head] if by_file else [head, backbone]
+    if init != "default" and not any(drawn_layers(each, init) for each in networks):
+        why = "because no layer gets its initial weights by this rule"
+        yield Declaration("model", unread={"model.init": why})
     if not any(weight.dim() == 4 for weight in backbone.parameters()):
         why = "because this model has no two-dimensional convolutions"
         yield Declaration("engine", unread={"engine.channels_last": why})

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 import pytest
+import torch
 from support.federations import compose
 
 import fedexp
@@ -54,6 +55,18 @@ def test_plain_sgd_reads_the_learning_rate_and_other_phases_the_rest() -> None:
     own = {"optimizer.momentum", "optimizer.nesterov", "optimizer.weight_decay"}
     assert unread("algorithm=pfedme") == own
     assert unread("algorithm=ditto", "personalization.optimizer=plain_sgd") == set()
+
+
+def test_a_rule_for_initial_weights_that_no_layer_follows_is_useless(tmp_path: Path) -> None:
+    """The rule is for convolutions; those of a backbone from a file keep the file's weights."""
+    assert "model.init" in plan(compose("model=mlp", "model.init=kaiming_fan_out")).unread
+    convnet = ["model=convnet", "model.init=kaiming_fan_out"]
+    drawn = plan(compose(*convnet))
+    assert "model.init" not in drawn.unread
+    file = tmp_path / "backbone.pt"
+    torch.save(drawn.backbone(input_shape=drawn.description.input_shape).state_dict(), file)
+    given = plan(compose(*convnet, f"model.start_from={file}"))
+    assert given.unread["model.init"] == "because no layer gets its initial weights by this rule"
 
 
 def test_without_wandb_all_of_its_settings_are_useless() -> None:
