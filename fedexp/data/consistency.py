@@ -9,7 +9,8 @@ Refused, with the place of the first sample of each:
 
 Warned of, because it may be right:
 
-* a class that only the test split has, if both splits were drawn from one place: the draw did it;
+* a class that only the test split has, if both splits were drawn from one place, as the draw may
+  have done it, or if the reader does not say where they are from;
 * class names that differ only in upper and lower case;
 * classes without any training sample;
 * test samples with the same inputs as a training sample.
