@@ -14,7 +14,7 @@ from fedexp.config.compatibility.traits import READS_ROUNDS
 from fedexp.config.compatibility.unread import warn_of_unread
 from fedexp.config.launch import Launch
 from fedexp.config.schema import Config
-from fedexp.config.sources import source_code
+from fedexp.config.sources import Code, source_code
 from fedexp.core import results
 from fedexp.core.client import ClientModule
 from fedexp.core.log_levels import errors_only
@@ -117,21 +117,7 @@ def _run(
         shape = planned.description.input_shape
         set_threads(config, planned.backbone, shape, fabric.device, ranks)
         federation = Federation(planned, fabric, data, run.tracker, run.clients, population)
-        warnings: list[str] = []
-        if ranks.is_first:
-            model, precision = federation.module.backbone, config.engine.precision
-            if gains_from_bf16(model, fabric.device, precision):
-                LOGGER.info("engine.precision=bf16-mixed would train faster on this CPU")
-            # Clients may have been left out of the data by now.
-            write_partition(run.folder / PARTITION, data)
-            write_description(run.folder, data.description, data.preparation)
-            machine = environment(fabric.device, code.libraries)
-            now = origin(config.rounds, code, fingerprint(data), machine)
-            done = run.checkpoint.round if run.checkpoint else 0
-            run.origins = write_origins(run.folder, run.origins, now, done)
-            if line := _of_other_rounds(planned, run.origins):
-                LOGGER.warning("%s", line)
-                warnings.append(line)
+        warnings = _record_start(planned, run, data, code, federation) if ranks.is_first else []
         last, stopped = _train(federation, config, run, clock)
         writes = ranks.is_first and run.has_folder()
         if writes:
@@ -151,6 +137,26 @@ def _run(
     lines, first = ranks.from_first(lambda: (run.lines, summary))
     result = RunResult(run.folder, lines, first, lambda: model, stopped)
     return result, replace(federation.server.broadcast(last), readdress=None)
+
+
+def _record_start(
+    planned: Plan, run: OpenRun, data: FederatedData, code: Code, federation: Federation
+) -> list[str]:
+    """Write the files about data, code and machine; returns warnings about the run's starts."""
+    model, config, device = federation.module.backbone, planned.config, federation.module.device
+    if gains_from_bf16(model, device, config.engine.precision):
+        LOGGER.info("engine.precision=bf16-mixed would train faster on this CPU")
+    # Clients may have been left out of the data by now.
+    write_partition(run.folder / PARTITION, data)
+    write_description(run.folder, data.description, data.preparation)
+    machine = environment(device, code.libraries)
+    now = origin(config.rounds, code, fingerprint(data), machine)
+    done = run.checkpoint.round if run.checkpoint else 0
+    run.origins = write_origins(run.folder, run.origins, now, done)
+    line = _of_other_rounds(planned, run.origins)
+    if line:
+        LOGGER.warning("%s", line)
+    return [line] if line else []
 
 
 def _train(
