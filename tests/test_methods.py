@@ -13,7 +13,8 @@ from fedexp.errors import InputError
 CONF = Path(config_folder())
 HEADS = sorted(path.stem for path in (CONF / "head").glob("*.yaml"))
 LOSSES = sorted(path.stem for path in (CONF / "loss").glob("*.yaml"))
-REFUSED = [(head, "generative") for head in ("retrained", "calibrated")]
+REFUSED = [(head, "generative") for head in ("retrained", "calibrated", "gaussian")]
+REFUSED += [("gaussian", "cyclic_distillation")]
 REFUSED += [(head, "inherited") for head in HEADS]
 REFUSED += [(head, "mixture") for head in HEADS if head != "mixture"]
 REFUSED += [(head, loss) for head in HEADS for loss in ("mutual", "adaptive_mutual")]

@@ -8,7 +8,7 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from fedexp.aggregators.global_step import GlobalStep
-from fedexp.config.compatibility.traits import UNTRAINED_CLASSIFIER, Need
+from fedexp.config.compatibility.traits import DERIVES_CLASSIFIER, UNTRAINED_CLASSIFIER, Need
 from fedexp.config.compatibility.unread import given
 from fedexp.contract import PartUpdate, Setting, Tensors
 from fedexp.core.randomness import torch_generator
@@ -60,7 +60,10 @@ class FLTrust(GlobalStep):
     }
     forbids = {
         UNTRAINED_CLASSIFIER: "aggregator=fltrust: the server trains the global model as clients "
-        "do, but this {other} has a classifier that no client trains; use head=linear"
+        "do, but this {other} has a classifier that no client trains; use head=linear",
+        DERIVES_CLASSIFIER: "aggregator=fltrust: the server trains the global model, but this "
+        "{other} computes its classifier from class means, which at the server are those of the "
+        "client that trained last; use head=linear",
     }
 
     def __init__(

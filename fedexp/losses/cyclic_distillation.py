@@ -8,7 +8,12 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL, OTHER_START, READS_ROUNDS
+from fedexp.config.compatibility.traits import (
+    COMPARES_WITH_MODEL,
+    DERIVES_CLASSIFIER,
+    OTHER_START,
+    READS_ROUNDS,
+)
 from fedexp.contract import (
     Client,
     Forward,
@@ -74,6 +79,11 @@ class CyclicDistillation(Loss):
     """
 
     traits = frozenset({COMPARES_WITH_MODEL, OTHER_START, READS_ROUNDS})
+    forbids = {
+        DERIVES_CLASSIFIER: "loss=cyclic_distillation: compares the received model with the "
+        "client's own; this {other} computes its classifier from class means, so both would have "
+        "the same one; use head=linear"
+    }
     discourages = MAY_KNOW_VALIDATION
     reference_models = ("global",)
     strength: Tensor

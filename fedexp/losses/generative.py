@@ -9,7 +9,11 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import RUNNING_STATISTICS, UNTRAINED_CLASSIFIER
+from fedexp.config.compatibility.traits import (
+    DERIVES_CLASSIFIER,
+    RUNNING_STATISTICS,
+    UNTRAINED_CLASSIFIER,
+)
 from fedexp.contract import Client, Forward, Loss, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.forward import is_of_class, mean_over
 from fedexp.core.randomness import key, seeded, torch_generator, uniform
@@ -58,6 +62,9 @@ class Generative(Loss):
     forbids = {
         UNTRAINED_CLASSIFIER: "loss=generative: the generator learns from the heads that the "
         "clients train; with this {other} the global model uses a different head",
+        DERIVES_CLASSIFIER: "loss=generative: the generator learns from the weights of the "
+        "clients' heads; this {other} computes its classifier from class means instead; use "
+        "head=linear",
         RUNNING_STATISTICS: "loss=generative: generated features would change the running "
         "statistics of this {other}; use head.feature_norm=l2",
     }

@@ -24,7 +24,7 @@ from fedexp.core.own_validation import MAY_KNOW_VALIDATION, own_validation, vali
 from fedexp.core.randomness import numpy_generator
 from fedexp.core.transfer import to_device
 from fedexp.personalization.local import Local
-from fedexp.personalization.mean_loss import mean_loss
+from fedexp.personalization.mean_loss import ONE_CLASSIFIER, mean_loss
 
 _BEGAN = "began"
 """Prefix of the weights of b_i in the client's memory."""
@@ -66,6 +66,7 @@ class FedFomo(Local):
             number is rounded down, but is at least one if the client has two samples.
     """
 
+    forbids = ONE_CLASSIFIER
     discourages = MAY_KNOW_VALIDATION
     unread_if = {"epsilon_decay": {"epsilon": (0,)}}
     saved = ("models", "affinity")

@@ -10,7 +10,7 @@ from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Te
 from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.core.transfer import to_device
 from fedexp.personalization.cluster_models import ClusterModels, Weighting, model_of
-from fedexp.personalization.mean_loss import mean_loss
+from fedexp.personalization.mean_loss import ONE_CLASSIFIER, mean_loss
 
 
 class IFCA(ClusterModels):
@@ -37,6 +37,7 @@ class IFCA(ClusterModels):
             released code for MNIST and CIFAR-10. The released code for FEMNIST uses ``samples``.
     """
 
+    forbids = {**ClusterModels.forbids, **ONE_CLASSIFIER}
     saved = ("models",)
     chosen: Tensor
 

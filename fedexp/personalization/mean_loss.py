@@ -4,8 +4,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedexp.config.compatibility.traits import DERIVES_CLASSIFIER
 from fedexp.contract import Client, LocalData, Tensors
 from fedexp.core.token_rows import scored_rows
+
+ONE_CLASSIFIER = {
+    DERIVES_CLASSIFIER: "{other}: computes its classifier from class means; all models that a "
+    "client compares would have the same one; with this personalization take another {other}"
+}
+"""``forbids`` of personalizations in which a client compares models by their ``mean_loss``."""
 
 
 @torch.no_grad()

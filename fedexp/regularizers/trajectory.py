@@ -11,7 +11,12 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import SECOND_DERIVATIVES, TAKES_STALE, UNTRAINED_CLASSIFIER
+from fedexp.config.compatibility.traits import (
+    DERIVES_CLASSIFIER,
+    SECOND_DERIVATIVES,
+    TAKES_STALE,
+    UNTRAINED_CLASSIFIER,
+)
 from fedexp.contract import Client, Functional, Memory, Regularizer, Setting
 from fedexp.core.description import Description
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
@@ -36,6 +41,13 @@ if TYPE_CHECKING:
 
 _EPS = 1e-12
 _MOST_DISTANCES = 30
+
+_NOT_AT_THE_SERVER = {
+    DERIVES_CLASSIFIER: "regularizer.side=server: the server predicts from the global model, but "
+    "this {other} computes its classifier from class means, which at the server are those of the "
+    "client that trained last; use side=client",
+}
+"""``forbids`` with ``side=server``: parts of the global model that the server does not have."""
 
 
 class Trajectory(Regularizer):
@@ -95,7 +107,7 @@ class Trajectory(Regularizer):
     takes_tokens = False
     saved = ("round", "memory", "projected")
     traits = frozenset({SECOND_DERIVATIVES, TAKES_STALE})
-    forbids = {UNTRAINED_CLASSIFIER: OTHER_CLASSIFIER}
+    forbids: Mapping[str, str] = {UNTRAINED_CLASSIFIER: OTHER_CLASSIFIER}
     active: Tensor
 
     def __init__(
@@ -123,6 +135,8 @@ class Trajectory(Regularizer):
     ) -> None:
         super().__init__()
         self.side, self.ipc, self.init, self.augment = side, ipc, init, augment
+        if side == "server":
+            self.forbids = {**self.forbids, **_NOT_AT_THE_SERVER}
         self.lam, self.adaptive = lam, adaptive
         self.layers, self.log_distances = layers, log_distances
         self._project = partial(project, steps=project_steps, lr=project_lr)

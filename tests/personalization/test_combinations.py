@@ -63,7 +63,10 @@ REFUSED = {
         (name, "loss=mixture"): "loss=mixture: needs a mixture of models; use head=mixture"
         for name in PERSONAL
     },
-    ("fedphp", "head=gaussian"): "head: computes its classifier from class means",
+    **{
+        (name, "head=gaussian"): "head: computes its classifier from class means"
+        for name in ("fedphp", "fedfomo")
+    },
     **{(name, "loss=inherited"): "loss=inherited: learns from a private" for name in PERSONAL},
     **{
         (name, "head=calibrated"): "head=calibrated: the (features of different|server has no)"

@@ -24,6 +24,16 @@ REFUSED = {
     ): r"^regularizer: .* with this head .* different classifier",
     ("algorithm=fedprox_synthetic", "head=retrained"): r"^regularizer: .* with this head",
     ("loss=generative", "head=retrained"): r"^loss=generative: .* with this head",
+    ("loss=generative", "head=gaussian"): r"^loss=generative: .* this head computes its classifier",
+    ("aggregator=fltrust", "head=gaussian"): r"^aggregator=fltrust: .* this head computes its",
+    (
+        "head=gaussian",
+        "regularizer=trajectory",
+        "regularizer.side=server",
+    ): r"^regularizer\.side=server: .* this head computes its classifier",
+    ("personalization=ifca", "head=gaussian"): r"^head: computes its classifier from class means",
+    ("personalization=fedfomo", "head=gaussian"): r"^head: computes its classifier from class",
+    ("loss=cyclic_distillation", "head=gaussian"): r"^loss=cyclic_distillation: .* this head",
     ("regularizer=proximal_synthetic", "loss=logit_calibration"): r"this loss leaves out",
     ("regularizer=proximal_synthetic", "loss=balanced_softmax"): r"this loss leaves out",
     (
@@ -50,6 +60,7 @@ ACCEPTED = [
     ["regularizer=proximal_synthetic", "head=etf", "head.missing=zero_logit"],
     ["regularizer=proximal_synthetic", "head=etf", "head.missing=exclude", "head.adapt=false"],
     ["loss=generative", "head=etf", "head.feature_norm=l2"],
+    ["head=gaussian", "regularizer=trajectory", "regularizer.side=client"],
 ]
 
 
