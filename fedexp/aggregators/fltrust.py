@@ -8,7 +8,12 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from fedexp.aggregators.global_step import GlobalStep
-from fedexp.config.compatibility.traits import DERIVES_CLASSIFIER, UNTRAINED_CLASSIFIER, Need
+from fedexp.config.compatibility.traits import (
+    DERIVES_CLASSIFIER,
+    PRIVATE_STATISTICS,
+    UNTRAINED_CLASSIFIER,
+    Need,
+)
 from fedexp.config.compatibility.unread import given
 from fedexp.contract import PartUpdate, Setting, Tensors
 from fedexp.core.randomness import torch_generator
@@ -64,6 +69,8 @@ class FLTrust(GlobalStep):
         DERIVES_CLASSIFIER: "aggregator=fltrust: the server trains the global model, but this "
         "{other} computes its classifier from class means, which at the server are those of the "
         "client that trained last; use head=linear",
+        PRIVATE_STATISTICS: "aggregator=fltrust: the server trains the whole model, but with this "
+        "{other} it has no running statistics; use a personalization that shares all weights",
     }
 
     def __init__(

@@ -4,6 +4,7 @@ from typing import Literal
 
 from torch.nn.modules.batchnorm import _NormBase
 
+from fedexp.config.compatibility.traits import PRIVATE_STATISTICS
 from fedexp.core.sockets import Loss, Network, Personalization
 from fedexp.errors import InputError
 
@@ -44,6 +45,7 @@ class PrivateNorm(Personalization):
     """
 
     has_global = False
+    traits = frozenset({PRIVATE_STATISTICS})
 
     def __init__(self, keeps: Literal["layers", "statistics"]) -> None:
         super().__init__()

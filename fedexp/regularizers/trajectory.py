@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedexp.config.compatibility.traits import (
     DERIVES_CLASSIFIER,
+    PRIVATE_STATISTICS,
     SECOND_DERIVATIVES,
     TAKES_STALE,
     UNTRAINED_CLASSIFIER,
@@ -46,6 +47,8 @@ _NOT_AT_THE_SERVER = {
     DERIVES_CLASSIFIER: "regularizer.side=server: the server predicts from the global model, but "
     "this {other} computes its classifier from class means, which at the server are those of the "
     "client that trained last; use side=client",
+    PRIVATE_STATISTICS: "regularizer.side=server: needs the whole model, but with this {other} the "
+    "running statistics stay with the clients; use side=client",
 }
 """``forbids`` with ``side=server``: parts of the global model that the server does not have."""
 

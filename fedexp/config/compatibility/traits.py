@@ -46,6 +46,7 @@ OFFSET_START = "starts all clients from the same weights, which are not the glob
 OVERLAPPING_SAMPLES = "has samples that share content with other samples"
 OWN_MODEL = "trains an own model of each client in the steps of the shared one"
 PRIVATE_BACKBONE = "shares no weight of the backbone"
+PRIVATE_STATISTICS = "keeps BatchNorm's running statistics at the clients"
 PROXIMAL_POINTS = "takes local steps to the proximal points of the objective"
 READS_ROUNDS = "depends on the number of rounds"
 RUNNING_STATISTICS = "normalises features with running statistics in the head"

@@ -10,6 +10,7 @@ from fedexp.runtime.plan import plan
 
 KEPT = ["local.keep_optimizer=true", "optimizer.momentum=0.9"]
 PLAIN_PHASE = ["algorithm=fedrod", "personalization.second_phase=plain_sgd"]
+SILOBN = ["personalization=silobn", "model.batch_norm=true"]
 REFUSED = {
     (*PLAIN_PHASE, "gradient=client_momentum"): r"^personalization: one phase .* without momentum",
     (*PLAIN_PHASE, "regularizer=drift_correction"): r"^personalization: one phase .* without",
@@ -31,6 +32,12 @@ REFUSED = {
         "regularizer=trajectory",
         "regularizer.side=server",
     ): r"^regularizer\.side=server: .* this head computes its classifier",
+    ("aggregator=fltrust", *SILOBN): r"^aggregator=fltrust: .* no running statistics",
+    (
+        "regularizer=trajectory",
+        "regularizer.side=server",
+        *SILOBN,
+    ): r"^regularizer\.side=server: .* the running statistics stay with the clients",
     ("personalization=ifca", "head=gaussian"): r"^head: computes its classifier from class means",
     ("personalization=fedfomo", "head=gaussian"): r"^head: computes its classifier from class",
     ("loss=cyclic_distillation", "head=gaussian"): r"^loss=cyclic_distillation: .* this head",
@@ -61,6 +68,7 @@ ACCEPTED = [
     ["regularizer=proximal_synthetic", "head=etf", "head.missing=exclude", "head.adapt=false"],
     ["loss=generative", "head=etf", "head.feature_norm=l2"],
     ["head=gaussian", "regularizer=trajectory", "regularizer.side=client"],
+    ["regularizer=trajectory", "regularizer.side=client", *SILOBN],
 ]
 
 
