@@ -45,7 +45,7 @@ class Average(Aggregator):
     def __init__(self, weighting: Weighting) -> None:
         self.weighting = weighting
         if weighting == "samples":
-            self.discourages = LARGE_CLIENTS_TWICE
+            self.discourages = {**self.discourages, **LARGE_CLIENTS_TWICE}
         self._reset()
 
     def add(self, update: Update | PartUpdate, current: Tensors) -> None:

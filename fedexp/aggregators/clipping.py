@@ -7,8 +7,16 @@ import torch
 from pydantic import PositiveFloat
 
 from fedexp.aggregators.average import Average, Weighting
-from fedexp.config.compatibility.traits import NOT_THE_MEAN
+from fedexp.config.compatibility.traits import MOVES_START, NOT_THE_MEAN, OTHER_START
 from fedexp.core.messages import PartUpdate, Tensors, Update
+
+MEASURES_STEPS = dict.fromkeys(
+    (MOVES_START, OTHER_START),
+    "this aggregator measures each client's step from the global weights, but this {other} may "
+    "start clients from other weights, so the step is not only the client's own; use "
+    "aggregator=uniform or sample_weighted",
+)
+"""``discourages`` of aggregators that take w_k - w^t for the path of client k's training."""
 
 
 class NormClipped(Average):
@@ -25,6 +33,7 @@ class NormClipped(Average):
     """
 
     traits = frozenset({NOT_THE_MEAN})
+    discourages = MEASURES_STEPS
 
     def __init__(self, weighting: Weighting, norm: PositiveFloat) -> None:
         super().__init__(weighting)

@@ -3,7 +3,7 @@
 import math
 
 from fedexp.aggregators.average import Average, Weighting, of_aggregator
-from fedexp.aggregators.clipping import norm_of, steps
+from fedexp.aggregators.clipping import MEASURES_STEPS, norm_of, steps
 from fedexp.config.compatibility.traits import NOT_THE_MEAN
 from fedexp.contract import PartUpdate, Setting, Tensors, Update
 
@@ -24,6 +24,7 @@ class ServerStep(Average):
     """
 
     traits = frozenset({NOT_THE_MEAN})
+    discourages = MEASURES_STEPS
 
     def __init__(self, weighting: Weighting) -> None:
         super().__init__(weighting)

@@ -112,6 +112,14 @@ def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
         (["algorithm=fedcm", "head=spread_out"], "with this head the momentum has another length"),
         (["algorithm=fedcm", "personalization=pfedsim"], "with this personalization the momentum"),
         (["algorithm=fedcm", "head=calibrated", "head.every=2"], "with this head the momentum"),
+        *(
+            ([f"aggregator={each}", "algorithm=fedala"], "measures each client's step from the")
+            for each in ("normalized", "q_fair", "server_extrapolation", "norm_clipped")
+        ),
+        (["aggregator=centered_clipping", "personalization=fedah"], "measures each client's step"),
+        (["aggregator=fltrust", "algorithm=fedacg"], "measures each client's step from the global"),
+        (["sampler=weighted", "aggregator=normalized"], "use aggregator=uniform"),
+        (["algorithm=fedacg", "personalization=fedamp"], "FedACG: clients start from the"),
         (["algorithm=feddyn", "sampler=clustered"], "draws twice"),
         (["algorithm=fedadmm", "sampler=clustered"], "each time that sampler draws it"),
         (["algorithm=fedcm", "optimizer=adam"], "the server expects steps of SGD"),
@@ -152,6 +160,8 @@ def test_own_validation_samples_that_overlap_are_warned_of(
         ["algorithm=feddc", "regularizer.drifts=cohort", "personalization=fedala"],
         ["sampler=hics", "aggregator=uniform"],
         ["aggregator=median"],
+        ["aggregator=normalized", "sampler=random"],
+        ["algorithm=fedacg"],
     ],
     ids=str,
 )
