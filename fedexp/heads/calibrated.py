@@ -11,7 +11,6 @@ from fedexp.config.compatibility.traits import (
     ADDS_DRIFT,
     NOT_THE_MEAN,
     OFFSET_START,
-    PRIVATE_BACKBONE,
     READS_ROUNDS,
 )
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
@@ -93,8 +92,6 @@ class Calibrated(GlobalClassifier):
     traits = GlobalClassifier.traits | {READS_ROUNDS}
     saved = ("calibrations", "classifier")
     forbids = {
-        PRIVATE_BACKBONE: "head=calibrated: the features of different backbones have no common "
-        "mean; use a personalization that shares the backbone",
         ADDS_DRIFT: "head=calibrated: {other} moves the global model after its features were "
         "measured; use another regularizer",
         OFFSET_START: "head=calibrated: with this {other} clients measure features with other "

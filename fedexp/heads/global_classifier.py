@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from fedexp.config.compatibility.traits import UNTRAINED_CLASSIFIER
+from fedexp.config.compatibility.traits import UNTRAINED_CLASSIFIER, Need
 from fedexp.core.messages import PartMessage
 from fedexp.core.server_training import diverged
 from fedexp.core.transfer import to_device
@@ -72,6 +72,10 @@ class GlobalClassifier(Linear):
 
     takes_tokens = False
     traits = frozenset({UNTRAINED_CLASSIFIER})
+    needs = {
+        Need.GLOBAL_MODEL: "head: the server trains a classifier for the global model, which this "
+        "method lacks; use head=linear"
+    }
     derived = ("retrained", "is_global")
     summed = True
     retrained: Tensor

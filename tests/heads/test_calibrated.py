@@ -174,8 +174,8 @@ def test_it_combines_with_other_methods(overrides: list[str]) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("personalization=lg_fedavg", r"^head=calibrated: the features of different backbones"),
-        ("personalization=fedper", r"^head=calibrated: the server has no classifier"),
+        ("personalization=fedbn", r"^head: .* the global model, which this method lacks"),
+        ("personalization=fedbabu", r"^head=calibrated: the server has no classifier"),
         ("regularizer=dynamic", r"^head=calibrated: regularizer moves the global model"),
         ("regularizer=accelerated", r"^head=calibrated: with this regularizer clients measure"),
         ("compression@download=topk", r"^head=calibrated: with this download clients measure"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.partner_options import ROBUST_COHORTS
-from support.small_federations import BATCHNORM, PERSONAL, personalized
+from support.small_federations import BATCHNORM, PERSONAL, WITH_GLOBAL, personalized
 
 from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
@@ -69,9 +69,12 @@ REFUSED = {
     },
     **{(name, "loss=inherited"): "loss=inherited: learns from a private" for name in PERSONAL},
     **{
-        (name, "head=calibrated"): "head=calibrated: the (features of different|server has no)"
-        for name in (*PRIVATE_HEAD, *WITHOUT_HEAD, "pfl_da")
+        (name, f"head={head}"): "head: .* the global model, which this method lacks"
+        for name in PERSONAL
+        if name not in WITH_GLOBAL
+        for head in ("retrained", "calibrated")
     },
+    ("fedbabu", "head=calibrated"): "head=calibrated: the server has no classifier",
     **{
         (name, "aggregator=fltrust"): "aggregator=fltrust: the server trains the whole model"
         for name in ("local", "fedper")

@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 import torch
 from support.federations import equal, take_step
-from support.small_federations import BATCHNORM, PERSONAL, alike, copy, personal, personalized
+from support.small_federations import (
+    BATCHNORM,
+    PERSONAL,
+    WITH_GLOBAL,
+    alike,
+    copy,
+    personal,
+    personalized,
+)
 
 from fedexp.core.sockets import Phase
 from fedexp.errors import InputError
@@ -85,8 +93,7 @@ def test_the_order_of_the_cohort_changes_nothing(personalization: str) -> None:
 @pytest.mark.parametrize("personalization", PERSONAL)
 def test_nothing_global_is_measured_without_a_global_model(personalization: str) -> None:
     metrics = personalized(personalization, "rounds=1").run_round(1).metrics
-    has_global = ("finetune", "fedbabu", "fedrod", "ditto", "fedah", "fedala", "knn_per", "feddbe")
-    is_global = personalization in (*has_global, "fedphp")
+    is_global = personalization in WITH_GLOBAL
     assert ("global/accuracy" in metrics) == ("global/loss" in metrics) == is_global
     assert 0 <= metrics["personal/accuracy_local"] <= 1
 

@@ -43,6 +43,10 @@ PERSONAL = [
     "fedcp",
     "fedmd",
 ]
+WITH_GLOBAL = (
+    *("finetune", "fedbabu", "fedrod", "ditto", "fedah", "fedala", "knn_per", "feddbe", "fedphp"),
+)
+"""The personalizations that have a global model."""
 
 
 def personalized(personalization: str, *overrides: str) -> Federation:

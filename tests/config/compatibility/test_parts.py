@@ -25,6 +25,7 @@ REFUSED = {
     ): r"^regularizer: .* with this head .* different classifier",
     ("algorithm=fedprox_synthetic", "head=retrained"): r"^regularizer: .* with this head",
     ("loss=generative", "head=retrained"): r"^loss=generative: .* with this head",
+    ("algorithm=fedgh", "head=retrained"): r"^head: .* global model, which this method lacks",
     ("loss=generative", "head=gaussian"): r"^loss=generative: .* this head computes its classifier",
     ("aggregator=fltrust", "head=gaussian"): r"^aggregator=fltrust: .* this head computes its",
     (
