@@ -6,7 +6,12 @@ import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import DRAWS_BY_SIZE, LINEAR_HEAD, NOT_THE_MEAN
+from fedexp.config.compatibility.traits import (
+    DRAWS_BY_SIZE,
+    LINEAR_HEAD,
+    NOT_THE_MEAN,
+    REPLACES_MODEL,
+)
 from fedexp.contract import Client, Memory, PartUpdate, Setting, Tensors
 from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
@@ -73,7 +78,9 @@ class Corrected(Linear):
     forbids = {
         NOT_THE_MEAN: "{other}: would not act on the rows of the classifier, which are means over "
         "their holders; with head=corrected take another {other}; aggregator=sample_weighted and "
-        "uniform fit"
+        "uniform fit",
+        REPLACES_MODEL: "head=corrected: the server corrects the classifier of the global model, "
+        "but this {other} sends clients other models; use head=linear",
     }
     discourages = {
         DRAWS_BY_SIZE: "head=corrected: this sampler draws larger clients more often, and they "

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import normalize
 
-from fedexp.config.compatibility.traits import NOT_THE_MEAN
+from fedexp.config.compatibility.traits import NOT_THE_MEAN, REPLACES_MODEL
 from fedexp.contract import Tensors
 from fedexp.heads.cosine import Cosine
 from fedexp.heads.sphere import Scale
@@ -40,6 +40,10 @@ class SpreadOut(Cosine):
 
     takes_only_merged = True
     traits = frozenset({NOT_THE_MEAN})
+    forbids = {
+        REPLACES_MODEL: "head=spread_out: the server spreads the class vectors of the global "
+        "model, but this {other} sends clients other models; use head=cosine"
+    }
 
     def __init__(
         self,

@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fedexp.config.compatibility.traits import ADDS_DRIFT, NOT_THE_MEAN, READS_ROUNDS
+from fedexp.config.compatibility.traits import (
+    ADDS_DRIFT,
+    NOT_THE_MEAN,
+    READS_ROUNDS,
+    REPLACES_MODEL,
+)
 from fedexp.config.schema import Share
 from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
 from fedexp.personalization.client_models import StoresModels
@@ -22,7 +27,7 @@ class AfterWarmup(StoresModels):
             that goes on with more rounds keeps the number.
     """
 
-    traits = frozenset({NOT_THE_MEAN, READS_ROUNDS})
+    traits = frozenset({NOT_THE_MEAN, READS_ROUNDS, REPLACES_MODEL})
     forbids = {
         ADDS_DRIFT: "{other}: would move the global weights of the warm-up, which stay as they are "
         "afterwards; with this personalization use another regularizer"

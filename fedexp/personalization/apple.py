@@ -8,7 +8,7 @@ import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Size, Tensor, nn
 
-from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL, READS_ROUNDS
+from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL, READS_ROUNDS, REPLACES_MODEL
 from fedexp.config.schema import Share
 from fedexp.contract import (
     Client,
@@ -69,7 +69,7 @@ class APPLE(StoresModels):
         penalty_rounds: the share of the rounds after which lambda is 0.
     """
 
-    traits = frozenset({READS_ROUNDS})
+    traits = frozenset({READS_ROUNDS, REPLACES_MODEL})
     has_global = False
     forbids = {
         COMPARES_WITH_MODEL: "{other}: compares with outputs of the client's model outside of the "

@@ -8,6 +8,7 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor
 
+from fedexp.config.compatibility.traits import REPLACES_MODEL
 from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.named_tensors import floats
 from fedexp.personalization.client_models import StoresModels
@@ -49,6 +50,7 @@ class FedAMP(StoresModels):
     """
 
     has_global = False
+    traits = frozenset({REPLACES_MODEL})
 
     def __init__(self, sigma: PositiveFloat, alpha: PositiveFloat) -> None:
         super().__init__()

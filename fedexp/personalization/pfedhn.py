@@ -7,6 +7,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
+from fedexp.config.compatibility.traits import REPLACES_MODEL
 from fedexp.contract import PartMessage, PartUpdate, Personalization, Phase, Setting, Tensors
 from fedexp.core.randomness import seeded
 from fedexp.personalization.server_network import ServerNetwork, fully_connected
@@ -73,6 +74,7 @@ class PFedHN(Personalization):
     """
 
     has_global = False
+    traits = frozenset({REPLACES_MODEL})
     serves_newcomers = False  # no update has trained their embeddings
 
     def __init__(

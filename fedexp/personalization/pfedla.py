@@ -6,6 +6,7 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Size, Tensor, nn
 
+from fedexp.config.compatibility.traits import REPLACES_MODEL
 from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.named_tensors import floats, prefixed, with_prefix
 from fedexp.core.randomness import seeded
@@ -86,6 +87,7 @@ class PFedLA(StoresModels):
     """
 
     has_global = False
+    traits = frozenset({REPLACES_MODEL})
 
     def __init__(
         self, embedding_dim: PositiveInt, hidden_dim: PositiveInt, lr: PositiveFloat

@@ -69,6 +69,12 @@ REFUSED = {
     },
     **{(name, "loss=inherited"): "loss=inherited: learns from a private" for name in PERSONAL},
     **{
+        (name, f"head={head}"): f"head={head}: .* sends clients other models"
+        for name in ("apple", "fedamp", "pfedhn", "pfedla", "pfedsim")
+        for head in ("corrected", "spread_out")
+        if (name, head) != ("pfedsim", "corrected")
+    },
+    **{
         (name, f"head={head}"): "head: .* the global model, which this method lacks"
         for name in PERSONAL
         if name not in WITH_GLOBAL
