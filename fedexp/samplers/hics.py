@@ -83,7 +83,7 @@ class HiCS(Sampler):
             the head's weight matrix.
             ``class_counts``: clients send their class counts, C numbers. FedNH's and FedSC's
             clients send their class counts anyway. The entropy is then exact.
-            ``auto``: ``bias`` if the head has a trained and shared bias, else ``class_counts``.
+            ``auto``: ``bias`` if the head has one trained and shared bias, else ``class_counts``.
             ``labels``: the server is an oracle that knows the class counts of all clients from the
             start. Cohorts then depend on training only with ``angle_on=head``.
         temperature: temperature of the softmax in the entropy. It should be as large as typical
@@ -170,8 +170,9 @@ class HiCS(Sampler):
         self.source = find_signal(self.signal, setting)
         if self.signal == "auto" and self.source.counts_labels:
             LOGGER.info(
-                "sampler.signal=auto: this head has no trained and shared bias, so clients send "
-                "their class counts; sampler.temperature and sampler.scale have no effect"
+                "sampler.signal=auto: this head does not have exactly one trained and shared bias, "
+                "so clients send their class counts; sampler.temperature and sampler.scale have no "
+                "effect"
             )
         self.head_names = head_weights(setting) if self.angle_on == "head" else []
         all_rounds = math.ceil(len(self.with_data) / self.most_chosen)

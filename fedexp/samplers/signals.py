@@ -95,24 +95,24 @@ def find_signal(name: SignalName, setting: Setting) -> Signal:
     """Find the object that computes the signal ``name`` for the head of this run.
 
     ``auto`` means the update of a trained and shared bias, or the class counts if the head has no
-    such bias. If the head uses scaled cosines or a fixed classifier, entropies from
+    such bias, or several. If the head uses scaled cosines or a fixed classifier, entropies from
     ``virtual_bias`` and ``weight_rowmean`` do not order clients by their true label entropies.
 
     Raises:
-        InputError: the head has no weight from which the signal can be computed.
+        InputError: the head has no weight from which the signal can be computed, or several.
     """
     if name == "labels":
         return Labels()
     biases, matrices = _biases(setting), _matrices(setting)
-    if name == "class_counts" or (name == "auto" and not biases):
+    if name == "class_counts" or (name == "auto" and len(biases) != 1):
         return ClassCounts()
     if name == "virtual_bias":
         return VirtualBias()
     wanted, found = ("weight matrix", matrices) if name == "weight_rowmean" else ("bias", biases)
-    if not found:
+    if len(found) != 1:
         raise InputError(
-            f"sampler.signal={name}: this head has no trained and shared {wanted} with one row for "
-            "each class; use auto, class_counts or virtual_bias"
+            f"sampler.signal={name}: this head does not have exactly one trained and shared "
+            f"{wanted} with one row for each class; use auto, class_counts or virtual_bias"
         )
     return WeightUpdate(found[0])
 

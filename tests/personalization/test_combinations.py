@@ -205,7 +205,7 @@ def test_other_parts(personalization: str, others: list[str]) -> None:
     [
         (
             ["sampler=hics", "sampler.signal=bias"],
-            r"sampler\.signal=bias: this head has no trained and shared bias",
+            r"sampler\.signal=bias: this head does not have exactly one trained and shared bias",
         ),
         (
             ["regularizer=trajectory", "regularizer.side=server"],

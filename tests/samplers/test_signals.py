@@ -117,10 +117,13 @@ def test_class_counts_are_sent_and_counted_as_traffic() -> None:
 
 @pytest.mark.parametrize(
     ("head", "signal"),
-    [("etf", "bias"), ("cosine", "bias"), ("etf", "weight_rowmean"), ("prototype", "bias")],
+    [
+        *(("etf", "bias"), ("cosine", "bias"), ("etf", "weight_rowmean"), ("prototype", "bias")),
+        *(("mixture", "bias"), ("mixture", "weight_rowmean")),
+    ],
 )
 def test_a_signal_that_the_head_lacks_is_an_error(head: str, signal: str) -> None:
-    with pytest.raises(InputError, match=rf"sampler\.signal={signal}: this head has no"):
+    with pytest.raises(InputError, match=rf"sampler\.signal={signal}: this head does not have"):
         federate("sampler=hics", f"head={head}", f"sampler.signal={signal}")
 
 
@@ -140,6 +143,12 @@ def test_the_bias_of_a_batchnorm_as_wide_as_the_classes_is_no_output_bias() -> N
     federation = federate(
         "sampler=hics", "head=etf", "head.feature_norm=batchnorm_affine", "model.feature_dim=10"
     )
+    assert isinstance(federation.sampler, HiCS)
+    assert isinstance(federation.sampler.source, ClassCounts)
+
+
+def test_one_bias_of_several_is_no_signal() -> None:
+    federation = federate("sampler=hics", "head=mixture")
     assert isinstance(federation.sampler, HiCS)
     assert isinstance(federation.sampler.source, ClassCounts)
 
