@@ -70,7 +70,8 @@ class Corrected(Linear):
     Args:
         feature_dim: d.
         num_classes: C.
-        rate: length of the step, in the paper lambda times the learning rate. 0: no correction.
+        rate: length of the step, in the paper lambda times the learning rate. It is the same in all
+            rounds, also if the learning rate has a schedule. 0: no correction.
     """
 
     traits = frozenset({LINEAR_HEAD, NOT_THE_MEAN})
