@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from fedexp.config.keys import is_below
-from fedexp.reporting.labels import PARTS, Label, changes_results, hashable, short_texts, show
+from fedexp.reporting.labels import (
+    PARTS,
+    Label,
+    changes_results,
+    follows_seed,
+    hashable,
+    short_texts,
+    show,
+)
 from fedexp.reporting.origins import Sweep, origin, read_sweeps
 from fedexp.reporting.runs import Run
 from fedexp.reporting.table import Table
@@ -35,6 +43,8 @@ def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
     coordination it then shows the names of the parts instead. It never shows names of losses,
     regularizers, gradients, personalizations and samplers, because they make up the method.
 
+    Keys that follow the seed are left out, too.
+
     Returns:
         A row for each key, a column for each method; None if nothing else differs. A cell says
         whether its value was typed or searched, see ``origins.origin``.
@@ -44,12 +54,14 @@ def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
         method = tuple(each for each in label if _is_method(each[0]))
         others = tuple(each for each in label if each not in method)
         settings.setdefault(others, {})[method] = runs[0]
-    varied = {key for label in configurations for key, _ in label}
+    every = [run for runs in configurations.values() for run in runs]
+    seeds = {key for key in every[0].values if follows_seed(key, every)}
+    left_out = seeds.union(key for label in configurations for key, _ in label)
     methods = list(dict.fromkeys(method for rows in settings.values() for method in rows))
     found = dict.fromkeys(
         key
         for rows in settings.values()
-        for key in _keys([run.values for run in rows.values()], varied)
+        for key in _keys([run.values for run in rows.values()], left_out)
     )
     if not found or len(methods) < 2:
         return None
@@ -59,10 +71,10 @@ def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
     return Table(TITLE, ["key", *short_texts(methods)], cells, notes=[NOTE])
 
 
-def _keys(every: Sequence[Mapping[str, Any]], varied: Iterable[str]) -> Iterable[str]:
+def _keys(every: Sequence[Mapping[str, Any]], left_out: Iterable[str]) -> Iterable[str]:
     """Yield the keys that the table shows: their values differ between the configs ``every``.
 
-    The labels' keys, ``varied``, are left out, and so are names of a method's parts.
+    The keys ``left_out`` are not shown, and neither are names of a method's parts.
     """
     of_other_kinds = [name for name in PARTS if _differ(every, f"{name}._target_")]
     for key in dict.fromkeys(key for each in every for key in each):
@@ -70,7 +82,7 @@ def _keys(every: Sequence[Mapping[str, Any]], varied: Iterable[str]) -> Iterable
             is_shown = key in of_other_kinds
         else:
             is_shown = not key.endswith("_target_") and not is_below(key, of_other_kinds)
-        is_shown = is_shown and key not in {*varied, *_LEFT_OUT} and changes_results(key)
+        is_shown = is_shown and key not in {*left_out, *_LEFT_OUT} and changes_results(key)
         if is_shown and _differ(every, key):
             yield key
 

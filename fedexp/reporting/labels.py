@@ -21,7 +21,8 @@ Label = tuple[tuple[str, str], ...]
 def label_runs(runs: Sequence[Run], always: Collection[str] = ()) -> list[Label]:
     """Label each run with the config keys in which the runs differ.
 
-    The seed is left out, and so are keys that only change what a run writes, such as ``tracking``.
+    The seed is left out, and so are keys that follow it (see ``follows_seed``), and keys that only
+    change what a run writes, such as ``tracking``.
     Config groups on the command lines come first, then keys on the command lines, then other groups
     and keys. A key that earlier keys determine is left out: ``algorithm`` often determines ``head``
     and ``loss``. A key that only changes costs, such as ``engine``, is used only if runs with equal
@@ -90,6 +91,17 @@ def changes_results(key: str) -> bool:
     return not is_below(_dotted(key), _IGNORED + _COSTS)
 
 
+def follows_seed(key: str, runs: Iterable[Run]) -> bool:
+    """Whether a key such as ``data.split_seed`` equals the seed in each run that has it.
+
+    A preset may say ``data.split_seed=${seed}``. False if these runs have only one seed.
+    """
+    if not key.endswith("_seed"):
+        return False
+    found = {(run.seed, hashable(run.values[key])) for run in runs if key in run.values}
+    return len(found) > 1 and all(seed == value for seed, value in found)
+
+
 def _dotted(key: str) -> str:
     """Turn a config group such as ``hydra/launcher`` or ``method@_global_`` into a dotted key."""
     return key.replace("/", ".").replace("@", ".")
@@ -110,6 +122,7 @@ def _candidates(runs: Sequence[Run]) -> Iterator[str]:
     late = [key for key in typed + groups if key in ("experiment", "protocol", "search")]
     order = dict.fromkeys([*(key for key in typed + groups if key not in late), *rest, *late])
     known = [key for key in order if not is_below(_dotted(key), _IGNORED)]
+    known = [key for key in known if not follows_seed(key, runs)]
     yield from filter(changes_results, known)
     yield from (key for key in known if not changes_results(key))
 

@@ -20,6 +20,25 @@ def test_seeds_and_records_are_no_difference(tmp_path: Path) -> None:
     assert labels(tmp_path) == ["all", "all"]
 
 
+def test_a_second_seed_that_follows_the_seed_is_no_difference(tmp_path: Path) -> None:
+    """As with ``data.split_seed=${seed}``; the first seed of one method is missing."""
+    for name, seeds in {"fedavg": (0, 1, 2), "fednh": (1, 2)}.items():
+        for seed in seeds:
+            folder = tmp_path / f"{name}{seed}"
+            write_run(folder, [f"algorithm={name}", f"seed={seed}"], data={"split_seed": seed})
+    report = Report.read(tmp_path)
+    assert report.keys == ["algorithm"]
+    assert set(report.results["seeds"]) == {2, 3}
+    assert [table.title for table in report.tables()] == ["Results", "Runs"]
+
+
+def test_a_second_seed_that_is_chosen_is_a_difference(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        for split in (0, 1):
+            write_run(tmp_path / f"{seed}{split}", [f"seed={seed}", f"data.split_seed={split}"])
+    assert labels(tmp_path) == [f"data.split_seed={split}" for split in (0, 1)] * 2
+
+
 def test_a_key_that_another_determines_is_left_out(tmp_path: Path) -> None:
     for n, (algorithm, head) in enumerate([("fedavg", "Linear"), ("fednh", "Prototype")]):
         for rho in (0.1, 0.5):
