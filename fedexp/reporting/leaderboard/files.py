@@ -1,6 +1,6 @@
 """Writes the results, the page and the pictures of a contest, and reads the results."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -62,9 +62,10 @@ def read_contest(sources: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     """Read the results of one contest from folders of sweeps and from ``leaderboard.csv`` files.
 
     Of runs with equal cell, method, setting and seed, the first counts, the folders before the
-    files. Returns and raises as ``read_results``; also raises InputError if methods were tuned with
-    other seeds, since the trials with the seeds that they lack would count as failed, or if a
-    method has run with several settings and no trials choose among them.
+    files. Returns and raises as ``read_results``; also returns a line for each method with a
+    setting that its trials do not choose. Also raises InputError if methods were tuned with other
+    seeds, since the trials with the seeds that they lack would count as failed, or if a method has
+    run with several settings and there are no trials at all.
     """
     folders = [each for each in sources if not each.is_file()]
     frames = [read_csv(each) for each in sources if each.is_file()]
@@ -78,7 +79,7 @@ def read_contest(sources: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     if len({each for each in seeds if each}) > 1:
         _check_trials(joined)
     _check_choices(joined)
-    return joined, problems
+    return joined, [*problems, *_not_chosen(joined)]
 
 
 def _check_choices(results: pd.DataFrame) -> None:
@@ -91,6 +92,23 @@ def _check_choices(results: pd.DataFrame) -> None:
                 f"{method} in {cell}: has run with several settings, and the trials that choose "
                 "among them are elsewhere; name the sweep of hydra.sweeper.tune.earlier, too"
             )
+
+
+def _not_chosen(results: pd.DataFrame) -> Iterator[str]:
+    """Yield a line for each method with final runs that no search budget chooses."""
+    rows = [chosen(results, budget)[KEYS] for budget in budgets_of(results)]
+    found = set(pd.concat(rows).itertuples(index=False, name=None))
+    left_out: dict[tuple[str, str], list[str]] = {}
+    for row in results.loc[results["trial"] == 0, KEYS].drop_duplicates().to_numpy():
+        cell, method, setting = row
+        if tuple(row) not in found:
+            left_out.setdefault((cell, method), []).append(setting or "the preset")
+    for (cell, method), settings in left_out.items():
+        yield (
+            f"{method} in {cell}: the final runs with {' and '.join(settings)} are left out, as no "
+            "trials here choose them; if the trials are in an earlier sweep "
+            "(hydra.sweeper.tune.earlier), name it, too"
+        )
 
 
 def _trial_seeds(results: pd.DataFrame) -> frozenset[int]:

@@ -35,6 +35,24 @@ def test_final_runs_of_several_settings_need_their_trials(tmp_path: Path) -> Non
     assert set(best(read_contest([folder, earlier])[0])["setting"]) == {"optimizer.lr=0.1"}
 
 
+def test_a_method_whose_trials_are_in_an_earlier_sweep_is_named(tmp_path: Path) -> None:
+    later = write_contest(tmp_path / "later", "fedavg", 100)
+    for trial in later.glob("*_100"):
+        shutil.rmtree(trial)
+    write_contest(later / "new", "fednh", 100)
+    results, problems = read_contest([later])
+    assert set(best(results)["method"]) == {"fednh"}
+    (line,) = problems
+    assert line.startswith(
+        "fedavg in digits_a: the final runs with the preset and optimizer.lr=0.1 are left out"
+    )
+    assert "hydra.sweeper.tune.earlier" in line
+    earlier = write_contest(tmp_path / "earlier", "fedavg", 100)
+    results, problems = read_contest([later, earlier])
+    assert set(best(results)["method"]) == {"fedavg", "fednh"}
+    assert problems == []
+
+
 def test_a_sweep_of_one_option_keeps_its_name_beside_other_sweeps(tmp_path: Path) -> None:
     whole = write_sweep(tmp_path / "1", "algorithm=fedavg", "algorithm=fednh")
     later = write_sweep(tmp_path / "2", "algorithm=fednh sampler=hics tracking=quiet")
