@@ -21,10 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from fedexp.reporting.leaderboard.files import read_contest, read_csv, write
     from fedexp.reporting.leaderboard.repetition import repetition, verdicts_again
 
-    results, problems = read_contest(options.sources)
+    earlier = None if options.repeats is None else read_csv(options.repeats)
+    results, problems = read_contest(options.sources, earlier)
     first = []
-    if options.repeats is not None:
-        earlier = read_csv(options.repeats)
+    if earlier is not None:
         first = [repetition(results, earlier), verdicts_again(results, earlier)]
     if options.entries is not None:
         from fedexp.verification.entries import checked_entries
@@ -32,8 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with TemporaryDirectory() as unpacked:
             by, to = options.checked_by, Path(unpacked)
             entries, wrong = checked_entries(options.entries, ways_of(options), by, to)
-            sweeps = [each for each in options.sources if each.is_dir()]
-            results, table, left_out = with_entries(results, sweeps, entries)
+            results, table, left_out = with_entries(results, options.sources, entries)
             problems += [*wrong, *left_out]
         first += [] if table is None else [table]
     for path in write(results, options.to, first):

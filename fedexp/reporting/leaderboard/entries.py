@@ -9,7 +9,12 @@ import pandas as pd
 
 from fedexp.config.keys import COSTS, flatten, is_below
 from fedexp.errors import InputError
-from fedexp.reporting.leaderboard.results import read_results, tuning_of
+from fedexp.reporting.leaderboard.results import (
+    is_part,
+    read_results,
+    shared_overrides,
+    tuning_of,
+)
 from fedexp.reporting.leaderboard.tuning import Tuning
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.table import Table
@@ -39,29 +44,41 @@ class Entry:
 
 
 def with_entries(
-    results: pd.DataFrame, sweeps: Sequence[Path], entries: Sequence[Entry]
+    results: pd.DataFrame, sources: Sequence[Path], entries: Sequence[Entry]
 ) -> tuple[pd.DataFrame, Table | None, list[str]]:
     """Add the methods of entries to the results of a contest.
 
     A method of an entry is named with the entry's number, as ``mine [1]``. Methods of the contest
     itself count only with the contest's own runs.
 
+    Args:
+        results: the results of ``files.read_contest``.
+        sources: the folders and files that they were read from, at least one folder.
+        entries: the entries.
+
     Returns:
         The results, a table of the entries, and a line for each entry that is left out. The table
         is None if there are no entries.
     """
+    sweeps = [each for each in sources if each.is_dir()]
     runs = read_runs(sweeps)[0]
+    unnamed = shared_overrides(runs) if len(sweeps) == len(sources) else set()
     frames, problems = [results], []
     rows: list[list[Any]] = []
     for entry in entries:
         try:
             _check(entry, sweeps[0], runs)
-            found, left_out = read_results([entry.runs])
+            found, left_out = read_results(
+                [entry.runs], lambda each: is_part(each) and each not in unnamed
+            )
         except InputError as error:
             problems.append(f"{entry.name}: left out: {error}")
             continue
         problems += [f"{entry.name}: {line}" for line in left_out]
         new = found[~found["method"].isin(results["method"])]
+        if new.empty:
+            problems.append(f"{entry.name}: left out: the contest has runs of all of its methods")
+            continue
         mark = f"[{len(rows) + 1}]"
         names = ", ".join(sorted(new["method"].unique()))
         rows.append([mark, entry.name, names, entry.digest[:16], entry.checked, entry.by])

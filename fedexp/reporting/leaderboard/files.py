@@ -17,6 +17,7 @@ from fedexp.reporting.leaderboard.results import (
     budgets_of,
     chosen,
     in_order,
+    is_part,
     read_results,
     tuning_of,
 )
@@ -58,8 +59,14 @@ def pictures(results: pd.DataFrame) -> list[tuple[str, str, Figure]]:
     return found
 
 
-def read_contest(sources: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
+def read_contest(
+    sources: Sequence[Path], before: pd.DataFrame | None = None
+) -> tuple[pd.DataFrame, list[str]]:
     """Read the results of one contest from folders of sweeps and from ``leaderboard.csv`` files.
+
+    Beside files, the names of methods have all options of their parts, such as ``sampler=hics``,
+    since the methods in the files may lack them. An option that all runs share is also named if it
+    is in a name of ``before``, results with which these are to be compared.
 
     Of runs with equal cell, method, setting and seed, the first counts, the folders before the
     files. Returns and raises as ``read_results``; also returns a line for each method with a
@@ -72,7 +79,8 @@ def read_contest(sources: Sequence[Path]) -> tuple[pd.DataFrame, list[str]]:
     seeds = [_trial_seeds(each) for each in frames]
     problems: list[str] = []
     if folders:
-        found, problems = read_results(folders, beside_table=bool(frames))
+        words: set[str] = set() if before is None else {*" ".join(before["method"]).split()}
+        found, problems = read_results(folders, is_part if frames else words.__contains__)
         frames.insert(0, found)
         seeds += [frozenset(tuning_of(each).seeds) for each in folders]
     joined = in_order(pd.concat(frames))

@@ -1,7 +1,7 @@
 """The results of a contest: one row for each run, from the files of its sweeps."""
 
 import math
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,13 @@ KEYS = ["cell", "method", "setting"]
 
 
 def read_results(
-    sweeps: Sequence[Path], beside_table: bool = False
+    sweeps: Sequence[Path], is_named: Callable[[str], bool] = lambda override: False
 ) -> tuple[pd.DataFrame, list[str]]:
     """Read the runs of the sweeps of one contest.
 
-    The methods' names lack the options that all runs share. If the results are joined with a table,
-    ``beside_table``, the names have all typed options of a method's parts, such as
-    ``sampler=hics``, since the methods in the table may lack them.
+    The methods' names lack the overrides that all runs share. If the results are joined or compared
+    with others, whose methods may lack such an override, ``is_named`` tells whether it is named all
+    the same.
 
     Returns:
         A frame with a row for each run, and one line for each run that is left out. The columns are
@@ -61,10 +61,8 @@ def read_results(
         InputError: a folder holds no sweep of a contest, or nothing has run.
     """
     found = [(tuning_of(sweep), *read_runs([sweep])) for sweep in sweeps]
-    every = [set(run.overrides) for _, runs, _ in found for run in runs]
-    shared = set.intersection(*every) if every else set()
-    if beside_table:
-        shared = {each for each in shared if override_key(each) not in PARTS}
+    shared = shared_overrides(run for _, runs, _ in found for run in runs)
+    shared = {each for each in shared if not is_named(each)}
     rows, problems = [], []
     for tuning, runs, left_out in found:
         problems += left_out
@@ -77,6 +75,17 @@ def read_results(
     if not rows:
         raise InputError("\n".join(problems) or "no folder given")
     return in_order(_named(pd.DataFrame(rows))), problems
+
+
+def is_part(override: str) -> bool:
+    """Whether an override chooses a part of a method, such as ``sampler=hics``."""
+    return override_key(override) in PARTS
+
+
+def shared_overrides(runs: Iterable[Run]) -> set[str]:
+    """The overrides that all runs have."""
+    every = [set(run.overrides) for run in runs]
+    return set.intersection(*every) if every else set()
 
 
 def in_order(results: pd.DataFrame) -> pd.DataFrame:

@@ -8,6 +8,7 @@ import yaml
 from support.run_files import write_run
 
 from fedexp.errors import InputError
+from fedexp.reporting.leaderboard.entries import Entry, with_entries
 from fedexp.reporting.leaderboard.files import pictures, read_contest, read_csv, write
 from fedexp.reporting.leaderboard.page import page
 from fedexp.reporting.leaderboard.results import best, read_results
@@ -69,6 +70,37 @@ def test_a_sweep_of_one_option_keeps_its_name_beside_a_table(tmp_path: Path) -> 
     later = write_sweep(tmp_path / "2", f"algorithm=fednh sampler=hics {common}")
     joined, _ = read_contest([later, tmp_path / "to" / "leaderboard.csv"])
     assert list(joined["method"]) == ["fedavg", "fednh", "fednh sampler=hics"]
+
+
+def test_an_entry_of_one_option_keeps_its_name_beside_the_contest(tmp_path: Path) -> None:
+    """But an option that the contest shares is not in the names of either."""
+    common = "aggregator=uniform"
+    rows = f"algorithm=fedavg {common}", f"algorithm=fednh {common}"
+    contest = write_sweep(tmp_path / "1", *rows)
+    results, _ = read_results([contest])
+    write(results, tmp_path / "to")
+    table = tmp_path / "to" / "leaderboard.csv"
+    entry = write_sweep(tmp_path / "2", f"algorithm=fednh sampler=hics {common}")
+    again = write_sweep(tmp_path / "3", rows[1])
+    entries = [Entry(f"{each.name}.zip", "0", each, "all", "me") for each in (entry, again)]
+    joined, listed, left_out = with_entries(results, [contest], entries)
+    assert list(joined["method"]) == ["fedavg", "fednh", "fednh sampler=hics [1]"]
+    assert listed is not None
+    assert [row[1] for row in listed.rows] == ["2.zip"]
+    assert left_out == ["3.zip: left out: the contest has runs of all of its methods"]
+    # Beside a table, every option is in the names.
+    results, _ = read_contest([contest, table])
+    joined, _, _ = with_entries(results, [contest, table], entries[1:])
+    assert {*joined["method"]} == {"fedavg", "fednh", f"fedavg {common}", f"fednh {common}"}
+
+
+def test_a_repeated_option_keeps_its_name_in_the_earlier_results(tmp_path: Path) -> None:
+    rows = "algorithm=fednh", "algorithm=fednh sampler=hics"
+    before, _ = read_results([write_sweep(tmp_path / "1", *rows)])
+    now, _ = read_contest([write_sweep(tmp_path / "2", rows[1])], before)
+    assert list(now["method"]) == ["fednh sampler=hics"]
+    other, _ = read_contest([write_sweep(tmp_path / "3", "algorithm=fednh loss=moon")], before)
+    assert list(other["method"]) == ["fednh"]  # as in ``tune.chosen``
 
 
 def test_without_budgets_the_seed_of_trials_is_a_seed_like_others(tmp_path: Path) -> None:
