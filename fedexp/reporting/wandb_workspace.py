@@ -73,7 +73,7 @@ class Facts:
     def chapters(self) -> list[str]:
         """The beginnings of the names of metrics and pictures, such as ``geometry``."""
         names = (*self.report.round_metrics, *self.pictures)
-        return sorted({name.partition("/")[0] for name in names})
+        return sorted(set(map(_chapter, names)))
 
 
 def build(report: Report, entity: str, project: str) -> Any:
@@ -127,6 +127,11 @@ def _sections(facts: Facts) -> list[Any]:
     ]
 
 
+def _chapter(name: str) -> str:
+    """The beginning of a name such as ``geometry/classifier_angle``; all of ``fairness``."""
+    return name.partition("/")[0]
+
+
 def _section(name: str, panels: Sequence[Any], is_open: bool) -> Any:
     ws = package("workspaces")
     rows = min(_MOST_ROWS, ceil(len(panels) / _COLUMNS))
@@ -159,9 +164,9 @@ class _Panels:
 
     def chapter(self, name: str) -> list[Any]:
         """The panels of a chapter's metrics that are no headlines, then of its pictures."""
-        facts, begin = self._facts, f"{name}/"
-        metrics = [each for each in facts.report.round_metrics if each.startswith(begin)]
-        pictures = [each for each in facts.pictures if each.startswith(begin)]
+        facts = self._facts
+        metrics = [each for each in facts.report.round_metrics if _chapter(each) == name]
+        pictures = [each for each in facts.pictures if _chapter(each) == name]
         rest = [each for each in metrics if each not in facts.headlines]
         return [*self.lines(rest), *self.pictures(pictures)]
 

@@ -152,6 +152,17 @@ def test_runs_that_differ_in_the_seed_alone_are_one_group(tmp_path: Path) -> Non
     assert [*sections(view)] == ["Headlines", "Cost against accuracy"]
 
 
+def test_a_picture_without_a_chapter_in_its_name_has_a_section(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "0", history=accuracies(0.5))
+    (run / "figures").mkdir()
+    for name in ("fairness_0001", "forgetting_0001", "forgetting_classes_0001"):
+        (run / "figures" / f"{name}.png").touch()
+    view = sent(Report.read(tmp_path))
+    assert [*sections(view)][-2:] == ["fairness", "forgetting"]
+    found = [each["mediaKeys"] for each in panels(view, "Media Browser")]
+    assert found == [["fairness"], ["forgetting"], ["forgetting/classes"]]
+
+
 def test_more_than_ten_configurations_are_all_drawn(tmp_path: Path) -> None:
     for number in range(12):
         write_run(tmp_path / str(number), [f"head.rho={number}"], accuracies(0.5))
