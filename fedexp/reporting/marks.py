@@ -13,7 +13,7 @@ import pandas as pd
 from fedexp.reporting.baseline import Baselines
 from fedexp.reporting.interval import paired_difference
 from fedexp.reporting.labels import Label
-from fedexp.reporting.statistics import COSTS_TO, finished_only
+from fedexp.reporting.statistics import COSTS_TO, STATISTICS, finished_only
 
 T = TypeVar("T")
 Rank = Literal["best", "second"]
@@ -35,7 +35,7 @@ def with_marks(
 
     Rows with the same baseline are compared with each other; without baselines, all rows are
     compared. Rows are marked only if every compared row has several finished seeds. A mean that is
-    a lower bound is not marked.
+    a lower bound is not marked, and neither is a standard error.
 
     Args:
         results: the frame of ``statistics.over_seeds``.
@@ -52,6 +52,8 @@ def with_marks(
     rows = results.to_dict("records")
     groups: dict[tuple[Label, str, str], list[int]] = {}
     for number, row in enumerate(rows):
+        if row["statistic"] not in STATISTICS:
+            continue
         label: Label = tuple((key, str(row[key])) for key in keys)
         group = baselines.get(label, label) if baselines else ()
         groups.setdefault((group, row["metric"], row["statistic"]), []).append(number)

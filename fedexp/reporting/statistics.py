@@ -17,6 +17,7 @@ from fedexp.reporting.runs import Run
 from fedexp.tracking.statistics import first_round_with, headline_statistics, rounds_to_best_of
 
 STATISTICS = ("final", "best", "mean_last5", "at_best_validation")
+"""The statistics by which runs are compared, unlike ``standard_error``."""
 ROUNDS_TO, BYTES_TO, SECONDS_TO = "rounds_to/", "bytes_to/", "seconds_to/"
 SMOOTHED_ROUNDS_TO = "rounds_to_smoothed/"
 ROUNDS_TO_BASELINE = f"{ROUNDS_TO}best_of_baseline"
@@ -217,6 +218,8 @@ def over_seeds(lines: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) -> pd.DataFrame:
     """The paired difference of each label to its baseline, for each metric and statistic.
 
+    Standard errors are not compared.
+
     Args:
         lines: the frame of ``per_run``.
         keys: the label's keys.
@@ -240,7 +243,8 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
         return pd.DataFrame(columns=[*columns, "p_bh", "p_holm"])
     seeds = {key: set(group["seed"]) for key, group in lines.groupby(list(keys), sort=False)}
     names = [*keys, "metric", "statistic"]
-    values = {key: _by_seed(group) for key, group in lines.groupby(names, sort=False)}
+    compared = lines[lines["statistic"].isin(STATISTICS)]
+    values = {key: _by_seed(group) for key, group in compared.groupby(names, sort=False)}
     rows = []
     for label, other in baselines.items():
         key, base = _values(label), _values(other)

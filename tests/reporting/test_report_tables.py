@@ -126,6 +126,22 @@ def test_marks_are_within_the_methods_of_one_setting(tmp_path: Path) -> None:
     assert marks == {(0, 3): "second", (1, 3): "best", (2, 3): "best", (3, 3): "second"}
 
 
+def test_standard_errors_are_not_compared(tmp_path: Path) -> None:
+    for n, name in enumerate(("fedavg", "fednh")):
+        for seed in range(3):
+            row = {"personal/accuracy_local": 0.5 + 0.1 * n}
+            row |= {"personal/standard_error_local": 0.01 + 0.01 * n}
+            write_run(tmp_path / f"{n}{seed}", [f"algorithm={name}", f"seed={seed}"], [row])
+    made = Report.read(tmp_path, baseline="algorithm=fedavg")
+    rows = made.results.set_index(["algorithm", "statistic"])
+    assert rows.loc[("fednh", "standard_error"), "mean"] == pytest.approx(0.02)
+    assert rows.loc[("fednh", "final"), "mark"] == "best"
+    assert set(made.results.loc[made.results["mark"] != "", "statistic"]) == {
+        *("final", "best", "mean_last5")
+    }
+    assert "standard_error" not in set(made.differences["statistic"])
+
+
 def two_methods(folder: Path, headlines: dict[str, str]) -> Report:
     """Two seeds each of two methods, with a metric of a user's own measure: 3 and 2 degrees."""
     for n, name in enumerate(("fedavg", "fednh")):
