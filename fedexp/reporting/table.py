@@ -64,16 +64,15 @@ def results_table(
         statistic: the statistic over rounds to show.
     """
     cells = _cells(results, keys, metrics, statistic)
-    labels = list(dict.fromkeys(results[list(keys)].itertuples(index=False, name=None)))
-    labels = labels if keys else [()]
-    seeds = [_seeds(cells, label) for label in labels]
+    seeds: dict[tuple[str, ...], int] = {} if keys else {(): 0}
+    seeds |= {tuple(row[k] for k in keys): row["seeds"] for row in results.to_dict("records")}
     rows = [
         [*map(str, label), str(n), *(_text(cells.get((label, m)), m) for m in metrics)]
-        for label, n in zip(labels, seeds, strict=True)
+        for label, n in seeds.items()
     ]
     marks: dict[tuple[int, int], Mark] = {
         (row, column): mark
-        for row, label in enumerate(labels)
+        for row, label in enumerate(seeds)
         for column, metric in enumerate(metrics, start=len(keys) + 1)
         if (mark := cells.get((label, metric), {}).get("mark"))
     }
@@ -82,10 +81,14 @@ def results_table(
     few = {(row["n"], row["seeds"]) for row in cells.values() if row["n"] < row["seeds"]}
     notes += [f"{n} of {own}: seeds with values, too few for a mean." for n, own in sorted(few)]
     notes += [AT_BOUND] if any(row["at_bound"] for row in cells.values()) else []
-    if 1 in seeds:
+    if 1 in seeds.values():
         notes.append("n = 1: one seed; nothing there is marked as best.")
-    if 0 in seeds:
+    if 0 in seeds.values():
         notes.append("n = 0: no run is finished.")
+    for metric in metrics:
+        known = results.loc[results["metric"] == metric, "statistic"].unique()
+        if len(known) and (wanted := statistic_shown(metric, statistic)) not in known:
+            notes.append(f"{metric}: has no {wanted}, only {' and '.join(known)}.")
     return Table("Results", [*keys, "n", *metrics], rows, marks, notes, keys=max(1, len(keys)))
 
 
@@ -212,7 +215,3 @@ def _difference(row: Values | None, metric: str) -> str:
     found = Interval(row["difference"], row["half_width"], row["pairs"], row["at_bound"])
     tested = row["excludes_zero"] and found.is_tested and row["statistic"] != "best"
     return with_interval(found, metric, stars(tested, row["p_bh"], row["p_holm"]))
-
-
-def _seeds(cells: Mapping[tuple[tuple[str, ...], str], Values], label: tuple[str, ...]) -> int:
-    return max((int(row["seeds"]) for (own, _), row in cells.items() if own == label), default=0)

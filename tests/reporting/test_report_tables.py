@@ -213,6 +213,21 @@ def test_runs_that_disagree_about_a_metric_give_it_no_direction(tmp_path: Path) 
     assert Report.read(tmp_path).better == {"global/accuracy": "higher"}
 
 
+def test_a_method_without_the_shown_metric_has_finished_runs(tmp_path: Path) -> None:
+    rows = {"fedavg": {"global/accuracy": 0.5}, "fedper": {"personal/accuracy_local": 0.6}}
+    for name, row in rows.items():
+        for seed in (0, 1):
+            folder = tmp_path / f"{name}{seed}"
+            write_run(folder, [f"algorithm={name}", f"seed={seed}"], [row | {"cost/bytes": 8}])
+    results, _ = Report.read(tmp_path, metrics=["global/accuracy"]).tables()
+    assert results.rows[1] == ["fedper", "2", ""]
+    assert not any(note.startswith("n = 0") for note in results.notes)
+    results, _ = Report.read(tmp_path, metrics=["cost/bytes"], statistic="best").tables()
+    assert results.rows == [["fedavg", "2", ""], ["fedper", "2", ""]]
+    assert "cost/bytes: has no best, only final and mean_last5." in results.notes
+    assert not any(note.startswith("n = 0") for note in results.notes)
+
+
 def test_one_seed_is_said_and_nothing_is_marked(tmp_path: Path) -> None:
     for n, name in enumerate(("fedavg", "fednh")):
         write_run(tmp_path / str(n), [f"algorithm={name}"], accuracies(0.5 + 0.1 * n))
