@@ -88,10 +88,17 @@ def _rows(report: Report, name: str, frame: pd.DataFrame) -> list[list[int]]:
 
 
 def _runs_of(report: Report, row: Mapping[Any, Any], baselines: Baselines) -> list[int]:
-    """The runs with the label of the row, and those of its baseline if the row compares them."""
+    """The runs with the label and the seed of the row; without a seed, all that are finished.
+
+    If the row compares the label with its baseline, the runs of both with the seeds that both have.
+    """
     label = tuple((key, row[key]) for key in report.keys)
     compares = "difference" in row or row.get("metric") == ROUNDS_TO_BASELINE
     labels = {label, baselines.get(label, label)} if compares else {label}
-    seeds = {row["seed"]} if "seed" in row else {run.seed for run in report.runs}
     numbered = enumerate(zip(report.runs, report.labels, strict=True))
-    return [n for n, (run, each) in numbered if each in labels and run.seed in seeds]
+    own = [(n, run) for n, (run, each) in numbered if each in labels]
+    if "seed" in row:
+        return [n for n, run in own if run.seed == row["seed"]]
+    groups = (report.configurations[each] for each in labels)
+    seeds = set.intersection(*({run.seed for run in runs if run.finished} for runs in groups))
+    return [n for n, run in own if run.finished and run.seed in seeds]

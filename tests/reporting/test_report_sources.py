@@ -11,13 +11,17 @@ from fedexp.reporting.ablation_rows import write_plain
 
 
 def runs_behind(folder: Path, name: str) -> dict[str, set[str]]:
-    """The row of a table, in its columns ``row`` or ``method`` -> the folders of its runs."""
+    """The row, method or algorithm of a table's rows of accuracies -> the folders of their runs."""
     sources = json.loads((folder / "sources.json").read_text())
     names = [Path(run["folder"]).name for run in sources["runs"]]
     table = pd.read_csv(folder / f"{name}.csv")
-    key = "row" if "row" in table else "method"
-    rows = zip(table[key], sources["rows"][f"{name}.csv"], strict=True)
-    return {row: {names[number] for number in own} for row, own in rows}
+    key = next(each for each in ("row", "method", "algorithm") if each in table)
+    rows = zip(table[key], table["metric"], sources["rows"][f"{name}.csv"], strict=True)
+    return {
+        row: {names[number] for number in own}
+        for row, metric, own in rows
+        if metric == "global/accuracy"
+    }
 
 
 def test_a_row_of_an_ablation_comes_from_its_runs_and_those_of_the_full_method(
@@ -28,6 +32,21 @@ def test_a_row_of_an_ablation_comes_from_its_runs_and_those_of_the_full_method(
     write_plain(tmp_path / "sweep", {"head": "linear"})
     main([str(tmp_path / "sweep"), "--to", str(tmp_path / "to")])
     assert runs_behind(tmp_path / "to", "ablation") == {"without head": {"prototype", "linear"}}
+
+
+def test_a_mean_comes_from_finished_runs_and_a_difference_from_shared_seeds(tmp_path: Path) -> None:
+    for name, seeds in {"fedavg": (0, 1, 2, 3), "fednh": (1, 2, 3)}.items():
+        for seed in seeds:
+            values = [0.5] if (name, seed) == ("fednh", 3) else [0.5, 0.5]
+            overrides = [f"algorithm={name}", f"seed={seed}"]
+            folder = tmp_path / "runs" / f"{name}{seed}"
+            write_run(folder, overrides, accuracies(*values), rounds=2)
+    folder = tmp_path / "to"
+    main([str(tmp_path / "runs"), "--baseline", "algorithm=fedavg", "--to", str(folder)])
+    every = {"fedavg": {f"fedavg{n}" for n in range(4)}, "fednh": {"fednh1", "fednh2"}}
+    assert runs_behind(folder, "results") == every
+    pairs = {f"{name}{seed}" for name in every for seed in (1, 2)}
+    assert runs_behind(folder, "differences") == {"fednh": pairs}
 
 
 def test_a_gain_beside_a_paper_comes_from_the_runs_of_two_methods(tmp_path: Path) -> None:
