@@ -2,13 +2,19 @@
 
 from collections.abc import Sequence
 
-from fedexp.reporting.labels import show
+from fedexp.reporting.labels import follows_seed, show
 from fedexp.reporting.runs import Run
 
 _DEGREES = ("partition.beta", "partition.alphas", "partition.classes_per_client")
 """Config keys that say how much the clients' data differ."""
 _FIXED = "partition.draw_seed"
 """Config key: a seed of the partition alone; null if the run's seed draws the partition."""
+_SPLIT = "data.split_seed"
+"""Config key: the seed that draws the test split."""
+_FROM_SEED = ("partition.long_tail", "data.subset")
+"""Config keys that remove samples before the partition; the run's seed chooses them."""
+_LOADED = ("model.start_from", "model.weights")
+"""Config keys that name a backbone's weights."""
 _MOST = 4
 """Largest number of values of a key that are listed; more values are only counted."""
 
@@ -30,15 +36,20 @@ def setting_of(runs: Sequence[Run]) -> str:
 def random_sources(runs: Sequence[Run]) -> str:
     """A sentence that names the draws that the seed changes; empty for one seed.
 
-    A partition with a ``draw_seed`` of its own, or of the first users, is the same for all seeds.
-    Cohorts are drawn only if a round has fewer clients than the population.
+    A partition with a ``draw_seed`` of its own, or of the first users, is the same for all seeds if
+    the seed does not choose the samples. Cohorts are drawn only if a round has fewer clients than
+    the population. Of a backbone whose weights are loaded, only the head is drawn.
     """
     if len({run.seed for run in runs}) < 2:
         return ""
-    fixed = dict.fromkeys(_fixed_by(run) for run in runs)
+    draws_split = follows_seed(_SPLIT, runs)
+    fixed = dict.fromkeys(None if draws_split else _fixed_by(run) for run in runs)
     own = [each for each in fixed if each is not None]
-    varied = ["partition"] if None in fixed else []
-    varied += ["initial weights"]
+    varied = ["test split"] if draws_split else []
+    varied += ["partition"] if None in fixed else []
+    varied += [
+        "initial weights" if any(map(_draws_backbone, runs)) else "the head's initial weights"
+    ]
     varied += ["cohorts"] if any(map(_draws_cohorts, runs)) else []
     text = f"The seed changes {', '.join(varied)} and batches"
     if not own:
@@ -47,10 +58,14 @@ def random_sources(runs: Sequence[Run]) -> str:
 
 
 def _fixed_by(run: Run) -> str | None:
-    """The key that makes the partition the same for all seeds; None if the seed draws it."""
+    """The key that makes the partition the same for all seeds; None if the seed may draw it."""
+    if any(run.values.get(key) is not None for key in _FROM_SEED):
+        return None
     if run.values.get(_FIXED) is not None:
         return f"{_FIXED}={run.values[_FIXED]}"
-    return "partition.take=first" if run.values.get("partition.take") == "first" else None
+    is_cut = run.values.get("partition.split_users") == "even"  # at random, if users are few
+    is_first = run.values.get("partition.take") == "first" and not is_cut
+    return "partition.take=first" if is_first else None
 
 
 def _all(runs: Sequence[Run], key: str) -> str:
@@ -69,3 +84,9 @@ def _joined(values: Sequence[str]) -> str:
 
 def _draws_cohorts(run: Run) -> bool:
     return run.values.get("clients.per_round") != run.values.get("clients.count")
+
+
+def _draws_backbone(run: Run) -> bool:
+    """Whether the seed draws weights of the backbone, or LoRA's updates of them."""
+    is_loaded = any(run.values.get(key) is not None for key in _LOADED)
+    return not is_loaded or run.values.get("model.lora.rank") is not None

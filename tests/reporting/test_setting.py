@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from support.run_files import write_run
 
 from fedexp.reporting.runs import Run, read_run
@@ -30,3 +31,41 @@ def test_the_draws_that_the_seed_changes(tmp_path: Path) -> None:
     first = runs("first", "partition=natural", "partition.take=first")
     assert random_sources(first).endswith("same for all seeds with partition.take=first.")
     assert random_sources([*drawn, *fixed]) == f"{everything}; {same}"
+    for number, words in enumerate(
+        [
+            ["partition.draw_seed=0", "partition.long_tail=10"],
+            ["partition.draw_seed=0", "data.subset=100"],
+            ["partition.take=first", "partition.split_users=even"],
+        ]
+    ):  # the seed chooses samples, or cuts those of a user
+        assert random_sources(runs(f"chosen{number}", *words)) == f"{everything}."
+
+
+def test_a_test_split_that_follows_the_seed_is_named(tmp_path: Path) -> None:
+    """As on the leaderboard on digits; other samples are another partition of them."""
+    runs = [
+        read_run(
+            write_run(
+                tmp_path / str(seed),
+                [f"seed={seed}", "partition.draw_seed=0"],
+                data={"split_seed": seed},
+            )
+        )
+        for seed in range(2)
+    ]
+    assert random_sources(runs) == (
+        "The seed changes test split, partition, initial weights, cohorts and batches."
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "drawn"),
+    [
+        ("model.start_from=weights.pt", "the head's initial weights"),
+        ("model.weights=imagenet", "the head's initial weights"),
+        ("model.lora.rank=4", "initial weights"),
+    ],
+)
+def test_loaded_weights_are_not_drawn(word: str, drawn: str, tmp_path: Path) -> None:
+    runs = [read_run(write_run(tmp_path / str(seed), [f"seed={seed}", word])) for seed in range(2)]
+    assert random_sources(runs) == f"The seed changes partition, {drawn}, cohorts and batches."
