@@ -97,8 +97,10 @@ def _first(cheap: list[dict[Any, Any]]) -> str:
     repeated = [row for row in cheap if _is_gain(row["fresh"])]
     again = [row for row in repeated if verdict(row["fresh"]) == "ahead"]
     name = f"try `{(again or cheap)[0]['method']}` first"
-    is_doubtful = repeated and not again
-    return f"{name}, although fresh seeds do not show a gain again" if is_doubtful else name
+    if again:
+        return name
+    reason = "do not show a gain again" if repeated else "have not run"
+    return f"{name}, although fresh seeds {reason}"
 
 
 def _row(row: dict[Any, Any], costs: pd.DataFrame) -> list[str]:

@@ -1,10 +1,11 @@
 """The page that says which method to try first follows from the leaderboard's runs."""
 
+import math
 import re
 
 import pandas as pd
-from generate.results import RESULTS
-from generate.which_method import which_method
+from generate.results import RESULTS, ROOT
+from generate.which_method import _first, which_method
 
 ANSWERS = which_method("digits")
 
@@ -61,6 +62,16 @@ def test_the_gain_with_fresh_seeds_is_of_the_same_setting_and_other_runs() -> No
     )
     assert "| `optimizer.lr=0.06 head.energy=10` |" in row
     assert f"| {(fedgela - fedavg).mean():+.3f} ± " in row
+
+
+def test_a_skew_without_fresh_seeds_is_told() -> None:
+    fresh = pd.read_csv(RESULTS / "leaderboard_digits_fresh" / "leaderboard.csv")
+    every = pd.read_csv(RESULTS / "leaderboard_digits" / "leaderboard.csv")
+    assert {*every["cell"]} - {*fresh["cell"]} == {"digits_batch_norm"}
+    page = (ROOT / "docs" / "which_method.md").read_text()
+    assert "The skew with BatchNorm was not repeated: its column is empty." in page
+    own = {"method": "mine", "fresh": math.nan}
+    assert _first([own]) == "try `mine` first, although fresh seeds have not run"
 
 
 def test_a_skew_where_nothing_is_ahead_says_so() -> None:
