@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from fedexp.config.keys import COSTS, is_below
 from fedexp.config.sources import Code
 from fedexp.errors import InputError, readable
 from fedexp.state.atomic import write_durably
@@ -67,10 +68,14 @@ def write_origins(folder: Path, past: Sequence[Origin], now: Origin, done: int) 
 
 
 def changed_parts(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The parts whose files have changed between two ``code``, as ``loss (my_method.py)``."""
+    """The parts whose files have changed between two ``code``, as ``loss (my_method.py)``.
+
+    A resumed run may have another engine, so only the files that both engines have are compared.
+    """
     found = []
     for key in sorted(old["parts"].keys() & new["parts"].keys()):
-        names = {*old["parts"][key], *new["parts"][key]}
+        before, now = ({*code["parts"][key]} for code in (old, new))
+        names = before & now if is_below(key, COSTS) else before | now
         changed = [n for n in sorted(names) if old["files"].get(n) != new["files"].get(n)]
         if changed:
             found.append(f"{key} ({', '.join(changed)})")

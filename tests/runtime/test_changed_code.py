@@ -81,6 +81,14 @@ def test_changed_code_is_refused_unless_it_is_accepted(own_loss: OwnLoss) -> Non
     assert changed in own_loss.run(4)["warnings"]  # the accepted code goes on
 
 
+def test_another_engine_is_no_changed_code(own_loss: OwnLoss) -> None:
+    own_loss.run(1, "engine=auto")
+    assert own_loss.run(2, "engine=serial")["warnings"] == []
+    own_loss.write(2.0)
+    with pytest.raises(InputError, match=r"the code of loss \(changing_loss.py\) has changed"):
+        own_loss.run(3, "engine=vectorized")
+
+
 def test_another_version_of_fedexp_is_one_line(
     own_loss: OwnLoss, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
