@@ -149,7 +149,7 @@ def _record_start(
     # Clients may have been left out of the data by now.
     write_partition(run.folder / PARTITION, data)
     write_description(run.folder, data.description, data.preparation)
-    machine = environment(device, code.libraries)
+    machine = environment(device, config.engine, code.libraries)
     now = origin(config.rounds, code, fingerprint(data), machine)
     done = run.checkpoint.round if run.checkpoint else 0
     run.origins = write_origins(run.folder, run.origins, now, done)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fedexp.config.schema import Engine
 from fedexp.version import code_version
 
 LIBRARIES = (
@@ -17,15 +18,18 @@ LIBRARIES = (
     *("scikit-learn", "pandas"),
 )
 
-BITS_DEPEND_ON = ("torch", "processor", "device", "threads")
+BITS_DEPEND_ON = ("torch", "processor", "device", "threads", "processes")
 """Keys of an environment that decide whether two runs can have the same bits."""
 
 
-def environment(device: torch.device, libraries: Iterable[str] = ()) -> dict[str, Any]:
+def environment(
+    device: torch.device, engine: Engine, libraries: Iterable[str] = ()
+) -> dict[str, Any]:
     """The environment of this process; it names no machine and no folder.
 
     Args:
         device: the device of training.
+        engine: the keys ``engine.*`` of the run.
         libraries: names of further packages whose versions matter.
     """
     return {
@@ -35,6 +39,8 @@ def environment(device: torch.device, libraries: Iterable[str] = ()) -> dict[str
         "processor": f"{_maker()} {torch.backends.cpu.get_cpu_capability()}".strip(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "threads": torch.get_num_threads(),
+        "processes": engine.processes,
+        "precision": engine.precision,
     }
 
 

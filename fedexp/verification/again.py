@@ -66,8 +66,8 @@ def config_here(
     Args:
         config: the run's config.
         started: the run's environment. If its device was the CPU, this training is on the CPU, too;
-            otherwise on a GPU, if there is one. If its ``threads`` are no number, the config
-            decides.
+            otherwise on a GPU, if there is one. If its ``threads`` are no number, or it names no
+            ``precision``, the config decides.
         cache: the folder for decoded data on this machine.
         places: key of a file or folder -> its place on this machine, see ``places.KEYS``.
 
@@ -78,6 +78,7 @@ def config_here(
     engine = {**config["engine"], **_ONE_PROCESS, "device": device}
     if type(threads) is int and 0 < threads <= 1024:
         engine["threads"] = threads
+    engine["precision"] = started.get("precision", engine["precision"])
     jsonl = config["tracking"]["trackers"]["jsonl"]
     tracking = {**config["tracking"], "trackers": {"jsonl": jsonl}}
     data = {**config["data"], "cache": cache}
@@ -106,7 +107,7 @@ def train_again(config: Config, rounds: int) -> Again:
         table = (folder / PARTITION).read_text(encoding="utf-8")
         facts = read_facts(folder)
         code = source_code(config.model_dump(mode="json"))
-        machine = environment(fabric.device, code.libraries)
+        machine = environment(fabric.device, config.engine, code.libraries)
         here = origin(config.rounds, code, fingerprint(data), machine)
         with closing(federation.store):
             last = federation.run(config.rounds, 0, lambda round: round >= rounds)

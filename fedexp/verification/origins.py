@@ -1,6 +1,7 @@
 """The differences between the origin of a run and the origin of its repetition, in words."""
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedexp.tracking.environment import BITS_DEPEND_ON
@@ -8,8 +9,20 @@ from fedexp.tracking.origin import Origin, changed_parts
 
 
 def is_same_kind(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Whether two environments belong to machines that compute the same bits."""
-    return all(was.get(key) == now.get(key) for key in BITS_DEPEND_ON)
+    """Whether two environments compute the same bits; older runs lack some of the keys."""
+    return all(was[key] == now.get(key) for key in BITS_DEPEND_ON if key in was)
+
+
+def has_one_engine(starts: Sequence[Origin]) -> bool:
+    """Whether all starts had the same engine."""
+    files = [start["code"]["parts"].get("engine") for start in starts]
+    return all(each == files[0] for each in files)
+
+
+def has_other_precision(was: Origin, now: Origin) -> bool:
+    """Whether both starts name a precision, and not the same; older runs name none."""
+    one, other = (start["environment"].get("precision") for start in (was, now))
+    return None not in (one, other) and one != other
 
 
 def other_data(was: Origin, now: Origin) -> Iterator[str]:
@@ -45,3 +58,14 @@ def other_environment(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterato
     for key in was:
         if was[key] != now.get(key):
             yield f"environment: {key} {was[key]}; here {now.get(key)}"
+
+
+def later_environment(starts: Sequence[Origin]) -> Iterator[str]:
+    """A line for each value of the environment, and each engine, that a later start changed."""
+    for before, start in itertools.pairwise(starts):
+        since, was = f"since round {start['from_round']}", before["environment"]
+        for key, value in start["environment"].items():
+            if was.get(key, value) != value:
+                yield f"{since}: environment: {key} {value}"
+        if not has_one_engine([before, start]):
+            yield f"{since}: another engine"

@@ -20,7 +20,15 @@ from fedexp.verification.again import Again, config_here, train_again
 from fedexp.verification.claims import Claim, contradictions, read_claim
 from fedexp.verification.compare import TOLERANCE, first_difference
 from fedexp.verification.names import Compose, checked_names
-from fedexp.verification.origins import is_same_kind, other_code, other_data, other_environment
+from fedexp.verification.origins import (
+    has_one_engine,
+    has_other_precision,
+    is_same_kind,
+    later_environment,
+    other_code,
+    other_data,
+    other_environment,
+)
 from fedexp.verification.own_code import ASKS, importable, listing, own_code
 from fedexp.verification.verdict import Outcome, Verdict
 
@@ -113,12 +121,14 @@ def _train(claim: Claim, texts: Mapping[str, str] | None, ways: Ways) -> Again:
 
 
 def _comparable(claim: Claim) -> int:
-    """The number of rounds with the code and the key ``rounds`` of the run's first start."""
+    """The number of rounds with the code, precision and key ``rounds`` of the run's first start."""
     first = claim.origins[0] if claim.origins else {}
     later: list[int] = [
         each["from_round"] - 1
         for each in claim.origins[1:]
-        if changed_parts(first["code"], each["code"]) or each.get("rounds") != first.get("rounds")
+        if changed_parts(first["code"], each["code"])
+        or has_other_precision(first, each)
+        or each.get("rounds") != first.get("rounds")
     ]
     return min([*later, max((each.round for each in claim.records), default=1)])
 
@@ -135,7 +145,7 @@ def _of_rounds(claim: Claim, found: Verdict, rounds: int) -> Verdict:
     last = max((each.round for each in claim.records), default=1)
     if found.outcome != Outcome.SAME or _comparable(claim) >= min(rounds, last):
         return found
-    what = "other code or another number of rounds"
+    what = "other code, another precision or another number of rounds"
     line = f"{found.line}; later rounds had {what} and cannot be compared"
     details = [*later_code(claim.origins), *found.details]
     return Verdict(found.place, Outcome.UNKNOWN, line, details)
@@ -182,12 +192,18 @@ def _origins(claim: Claim, again: Again) -> tuple[str, list[str], bool]:
     first = claim.origins[0]
     was = first["environment"]
     lines = [*other_code(first, now), *other_environment(was, now["environment"])]
-    engine = config["engine"]
+    lines += later_environment(claim.origins)
+    last, engine = again.records[-1].round, config["engine"]
+    same_kind = all(
+        is_same_kind(start["environment"], now["environment"])
+        for start in claim.origins
+        if start["from_round"] <= last
+    )
     alone = engine["devices"] * engine["num_nodes"] * engine["processes_per_device"] == 1
     is_repeatable = was.get("device") == "cpu" or bool(engine["deterministic"])
-    exact = is_same_kind(was, now["environment"]) and alone and is_repeatable
-    where = "on another kind of machine" if alone and is_repeatable else "for such runs"
-    return where, lines, exact
+    is_repeatable = is_repeatable and alone and has_one_engine(claim.origins)
+    where = "on another kind of machine" if is_repeatable else "for such runs"
+    return where, lines, same_kind and is_repeatable
 
 
 def _partition(claim: Claim, again: Again) -> list[str]:

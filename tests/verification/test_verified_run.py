@@ -211,7 +211,56 @@ def test_a_run_that_went_on_with_more_rounds_is_compared_up_to_there(tmp_path: P
     assert verify_run(folder, ways(2)).line == "the same bits through round 2 of 3"
     found = verify_run(folder, ways(3))
     assert found.outcome == Outcome.UNKNOWN
-    assert "round 2 of 3; later rounds had other code or another number of rounds" in found.line
+    assert "round 2 of 3; later rounds had other code, another precision or another" in found.line
+
+
+def a_start_from_round_2(folder: Path, **environment: object) -> None:
+    def add(found: dict[str, Any]) -> None:
+        first = found["starts"][0]
+        later = {**first["environment"], **environment}
+        found["starts"].append({**first, "from_round": 2, "environment": later})
+
+    edit_json(folder / "origin.json", add)
+    forget_digests(folder)
+
+
+@pytest.mark.parametrize(("key", "value"), [("threads", 3), ("processes", 2)])
+def test_rounds_of_a_start_on_another_machine_have_a_tolerance(
+    key: str, value: int, copy: Path
+) -> None:
+    a_start_from_round_2(copy, **{key: value})
+    edit_json(copy / "summary.json", lambda found: found.pop("metrics"))
+    set_loss(copy, 2, 1.001)
+    assert verify_run(copy, ways(1)).line == "the same bits through round 1 of 4"
+    found = verify_run(copy, ways(2))
+    assert (found.outcome, found.details[1:]) == (
+        Outcome.SAME,
+        [f"since round 2: environment: {key} {value}"],
+    )
+    assert "which is the tolerance on another kind of machine" in found.line
+
+
+def test_a_run_that_went_on_with_another_engine_has_a_tolerance(copy: Path) -> None:
+    a_start_from_round_2(copy)
+
+    def had_stacks(found: dict[str, Any]) -> None:
+        found["starts"][0]["code"]["parts"]["engine"] = ["fedexp/engines/vectorized.py"]
+
+    edit_json(copy / "origin.json", had_stacks)
+    edit_json(copy / "summary.json", lambda found: found.pop("metrics"))
+    set_loss(copy, 1, 1.001)
+    found = verify_run(copy, ways(1))
+    assert (found.outcome, found.details[1:]) == (
+        Outcome.SAME,
+        ["since round 2: another engine"],
+    )
+
+
+def test_rounds_with_another_precision_cannot_be_compared(copy: Path) -> None:
+    a_start_from_round_2(copy, precision="bf16-mixed")
+    found = verify_run(copy, ways(2))
+    assert found.outcome == Outcome.UNKNOWN
+    assert found.details == ["since round 2: environment: precision bf16-mixed"]
 
 
 def test_another_number_of_rounds_does_not_hide_the_weights(copy: Path) -> None:
