@@ -77,8 +77,9 @@ class NodesEngine(Engine):
 
     def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
         """Yield (client, its answer to the sampler); a client without a valid reply is left out."""
-        requests = {k: pack(self.app, self.request(k, message)) for k in clients}
         purpose = f"the sampler's question in round {message.round}"
+        self.nodes.gather(clients, purpose)
+        requests = {k: pack(self.app, self.request(k, message)) for k in clients}
         for client, content in self.nodes.ask(requests, "query.probe", purpose):
             try:
                 yield client, read(content, self.app, Answer).tensors

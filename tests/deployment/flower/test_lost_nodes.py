@@ -191,6 +191,19 @@ def test_a_round_without_enough_nodes_ends_the_run_and_resume_goes_on(
     assert found.summary["weights_digest"] == whole
 
 
+def test_a_sampler_that_asks_waits_for_its_candidates(tmp_path: Path, monkeypatch) -> None:
+    """Otherwise candidates without a node shrink the cohort."""
+    monkeypatch.setattr(nodes, "_LOOK_S", 0.01)
+    words = ["algorithm=fedavg", "sampler=power_of_choice", "sampler.candidates=4", "rounds=1"]
+    grid = FakeGrid(bundle(tmp_path, *words, "aggregator=uniform"), tmp_path / "states")
+    before = grid.get_node_ids
+    grid.get_node_ids = lambda: [  # type: ignore[method-assign]
+        node for node in before() if node != 102 or ("query.introduce", 2) not in grid.log
+    ]
+    with pytest.raises(InputError, match="the sampler's question in round 1 lacks client 2; start"):
+        run(grid, tmp_path / "runs", **{"min-clients": 4})
+
+
 @pytest.mark.parametrize("minutes", ["soon", True, 0, -1.0])
 def test_a_wait_that_is_no_time_is_refused_in_one_line(
     grid: FakeGrid, tmp_path: Path, minutes: object
