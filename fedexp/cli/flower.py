@@ -20,9 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from fedexp.deployment.flower.check import without_simulated_measures
     from fedexp.deployment.flower.own_code import own_code
 
-    overrides = ["engine=serial", *options.overrides]  # a node trains one client at a time
+    overrides = ["engine=serial"]  # a node trains one client at a time
     if options.own_data:
         overrides.append("partition=iid")  # at a node, one client then gets all samples
+    overrides += options.overrides
     unchecked, choices = composed(overrides, options.config_dir)
     config, left_out = without_simulated_measures(validate(unchecked))
     code = own_code(config)

@@ -98,6 +98,7 @@ def test_a_nodes_command_names_the_places_of_its_data(
         (["clients.held_out=0.25"], "clients.held_out: should be 0"),
         (["personalization=finetune_best", "data.validation=0.1"], "data.validation should be 0"),
         (["objective=validation/accuracy", "data.validation=0.1"], "validation/accuracy: is not"),
+        (["--own-data", "partition=shards"], "partition: should be iid with --own-data"),
         (["measure.personal.samples=100"], "measure.personal.samples=100: should be null"),
         (["optimizer.lr=fast"], "optimizer.lr"),
         (["algorithm=fedawg"], "fedawg"),
