@@ -35,10 +35,12 @@ def verify_artefact(folder: Path, ways: Ways, shown: str) -> list[Verdict]:
     """Check an unpacked artefact; ``shown`` is its name. Raises InputError if it is none."""
     with chdir(folder):
         wrong = [*_wrong_files(shown), *_wrong_code()]
+        has_report = Path(REPORT).exists()
+        wrong += [] if has_report else [f"{REPORT}: is missing"]
         outcome = Outcome.DIFFERS if wrong else Outcome.SAME
         line = "files have changed since it was packed" if wrong else "its files are as packed"
         found = [Verdict(shown, outcome, line, wrong)]
-        if Path(REPORT).exists():
+        if has_report:
             found.append(verify_report(Path(REPORT), within=Path()))
         return [*found, *verify_runs(Path(RUNS), ways)]
 
@@ -69,7 +71,7 @@ def _wrong_code() -> Iterator[str]:
     runs, _ = read_runs([Path(RUNS)])
     starts = [start for run in runs for start in read_origins(run.folder)]
     for path in sorted(Path(CODE).rglob("*.py")):
-        name, text = path.relative_to(CODE).as_posix(), path.read_text(encoding="utf-8")
+        name, text = path.relative_to(CODE).as_posix(), path.read_bytes().decode(errors="replace")
         texts = {start["code"]["own"].get(name) for start in starts}
         if text not in texts:
             yield f"{printable(str(path))}: is not the code of the runs"

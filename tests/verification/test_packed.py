@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,16 @@ TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: ((f / "code").mkdir(), (f / "code/a.py").write_text("x = 1")),
         "code/a.py: is not the code of the runs",
     ),
+    "no report": (
+        lambda f: (
+            shutil.rmtree(f / "report"),
+            edit_json(
+                f / "artefact.json",
+                lambda a: [a["files"].pop(n) for n in list(a["files"]) if n.startswith("report/")],
+            ),
+        ),
+        "report: is missing",
+    ),
     "a swapped cell": (
         lambda f: (f / "report/values.csv").write_text(
             re.sub(r"0\.(\d+)", r"0.9\1", (f / "report/values.csv").read_text(), count=1)
@@ -170,7 +181,7 @@ def test_the_readme_names_each_file_that_the_runs_read(
 
 
 def test_own_code_is_packed_to_read_and_runs_only_if_asked(tmp_path: Path) -> None:
-    run = run_with_own_loss(tmp_path)
+    run = run_with_own_loss(tmp_path, LOSS.replace("\n", "\r\n"))  # as editors on Windows write
     names = pack(run, tmp_path / "own.zip", with_checkpoints=True)
     assert f"code/{FILE}" in names
     assert "runs/checkpoints/final.pt" in names
