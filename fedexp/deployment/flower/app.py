@@ -46,7 +46,7 @@ class App:
         kept = {
             name: values[name] for name in ("config", "own_data", "choices", "overrides", "code")
         }
-        return json.dumps(kept, indent=1, sort_keys=True) + "\n"
+        return json.dumps(kept, indent=1) + "\n"  # measures keep their order
 
 
 def read_app(folder: Path) -> App:

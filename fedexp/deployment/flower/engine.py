@@ -50,13 +50,14 @@ class NodesEngine(Engine):
         super().__init__(resources)
         self.nodes, self.app, self._run = nodes, app, run
         self._oldest_checkpoint, self._forgets = oldest_checkpoint, forgets
+        self._round = 0
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Yield the updates in the cohort's order.
 
         A client is left out, with a warning, if it does not answer or its reply is refused.
         """
-        draws = Counter(cohort)
+        self._round, draws = message.round, Counter(cohort)
         purpose = f"round {message.round}"
         self.nodes.gather(list(draws), purpose)
         requests = {k: pack(self.app, self.request(k, message)) for k in draws}
@@ -103,12 +104,12 @@ class NodesEngine(Engine):
             self.nodes.class_counts,
         )
 
-    def clients_with_model(self, round: int) -> list[int]:
-        """The clients to ask for the score of their personal model after this round."""
+    def clients_with_model(self) -> list[int]:
+        """The clients to ask for the score of their personal model after the latest round."""
         trained = self.resources.store.clients_with_state
         if not self._forgets:
             return trained
-        return [client for client in trained if self._last_received(client) == round]
+        return [client for client in trained if self._last_received(client) == self._round]
 
     def _last_received(self, client: int) -> int:
         return int(self.resources.store.memory(client, _MEMORY).get("round", torch.tensor(0)))

@@ -39,7 +39,7 @@ class NodesScoring(Scoring):
                     own=samples.own,
                 ),
             )
-            for client in engine.clients_with_model(message.round)
+            for client in engine.clients_with_model()
         }
         purpose = f"personal models after round {message.round}"
         for client, content in engine.nodes.ask(requests, "evaluate", purpose):

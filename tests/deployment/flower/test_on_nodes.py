@@ -43,6 +43,10 @@ METHODS = {
     "adcol": ["algorithm=adcol", "loss.hidden=16"],
     "metafed": ["algorithm=metafed"],
     "fedkd": ["algorithm=fedkd", "compression=none", "compression@download=none"],
+    "finetune_best": [
+        *["algorithm=fedavg", "personalization=finetune_best", "personalization.epochs=1"],
+        *["measure.personal.of=cohort", "optimizer.lr=1e-9"],  # round 1 is the best of equal ones
+    ],
 }
 ASKS_CLASSES = ["algorithm=fedavg", "aggregator=disco", "aggregator.target=population"]
 NEED_CLASS_COUNTS = r"geometry/.*_angle_global_(existing|missing)|sampler/entropy_spearman"
