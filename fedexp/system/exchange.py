@@ -68,7 +68,7 @@ class Exchange:
         self._started: list[TurnRecord] = []
         self._trains = False
         self._left_out: Sequence[TurnRecord] = ()
-        self._start = self._reduced_at = time.perf_counter()
+        self._start = self._reduced_at = self._waits_since = time.perf_counter()
 
     def count_answers(self, answers: Iterable[tuple[int, Tensors]]) -> dict[int, Tensors]:
         """Receive and return the answers to the sampler: client -> its answer.
@@ -86,11 +86,12 @@ class Exchange:
         """Add the chosen clients and their downloads, and return the chosen clients.
 
         The time so far, except the time for answers, counts as selection. If the server chooses
-        further clients later in the round, training has begun, so their selection counts as
-        training.
+        further clients later in the round, or after an update has arrived, training has begun, so
+        their selection counts as training.
         """
         if not self._trains:
-            elapsed = time.perf_counter() - self._start
+            self._trains, self._waits_since = True, time.perf_counter()
+            elapsed = self._waits_since - self._start
             self.seconds["select"] = elapsed - self.seconds.get("probe", 0.0)
         self.cohort = [*self.cohort, *cohort]
         self._downloads |= self.message.bytes_to_each(self._answered.keys() | set(cohort))
@@ -98,16 +99,17 @@ class Exchange:
 
     def count_arrivals(self, updates: Iterable[Update]) -> Iterator[Update]:
         """Yield the updates that are not late; waiting for any update counts as training time."""
-        self._trains, asked = True, time.perf_counter()
+        self._waits_since = time.perf_counter()
         for update in updates:
-            self.seconds["train"] += time.perf_counter() - asked
+            self._trains = True
+            self.seconds["train"] += time.perf_counter() - self._waits_since
             upload = 0 if update.is_late else update.nbytes
             outcome: Outcome = "late" if update.is_late else "refused"
             counts = update.samples, update.steps, 0, upload
             self._arrived.append(TurnRecord(update.client, *counts, outcome))
             if not update.is_late:
                 yield update
-            asked = time.perf_counter()
+            self._waits_since = time.perf_counter()
 
     def count_start(self, client: int, drops_out: bool) -> TurnRecord:
         """Note and return the start of a client's turn; the update may arrive in a later round."""

@@ -92,3 +92,25 @@ def test_time_waiting_is_training_and_the_rest_is_the_server(
     found = metrics(exchange)
     assert found["time/train_s"] == 10
     assert found["time/server_s"] == 2
+
+
+def test_clients_that_are_chosen_while_the_server_waits_for_updates_take_time_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a buffered round, which chooses clients when it is asked for its first update."""
+    now = [0.0]
+    monkeypatch.setattr("fedexp.system.exchange.time.perf_counter", lambda: now[0])
+    exchange = Exchange(Message(1, {}))
+
+    def choose_and_train() -> Iterator[Update]:
+        for client in range(2):
+            now[0] += 3
+            exchange.count_cohort([client])
+            now[0] += 5
+            yield update(client, 1, 0.0)
+
+    list(exchange.count_arrivals(choose_and_train()))
+    found = metrics(exchange)
+    assert found["time/select_s"] == 3
+    assert found["time/train_s"] == 5 + 3 + 5
+    assert found["time/server_s"] == 0
