@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from fedexp.config.compatibility.traits import HIDES_COHORTS
 from fedexp.config.schema import Config, validate
 from fedexp.config.sources import source_code
 from fedexp.core.messages import Message
@@ -18,6 +19,7 @@ from fedexp.data.partition_table import write_partition
 from fedexp.distributed.fabric import make_fabric
 from fedexp.distributed.ranks import ranks_of
 from fedexp.engines.threads import restored_threads, set_threads
+from fedexp.errors import InputError
 from fedexp.runtime.early import check
 from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
@@ -86,15 +88,19 @@ def config_here(
     return validate(moved({**config, **here}, places))
 
 
-def train_again(config: Config, rounds: int) -> Again:
+def train_again(config: Config, rounds: int, on_nodes: bool) -> Again:
     """Train the first ``rounds`` rounds of a run of ``config``.
 
-    The config keeps its own number of rounds, because schedules and parts depend on it.
+    The config keeps its own number of rounds, because schedules and parts depend on it. With
+    ``on_nodes`` the clients of the run were on nodes of Flower.
 
     Raises:
-        InputError: the config cannot run on this machine, or its data cannot be read.
+        InputError: the config cannot run on this machine, its data cannot be read, or its cohorts
+            were drawn in secret.
     """
     planned, history = plan(config, check(config)), History()
+    if on_nodes and HIDES_COHORTS in planned.sockets.aggregator.traits:
+        raise InputError("aggregator: on Flower its noise and cohorts do not follow from the seed")
     fabric = make_fabric(config.engine)
     data = load_data(config, planned.source, fabric.device)
     with restored_threads(), TemporaryDirectory() as temporary:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class Claim:
             nodes of Flower, so that the server knew no class counts.
         on_nodes: whether the clients were on nodes of Flower.
         facts: the content of ``data.json``, see ``read_facts``.
+        lost: the rounds that lost nodes have changed.
     """
 
     run: Run
@@ -55,6 +56,7 @@ class Claim:
     partition: str | None
     on_nodes: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+    lost: Sequence[int] = ()
 
 
 def read_claim(folder: Path) -> Claim:
@@ -71,14 +73,15 @@ def read_claim(folder: Path) -> Claim:
         if not all(isinstance(value, int | float) for value in values):
             raise ValueError("a metric should be a number")
     on_nodes, table = (folder / FEDERATION).is_file(), folder / PARTITION
-    if on_nodes and read_record(folder).own_data:
+    record = read_record(folder)
+    if on_nodes and record.own_data:
         raise InputError(f"{run.place}: its clients' data are on nodes of their own")
     with readable(table, ValueError):
         has_table = table.is_file() and not on_nodes
         text = table.read_text(encoding="utf-8") if has_table else None
     facts = read_facts(folder)
     with readable(folder / ORIGIN, RecursionError):
-        return Claim(run, records, read_origins(folder), text, on_nodes, facts)
+        return Claim(run, records, read_origins(folder), text, on_nodes, facts, record.lost)
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

@@ -37,6 +37,11 @@ _ON_NODES = (
     "metrics that the server lacks are not compared"
 )
 
+_LOST = (
+    f"{FEDERATION}: a node's reply or state was lost or refused in round {{}}, which no simulation "
+    "repeats"
+)
+
 
 @dataclass(frozen=True)
 class Ways:
@@ -106,13 +111,15 @@ def _verdict(
 
 def _train(claim: Claim, texts: Mapping[str, str] | None, ways: Ways) -> Again:
     """Train again; any error becomes an InputError of one line, as the config may be anything."""
+    if 1 in claim.lost:
+        raise InputError(_LOST.format(1))
     rounds = min(ways.rounds, _comparable(claim))
     started = claim.origins[0]["environment"] if claim.origins else claim.run.summary or {}
     try:
         with importable(texts) if texts else nullcontext():
             begun = {**claim.run.config, "rounds": _rounds_at_first(claim)}
             config = config_here(begun, started, ways.cache, ways.places)
-            return train_again(config, rounds)
+            return train_again(config, rounds, claim.on_nodes)
     except InputError:
         raise
     except Exception as error:
@@ -121,7 +128,7 @@ def _train(claim: Claim, texts: Mapping[str, str] | None, ways: Ways) -> Again:
 
 
 def _comparable(claim: Claim) -> int:
-    """The number of rounds with the code, precision and key ``rounds`` of the run's first start."""
+    """The number of rounds before a node was lost, or code, precision or ``rounds`` changed."""
     first = claim.origins[0] if claim.origins else {}
     later: list[int] = [
         each["from_round"] - 1
@@ -130,6 +137,7 @@ def _comparable(claim: Claim) -> int:
         or has_other_precision(first, each)
         or each.get("rounds") != first.get("rounds")
     ]
+    later += [round - 1 for round in claim.lost]
     return min([*later, max((each.round for each in claim.records), default=1)])
 
 
@@ -145,9 +153,10 @@ def _of_rounds(claim: Claim, found: Verdict, rounds: int) -> Verdict:
     last = max((each.round for each in claim.records), default=1)
     if found.outcome != Outcome.SAME or _comparable(claim) >= min(rounds, last):
         return found
-    what = "other code, another precision or another number of rounds"
-    line = f"{found.line}; later rounds had {what} and cannot be compared"
-    details = [*later_code(claim.origins), *found.details]
+    what = "other code, another precision or another number of rounds, or lost nodes"
+    line = f"{found.line}; later rounds had {what}, and cannot be compared"
+    lost = [_LOST.format(round) for round in claim.lost]
+    details = [*later_code(claim.origins), *lost, *found.details]
     return Verdict(found.place, Outcome.UNKNOWN, line, details)
 
 

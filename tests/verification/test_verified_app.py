@@ -7,6 +7,7 @@ from support.fake_grid import FakeGrid, bundle, run
 from support.verified import edit_rounds, ways
 
 from fedexp.verification.pack import pack
+from fedexp.verification.sample import verify_runs
 from fedexp.verification.verdict import Outcome, worst
 from fedexp.verification.verify import verify
 
@@ -40,6 +41,31 @@ def test_an_app_and_its_run_verify_until_a_file_is_changed(app: Path) -> None:
         "fedexp_app/more.py: was added",
     ]
     assert "differs in round 2: train/loss is 0.5" in found[1].line
+
+
+def test_rounds_from_a_lost_node_on_cannot_be_compared(tmp_path: Path) -> None:
+    module = bundle(tmp_path, "algorithm=fedavg", "clients.per_round=4")
+    grid = FakeGrid(module, tmp_path / "states")
+    for lost, line in (
+        (2, "the same bits through round 1 of 3; later rounds had other code"),
+        (1, "cannot be trained again"),
+    ):
+        grid.absent = lambda kind, round, client, at=lost: (kind, round, client) == ("train", at, 1)
+        (found,) = verify_runs(run(grid, tmp_path / str(lost)).folder, ways(9))
+        assert (found.outcome, found.line[: len(line)]) == (Outcome.UNKNOWN, line)
+        assert found.details[0].startswith(
+            f"federation.json: a node's reply or state was lost or refused in round {lost}, "
+        )
+
+
+def test_a_run_with_secret_cohorts_cannot_be_compared(tmp_path: Path) -> None:
+    module = bundle(tmp_path, "algorithm=fedavg", "aggregator=private", "rounds=1")
+    folder = run(FakeGrid(module, tmp_path / "states"), tmp_path / "runs").folder
+    (found,) = verify_runs(folder, ways(1))
+    assert found.outcome == Outcome.UNKNOWN
+    assert found.details == [
+        "aggregator: on Flower its noise and cohorts do not follow from the seed"
+    ]
 
 
 def test_a_packed_run_on_nodes_verifies(app: Path, tmp_path: Path) -> None:

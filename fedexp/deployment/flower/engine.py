@@ -50,14 +50,14 @@ class NodesEngine(Engine):
         super().__init__(resources)
         self.nodes, self.app, self._run = nodes, app, run
         self._oldest_checkpoint, self._forgets = oldest_checkpoint, forgets
-        self._round = 0
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
         """Yield the updates in the cohort's order.
 
         A client is left out, with a warning, if it does not answer or its reply is refused.
         """
-        self._round, draws = message.round, Counter(cohort)
+        self.nodes.begin_round(message.round)
+        draws = Counter(cohort)
         purpose = f"round {message.round}"
         self.nodes.gather(list(draws), purpose)
         requests = {k: pack(self.app, self.request(k, message)) for k in draws}
@@ -78,6 +78,7 @@ class NodesEngine(Engine):
 
     def probe(self, clients: Sequence[int], message: Message) -> Iterator[tuple[int, Tensors]]:
         """Yield (client, its answer to the sampler); a client without a valid reply is left out."""
+        self.nodes.begin_round(message.round)
         purpose = f"the sampler's question in round {message.round}"
         self.nodes.gather(clients, purpose)
         requests = {k: pack(self.app, self.request(k, message)) for k in clients}
@@ -109,7 +110,7 @@ class NodesEngine(Engine):
         trained = self.resources.store.clients_with_state
         if not self._forgets:
             return trained
-        return [client for client in trained if self._last_received(client) == self._round]
+        return [client for client in trained if self._last_received(client) == self.nodes.round]
 
     def _last_received(self, client: int) -> int:
         return int(self.resources.store.memory(client, _MEMORY).get("round", torch.tensor(0)))

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,20 +51,39 @@ class Nodes:
         dataset: the digest of the dataset's names and shapes that every node must have.
         patience: how long to wait.
         sizes: client -> number of its training samples, for clients known before a restart.
+        lost: the rounds before a restart that lost nodes have changed.
 
     Attributes:
+        round: the number of the current round; 0 before the first.
+        lost: the rounds that a missing or refused reply, or a lost state, has changed.
+        save_lost: called when ``lost`` has changed.
         class_counts: [N, C] training samples of each class at each client; None until they are
             asked for.
     """
 
     def __init__(
-        self, post: Post, app: str, dataset: str, patience: Patience, sizes: Mapping[int, int]
+        self,
+        post: Post,
+        app: str,
+        dataset: str,
+        patience: Patience,
+        sizes: Mapping[int, int],
+        lost: Iterable[int],
     ) -> None:
         self._post, self._app, self._dataset, self._patience = post, app, dataset, patience
         self._sizes = dict(sizes)
         self._node_of: dict[int, int] = {}
         self._met: set[int] = set()
         self.class_counts: Tensor | None = None
+        self.round, self.lost = 0, set(lost)
+        self.save_lost: Callable[[], None] = lambda: None
+
+    def begin_round(self, round: int) -> None:
+        """Start a round, or repeat one; losses of an earlier try no longer count."""
+        is_new, self.round = round != self.round, round
+        if is_new and round in self.lost:
+            self.lost.remove(round)
+            self.save_lost()
 
     @property
     def sizes(self) -> Tensor:
@@ -128,6 +147,7 @@ class Nodes:
         missing = set(self._without_node(list(requests)))
         for client in sorted(missing):
             LOGGER.warning("%s: client %d has no node; it counts as dropped out", purpose, client)
+            self._count_loss()
         sent = {self._node_of[k]: each for k, each in requests.items() if k not in missing}
         client_of = {node: k for k, node in self._node_of.items()}
         awaited = [k for k in requests if k not in missing]
@@ -142,8 +162,14 @@ class Nodes:
                     yield client, content
 
     def warn(self, purpose: str, client: int, what: str) -> None:
-        """Log a warning that names the client and its node."""
+        """Log a warning that names the client and its node; the round counts as changed."""
         LOGGER.warning("%s: client %d (node %d) %s", purpose, client, self._node_of[client], what)
+        self._count_loss()
+
+    def _count_loss(self) -> None:
+        if self.round and self.round not in self.lost:
+            self.lost.add(self.round)
+            self.save_lost()
 
     def _wait(self, missing: Callable[[], list[int]], may_miss: int, purpose: str) -> None:
         """Wait until ``missing()`` lists at most ``may_miss`` clients. Raises InputError."""

@@ -44,8 +44,8 @@ class OnNodes(Population):
         """Load the server's test split, and ask the nodes for the sizes of all clients."""
         whole = load_place(config, self._app.own_data, source, device)
         self._nodes.meet(config.clients.count)
-        sizes = dict(enumerate(self._nodes.sizes.tolist()))
-        write_record(self._folder, Record(self._run, sizes, self._app.own_data))
+        self._write_record()
+        self._nodes.save_lost = self._write_record
         nothing = torch.arange(0, device=device)
         unknown = torch.full((whole.description.num_classes,), torch.nan, device=device)
         template = replace(
@@ -76,6 +76,10 @@ class OnNodes(Population):
     def scoring(self, engine: Engine) -> Scoring:
         """Make the object that scores the global model here, and personal models on the nodes."""
         return NodesScoring(engine)
+
+    def _write_record(self) -> None:
+        sizes, lost = dict(enumerate(self._nodes.sizes.tolist())), sorted(self._nodes.lost)
+        write_record(self._folder, Record(self._run, sizes, self._app.own_data, lost))
 
     def _oldest_checkpoint(self, round: int) -> int:
         """The round of the oldest checkpoint before this round; 0 if there is none yet.

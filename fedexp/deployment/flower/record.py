@@ -19,11 +19,13 @@ class Record:
         run: the name under which the nodes store their clients' states for this run.
         sizes: client -> number of its training samples.
         own_data: whether each node reads its own dataset.
+        lost: the rounds that a node's missing or refused reply, or its lost state, has changed.
     """
 
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     sizes: dict[int, int] = field(default_factory=dict)
     own_data: bool = False
+    lost: list[int] = field(default_factory=list)
 
 
 def read_record(folder: Path) -> Record:
@@ -40,11 +42,12 @@ def read_record(folder: Path) -> Record:
         sizes = {int(client): int(size) for client, size in values["sizes"].items()}
         if not isinstance(values["run"], str):
             raise ValueError(f"run={values['run']!r}")
+        lost = [int(round) for round in values.get("lost", [])]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path}: should hold run and sizes, as fedexp writes it ({error})"
         ) from error
-    return Record(values["run"], sizes, bool(values.get("own_data", False)))
+    return Record(values["run"], sizes, bool(values.get("own_data", False)), lost)
 
 
 def write_record(folder: Path, record: Record) -> None:

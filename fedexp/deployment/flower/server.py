@@ -72,7 +72,9 @@ def serve(app: App, grid: Grid, run_config: Mapping[str, Any]) -> RunResult:
     LOGGER.info("the run's folder is %s", folder)
     early, record = check(config), read_record(folder)
     dataset = dataset_digest(early.description)
-    nodes = Nodes(Post(grid), app.version, dataset, _patience(run_config), record.sizes)
+    nodes = Nodes(
+        Post(grid), app.version, dataset, _patience(run_config), record.sizes, record.lost
+    )
     population = OnNodes(app, nodes, record.run, folder, config.checkpoint.keep)
     return execute(config, folder, Launch(app.overrides, app.choices), early, population)
 

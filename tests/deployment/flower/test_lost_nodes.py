@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -14,6 +15,9 @@ import fedexp
 from fedexp.core.messages import Tensors
 from fedexp.deployment.flower import nodes
 from fedexp.deployment.flower.letters import Turn
+from fedexp.deployment.flower.nodes import Patience
+from fedexp.deployment.flower.post import Post
+from fedexp.deployment.flower.record import read_record
 from fedexp.errors import InputError
 from fedexp.faults.base import Faults
 
@@ -61,6 +65,17 @@ def test_a_client_without_a_reply_drops_out_and_takes_part_in_the_next_round(
     setattr(grid, fault, is_lost)
     assert run(grid, tmp_path / "runs").summary["weights_digest"] == dropped
     assert f"round 2: client 1 (node 101) {line}" in caplog.text
+    (record,) = (tmp_path / "runs").glob("*/*/federation.json")
+    assert read_record(record.parent).lost == [2]
+
+
+def test_a_round_that_is_repeated_without_a_loss_is_no_longer_lost() -> None:
+    post, patience = cast(Post, None), Patience(1, 1.0, 1.0)
+    found, saved = nodes.Nodes(post, "", "", patience, {}, [2, 3]), []
+    found.save_lost = lambda: saved.append(sorted(found.lost))
+    for round in (2, 2, 3, 4):
+        found.begin_round(round)
+    assert saved == [[3], []]
 
 
 @pytest.mark.slow
