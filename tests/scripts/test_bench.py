@@ -54,3 +54,10 @@ def test_personal_models_are_scored_as_by_a_plain_loop() -> None:
     for kind in ("uniform", "local", "test_split"):
         mean = sum(row[kind] for row in plain) / len(plain)
         assert found[f"personal/accuracy_{kind}"] == pytest.approx(mean, abs=1e-6)
+
+
+@pytest.mark.parametrize("job", ["random", "weighted", "hics, exact", "hics, landmarks"])
+def test_each_sampler_that_is_measured_chooses_a_cohort(job: str) -> None:
+    samplers = import_module("benchmark.subjects.samplers")
+    cohort = samplers.prepare(job, 200).select(samplers.ROUNDS // 2)
+    assert len(set(cohort)) == samplers.COHORT

@@ -35,11 +35,11 @@ CLASSES = 100
 COHORT = 100
 REPEATS = 5
 ROUNDS = 1_000_000  # beyond every warm-up
-CHANGES: dict[str, tuple[str, dict[str, int]]] = {
+CHANGES: dict[str, tuple[str, dict[str, int | str]]] = {
     "random": ("random", {}),
     "weighted": ("weighted", {}),
-    "hics, exact": ("hics", {"exact_up_to": 10**9}),
-    "hics, landmarks": ("hics", {"exact_up_to": 1}),
+    "hics, exact": ("hics", {"signal": "virtual_bias", "exact_up_to": 10**9}),
+    "hics, landmarks": ("hics", {"signal": "virtual_bias", "exact_up_to": 1}),
 }
 JOBS = [
     ("random", 2_000),
