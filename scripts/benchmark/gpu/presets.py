@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from digests import FAST, SMALL
+from digests import SMALL, words_of
 
 import fedexp
 from benchmark import results
@@ -19,13 +19,6 @@ ACCURACY, LOSS = 0.02, 0.005
 """Tolerances: an accuracy may differ by 0.02, a loss by half a percent or by 0.005."""
 
 NUMBERS = ("train/loss", "global/loss", "global/accuracy", "personal/accuracy_local")
-NEEDS = {
-    "fedap": ["model.batch_norm=true"],
-    "fedbn": ["model.batch_norm=true"],
-    "silobn": ["model.batch_norm=true"],
-    "fedcda": ["aggregator.warmup=1"],
-}
-"""Preset -> further overrides for two rounds of an MLP."""
 
 
 def names() -> list[str]:
@@ -34,9 +27,9 @@ def names() -> list[str]:
 
 def numbers(preset: str, overrides: Sequence[str]) -> dict[str, float]:
     """The numbers of the preset's last round."""
-    own = [f"algorithm={preset}", *FAST.get(preset, []), *NEEDS.get(preset, [])]
     with TemporaryDirectory() as folder:
-        found = fedexp.run([*SMALL, *own, *overrides, f"hydra.run.dir={folder}/run"])
+        words = [*SMALL, "rounds=2", *words_of(f"algorithm={preset}"), *overrides]
+        found = fedexp.run([*words, f"hydra.run.dir={folder}/run"])
     last = found.metrics.iloc[-1]
     return {name: float(last[name]) for name in NUMBERS if name in last}
 
