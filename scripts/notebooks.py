@@ -29,7 +29,8 @@ def execute(path: Path) -> NotebookNode:
         client = NotebookClient(notebook, timeout=1800, resources=resources, record_timing=False)
         client.execute()
     for cell in notebook.cells:
-        cell["outputs"] = [_portable(each) for each in cell.get("outputs", []) if _kept(each)]
+        outputs = [_portable(each) for each in cell.get("outputs", []) if _kept(each)]
+        cell["outputs"] = [each for each in outputs if each.get("text") != ""]
         if cell.cell_type != "code":
             del cell["outputs"]
     notebook.metadata = {
@@ -52,16 +53,22 @@ def _small(picture: str) -> str:
     return base64.b64encode(small.getvalue()).decode()
 
 
+def _plain(text: str) -> str:
+    """The text without names of temporary folders, a command's log lines and a run's seconds."""
+    text = re.sub(re.escape(tempfile.gettempdir()) + r"/tmp\w+", "FOLDER", text)
+    text = re.sub(r"^\[\d{4}-\d\d-\d\d .*\n", "", text, flags=re.MULTILINE)
+    return re.sub(r" · \d+ s(?= · )", "", text)
+
+
 def _portable(output: NotebookNode) -> NotebookNode:
-    """The output without the names of temporary folders."""
-    temporary = re.compile(re.escape(tempfile.gettempdir()) + r"/tmp\w+")
+    """The output with plain texts and small pictures."""
     if "text" in output:
-        output["text"] = temporary.sub("FOLDER", output["text"])
+        output["text"] = _plain(output["text"])
     if picture := output.get("data", {}).get("image/png"):
         output["data"]["image/png"] = _small(picture)
     for kind, content in output.get("data", {}).items():
         if isinstance(content, str) and kind.startswith("text/"):
-            output["data"][kind] = temporary.sub("FOLDER", content)
+            output["data"][kind] = _plain(content)
     return output
 
 

@@ -39,6 +39,7 @@ def test_a_notebook_is_stored_with_its_outputs(path: Path) -> None:
     assert path.stat().st_size < LARGEST
     content = path.read_text(encoding="utf-8")
     assert not re.search(r"/tmp/|/home/|/root/|site-packages|C:\\\\", content)  # a machine's paths
+    assert not re.search(r"\[\d{4}-\d\d-\d\d | · \d+ s · ", content)  # logs and times of a command
 
 
 def test_the_spiral_lesson_has_the_data_of_its_runs_and_a_uniform_head() -> None:
