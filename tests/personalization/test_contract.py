@@ -1,23 +1,20 @@
 """What every personalization must keep to."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from support.federations import equal, take_step
-from support.small_federations import (
-    BATCHNORM,
-    PERSONAL,
-    WITH_GLOBAL,
-    alike,
-    copy,
-    personal,
-    personalized,
-)
+from support.partner_options import PARTNERS
+from support.small_federations import BATCHNORM, WITH_GLOBAL, alike, copy, personal, personalized
 
+from fedexp.cli.command import config_folder
 from fedexp.core.sockets import Phase
 from fedexp.errors import InputError
+from fedexp.runtime.federation import Federation
 
+OPTIONS = sorted(path.stem for path in Path(config_folder(), "personalization").glob("*.yaml"))
 HEAD = 4 * (64 * 10 + 10)  # bytes in float32
 BODY = 4 * (64 * 128 + 128 + 128 * 64 + 64)
 BYTES = {
@@ -53,9 +50,15 @@ def test_private_weights_are_not_sent(personalization: str) -> None:
     assert update.nbytes == BYTES[personalization] + reported
 
 
-@pytest.mark.parametrize("personalization", PERSONAL)
+def with_partners(personalization: str, *overrides: str) -> Federation:
+    """A small federation with this personalization and the other options that it needs."""
+    partners = PARTNERS.get(f"personalization={personalization}", [])
+    return personalized(personalization, *partners, *overrides)
+
+
+@pytest.mark.parametrize("personalization", OPTIONS)
 def test_a_client_that_never_trained_has_no_personal_metric(personalization: str) -> None:
-    federation = personalized(personalization)
+    federation = with_partners(personalization)
     assert personal(federation, 0) == {}
     take_step(federation.server, federation.engine.train([2], federation.server.broadcast(1)))
     assert list(personal(federation, 1)) == [2]
@@ -63,9 +66,9 @@ def test_a_client_that_never_trained_has_no_personal_metric(personalization: str
     assert found.metrics["personal/std"] == 0  # of one client; three zeros would spread
 
 
-@pytest.mark.parametrize("personalization", PERSONAL)
+@pytest.mark.parametrize("personalization", OPTIONS)
 def test_evaluating_personal_models_changes_nothing(personalization: str) -> None:
-    scored, never = personalized(personalization), personalized(personalization)
+    scored, never = with_partners(personalization), with_partners(personalization)
     for round in (1, 2):
         for federation in (scored, never):
             message = federation.server.broadcast(round)
@@ -76,11 +79,11 @@ def test_evaluating_personal_models_changes_nothing(personalization: str) -> Non
     assert alike(personal(scored, 2), personal(never, 2))
 
 
-@pytest.mark.parametrize("personalization", PERSONAL)
+@pytest.mark.parametrize("personalization", OPTIONS)
 def test_the_order_of_the_cohort_changes_nothing(personalization: str) -> None:
     ends = []
     for cohort in ([0, 1, 2], [2, 0, 1]):
-        federation = personalized(personalization)
+        federation = with_partners(personalization)
         for round in (1, 2):
             message = federation.server.broadcast(round)
             take_step(federation.server, federation.engine.train(cohort, message))
@@ -89,11 +92,22 @@ def test_the_order_of_the_cohort_changes_nothing(personalization: str) -> None:
     assert alike(ends[0][1], ends[1][1])
 
 
+HAVE_GLOBAL = [
+    *WITH_GLOBAL,
+    "finetune_best",
+    "received",
+    "apfl",
+    "fedetf",
+    "pfedme",
+    "second_model",
+]
+
+
 @pytest.mark.matrix
-@pytest.mark.parametrize("personalization", PERSONAL)
+@pytest.mark.parametrize("personalization", OPTIONS)
 def test_nothing_global_is_measured_without_a_global_model(personalization: str) -> None:
-    metrics = personalized(personalization, "rounds=1").run_round(1).metrics
-    is_global = personalization in WITH_GLOBAL
+    metrics = with_partners(personalization, "rounds=1").run_round(1).metrics
+    is_global = personalization in HAVE_GLOBAL
     assert ("global/accuracy" in metrics) == ("global/loss" in metrics) == is_global
     assert 0 <= metrics["personal/accuracy_local"] <= 1
 
