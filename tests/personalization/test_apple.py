@@ -7,8 +7,9 @@ import pytest
 import torch
 from support.federations import begin_client, equal, federate
 from support.second_model import gradients_of_steps, of_model
-from support.small_federations import copy, personalized, train
+from support.small_federations import ONE_STEP, copy, personalized, train
 
+from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.personalization.apple import penalty_factor
 from fedexp.testing import check_part
@@ -124,8 +125,30 @@ def test_losses_that_compare_with_the_core_model_are_refused(loss: str) -> None:
         personalized("apple", f"loss={loss}")
 
 
-def test_prototypes_from_the_training_steps_are_those_of_the_combination() -> None:
-    personalized("apple", "loss=prototype_align", "loss.features=last_epoch")
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_prototypes_from_the_training_steps_are_those_of_the_combination(engine: str) -> None:
+    """With one local step they are of the weights before it; p stays, to be known."""
+    options = ["loss=prototype_align", "loss.features=last_epoch", *ONE_STEP, "optimizer.lr=1"]
+    federation = personalized("apple", *options, "personalization.rate=0", f"engine={engine}")
+    train(federation, 1, (0, 1, 2, 3))
+    message = federation.server.broadcast(2)
+    cores = [of_model(message.to_client(client).weights) for client in range(4)]
+    sizes = torch.tensor([float(len(each.labels)) for each in federation.data.clients])
+    p = sizes / sizes.sum()
+    stacks = {name: torch.stack([core[name] for core in cores]) for name in cores[0]}
+    combination = {name: torch.tensordot(p, stack, dims=1) for name, stack in stacks.items()}
+    (update,) = federation.engine.train([2], message)
+    ((inputs, labels),) = federation.data.clients[2].batches(1000)
+    found, backbone = update.extras["loss"]["prototypes"], federation.module.backbone
+
+    def largest_error(weights: Tensors) -> float:
+        own = {name: weights[f"backbone.{name}"] for name, _ in backbone.named_parameters()}
+        z = torch.func.functional_call(backbone, own, (inputs,))
+        means = {label: z[labels == label].mean(dim=0) for label in labels.unique().tolist()}
+        return max((found[label] - mean).abs().max().item() for label, mean in means.items())
+
+    assert largest_error(combination) < 1e-5
+    assert largest_error(cores[2]) > 1e-2
 
 
 @pytest.mark.slow
