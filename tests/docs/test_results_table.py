@@ -39,9 +39,19 @@ def test_every_page_is_named() -> None:
 
 
 def read(link: str) -> str:
-    """The page behind a link of the table."""
-    (target,) = re.findall(r"\]\(([^)#]*)", link)
-    return (RESULTS / (target or "README.md")).read_text()
+    """The page behind a link of the table, or the section that the link names."""
+    ((target, anchor),) = re.findall(r"\]\(([^)#]*)#?([^)]*)\)", link)
+    text = (RESULTS / (target or "README.md")).read_text()
+    if not anchor:
+        return text
+    sections = re.split(r"^##+ ", text, flags=re.MULTILINE)
+    (section,) = (each for each in sections if anchor_of(each.partition("\n")[0]) == anchor)
+    return section
+
+
+def anchor_of(heading: str) -> str:
+    """GitHub's anchor of a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def plain(differences: list[float]) -> str:

@@ -77,10 +77,14 @@ def test_offline_record_equals_metrics_jsonl(tmp_path: Path) -> None:
     for each in (1, 2, 3):
         metrics = {"global/accuracy": each / 4, "train/loss": 1 / each}
         tracker.log(Record(each, metrics, {"cat": 0.5, "dog": each / 4}))
-    tracker.finish(SUMMARY | {"warnings": ["this run learned nothing"]})
+    costs = {"total": {"cost/upload_bytes": 12}, "wall_time_s": 1.5}
+    tracker.finish(SUMMARY | costs | {"warnings": ["this run learned nothing"]})
 
     (path,) = wandb_log.run_files(tmp_path)
-    assert wandb_log.summary(path)["warnings"] == "this run learned nothing"
+    summary = wandb_log.summary(path)
+    assert summary["warnings"] == "this run learned nothing"
+    assert summary["global/accuracy/best"] == 0.8
+    assert (summary["cost/upload_bytes/total"], summary["wall_time_s"]) == (12, 1.5)
     first, *rounds = wandb_log.history(path)
     frame = read_metrics(tmp_path)[["round", "global/accuracy", "train/loss"]]
     assert first["round"] == 0

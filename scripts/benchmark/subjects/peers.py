@@ -126,7 +126,7 @@ def make_task(overrides: list[str], rounds: int) -> Task:
 def running(contender: Contender, python: Path, task: Path) -> Iterator[tuple[Connection, Path]]:
     """Start a contender's process; yield the connection to it and its log file."""
     ours, theirs = Pipe()
-    log = task.with_suffix(f".{contender.program}.log")
+    log = task.with_suffix(f".{contender.name}.log")
     path = os.pathsep.join(map(str, (SCRIPTS, SCRIPTS.parent)))
     command = [str(python), "-m", f"benchmark.peers.{contender.program}", str(theirs.fileno())]
     with log.open("w") as output:
