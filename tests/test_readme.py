@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
-from support.pages import blocks, paste
+from support.pages import anchor_of, blocks, paste
 
 import fedexp
 from fedexp.cli.command import config_folder
@@ -227,4 +227,4 @@ def test_links_lead_somewhere_in_the_repository(page: Path) -> None:
 def anchors(page: Path) -> set[str]:
     """GitHub's anchors of the headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.M)
-    return {re.sub(r"[^\w -]", "", each).strip().lower().replace(" ", "-") for each in headings}
+    return {anchor_of(each) for each in headings}

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import federate
-from support.plain_loop import LR, SETTING, PlainLoop, assert_same, weights_after
+from support.federations import federate, weights_after
+from support.plain_loop import LR, SETTING, PlainLoop, assert_same
 from torch import Tensor
 
 from fedexp.aggregators.normalized import Normalized
@@ -131,13 +131,13 @@ def test_training_equals_a_plain_loop(
     loop = PlainLoop(*options)
     expected, counts = plain_fednova(loop, 3, momentum, mu, effective == "norms")
     assert len(counts) > 2  # clients take different numbers of steps
-    assert_same(weights_after(3, *options), expected)
+    assert_same(weights_after(federate(*SETTING, *options), 3), expected)
 
 
 def test_with_equal_steps_it_is_fedavg() -> None:
-    words = ["local.batch_size=1000", "optimizer=sgd_plain"]
-    fedavg = weights_after(2, "algorithm=fedavg", *words)
-    assert_same(weights_after(2, "algorithm=fednova", *words), fedavg, 1e-6)
+    words = [*SETTING, "local.batch_size=1000", "optimizer=sgd_plain"]
+    fednova, fedavg = (federate(*words, f"algorithm={each}") for each in ("fednova", "fedavg"))
+    assert_same(weights_after(fednova, 2), weights_after(fedavg, 2), 1e-6)
 
 
 def test_each_update_has_two_numbers_more() -> None:

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from generate.results import RESULTS
 from support import fedgela_runs, fednh_runs, hics_runs
+from support.pages import anchor_of
 from support.result_pages import gain, leaderboard, stored, tuned
 
 from fedexp.reporting.leaderboard.repetition import verdicts_again
@@ -47,11 +48,6 @@ def read(link: str) -> str:
     sections = re.split(r"^##+ ", text, flags=re.MULTILINE)
     (section,) = (each for each in sections if anchor_of(each.partition("\n")[0]) == anchor)
     return section
-
-
-def anchor_of(heading: str) -> str:
-    """GitHub's anchor of a heading."""
-    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def plain(differences: list[float]) -> str:

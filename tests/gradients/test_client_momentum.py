@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from support.federations import federate
-from support.plain_loop import LR, SETTING, PlainLoop, assert_same, weights_after
+from support.federations import federate, weights_after
+from support.plain_loop import LR, SETTING, PlainLoop, assert_same
 
 from fedexp.core.client_protocol import Batch
 from fedexp.core.messages import Tensors
@@ -54,19 +54,20 @@ def test_training_equals_a_plain_loop(algorithm: str, engine: str) -> None:
     options = [f"algorithm={algorithm}", f"engine={engine}", f"gradient.alpha={ALPHA}"]
     loop = PlainLoop(*options)
     expected = plain_loop(loop, 3, sharp=algorithm == "mofedsam")
-    assert_same(weights_after(3, *options), expected, 2e-5)
+    assert_same(weights_after(federate(*SETTING, *options), 3), expected, 2e-5)
 
 
 def test_local_momentum_against_a_plain_loop() -> None:
     options = ["algorithm=fedcm", f"gradient.alpha={ALPHA}", "optimizer.momentum=0.6"]
-    assert_same(weights_after(3, *options), plain_loop(PlainLoop(*options), 3, False, 0.6), 2e-5)
+    found = weights_after(federate(*SETTING, *options), 3)
+    assert_same(found, plain_loop(PlainLoop(*options), 3, False, 0.6), 2e-5)
 
 
 def test_alpha_one_is_fedavg_and_fedsam() -> None:
     for algorithm, same in (("fedcm", "plain"), ("mofedsam", "sam")):
-        found = weights_after(2, f"algorithm={algorithm}", "gradient.alpha=1")
-        expected = weights_after(2, "aggregator=uniform", f"gradient={same}")
-        assert_same(found, expected, 1e-6)
+        found = federate(*SETTING, f"algorithm={algorithm}", "gradient.alpha=1")
+        expected = federate(*SETTING, "aggregator=uniform", f"gradient={same}")
+        assert_same(weights_after(found, 2), weights_after(expected, 2), 1e-6)
 
 
 def test_the_momentum_is_the_mean_gradient_of_a_first_round() -> None:

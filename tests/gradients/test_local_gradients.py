@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import federate
-from support.plain_loop import LR, PlainLoop, assert_same, weights_after
+from support.federations import federate, weights_after
+from support.plain_loop import LR, SETTING, PlainLoop, assert_same
+from support.small_federations import BATCHNORM
 from torch import Tensor
 
 from fedexp.core.messages import Message, PartMessage, Tensors
@@ -148,7 +149,8 @@ def test_three_rounds_of_lesam_by_a_plain_loop(engine: str) -> None:
             received[k], trained[k] = x, y
         x = loop.mean(trained, cohort, x)
     assert climbed > 0
-    assert_same(weights_after(3, "gradient=lesam", f"engine={engine}"), x)
+    federation = federate(*SETTING, "gradient=lesam", f"engine={engine}")
+    assert_same(weights_after(federation, 3), x)
 
 
 def test_a_part_that_would_be_empty_is_the_first_sample() -> None:
@@ -181,16 +183,7 @@ def test_batches_of_one_sample_train(engine: str) -> None:
 
 
 def test_running_statistics_follow_the_first_pass_alone() -> None:
-    body = "model._target_=support.local_gradient_bodies.with_batchnorm"
-    words = [
-        *SMALL,
-        body,
-        "~model.hidden",
-        "~model.feature_dim",
-        "~model.rectify",
-        "~model.batch_norm",
-    ]
-    one_step = [*words, "local.epochs=1", "local.batch_size=64"]
+    one_step = [*SMALL, *BATCHNORM, "local.epochs=1", "local.batch_size=64"]
     statistics = []
     for option in ("plain", "sam"):
         federation = federate(*one_step, f"gradient={option}")

@@ -3,9 +3,9 @@ import io
 import numpy as np
 import pytest
 import torch
-from support.federations import begin_client, federate
+from support.federations import begin_client, federate, weights_after
 from support.plain_loop import LR as PLAIN_LR
-from support.plain_loop import PlainLoop, assert_same, weights_after
+from support.plain_loop import SETTING, PlainLoop, assert_same
 from support.quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
 from torch import nn
 
@@ -175,7 +175,7 @@ def test_the_preset_repeats_a_plain_loop_of_the_authors_algorithm() -> None:
         }
     assert clipped
     assert alphas.max() > 2 * alphas.min()
-    assert_same(weights_after(rounds, *options), start)
+    assert_same(weights_after(federate(*SETTING, *options), rounds), start)
 
 
 def test_samples_and_uniform_end_at_the_optimum_over_all_samples() -> None:

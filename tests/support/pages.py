@@ -11,6 +11,11 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), flags=re.M | re.S)
 
 
+def anchor_of(heading: str) -> str:
+    """GitHub's anchor of a heading."""
+    return re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-")
+
+
 def paste(pages: Iterable[Path], folder: Path) -> None:
     """Write the files on the pages below ``folder``: the first comment of each is its name."""
     for text in [t for page in pages for k in ("python", "yaml") for t in blocks(page, k)]:

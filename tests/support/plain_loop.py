@@ -59,14 +59,6 @@ class PlainLoop:
         return dict(zip(point, found, strict=True))
 
 
-def weights_after(rounds: int, *overrides: str) -> Tensors:
-    """The global weights that fedexp trains."""
-    federation = federate(*SETTING, *overrides)
-    for round in range(1, rounds + 1):
-        federation.run_round(round)
-    return federation.server.weights
-
-
 def assert_same(found: Tensors, expected: Tensors, tolerance: float = 1e-5) -> None:
     """The two have the same names and values."""
     assert found.keys() == expected.keys()

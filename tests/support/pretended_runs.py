@@ -1,6 +1,5 @@
 """Runs on the pretended device, in a process that has not trained before."""
 
-import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ import pytest
 import fedexp
 from fedexp.errors import InputError
 from fedexp.testing.pretended import Pretended, Wait, missing_tool, waits
+from support import short_runs
 from support.command_line import PROCESSES
 
 DEVICE = "engine.device=fedexp.testing.pretended.Pretended"
@@ -66,7 +66,5 @@ def both(overrides: Sequence[str], environment: Mapping[str, str]) -> list[Outco
 def outcome(folder: Path, *overrides: str) -> Outcome:
     """Run, or resume, the experiment in this folder."""
     with waits() as found:
-        result = fedexp.run([*TWO_ROUNDS, *overrides, f"hydra.run.dir={folder}"])
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    timeless = [{k: v for k, v in each.items() if not k.startswith("time/")} for each in lines]
-    return Outcome(result.summary["weights_digest"], timeless, found)
+        fedexp.run([*TWO_ROUNDS, *overrides, f"hydra.run.dir={folder}"])
+    return Outcome(*short_runs.outcome(folder), found)

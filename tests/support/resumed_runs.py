@@ -1,6 +1,5 @@
 """A run that ends in its middle and goes on ends with the same bits."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 
 import fedexp
 from fedexp.runtime.federation import Federation
+from support.short_runs import outcome
 
 TINY = ["rounds=3", "clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=120"]
 TINY += ["checkpoint.every=1", "tracking.wandb.mode=disabled", "tracking.progress=false"]
@@ -29,10 +29,4 @@ def check_resumes_to_the_bit(tmp_path: Path, *overrides: str) -> None:
         with pytest.raises(RuntimeError, match="power cut"):
             fedexp.run(stopped)
     fedexp.run([*stopped, f"resume={tmp_path / 'b'}"])
-    assert _outcome(tmp_path / "a") == _outcome(tmp_path / "b")
-
-
-def _outcome(folder: Path) -> tuple[str, list[dict[str, Any]]]:
-    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    timeless = [{k: v for k, v in each.items() if not k.startswith("time/")} for each in lines]
-    return json.loads((folder / "summary.json").read_text())["weights_digest"], timeless
+    assert outcome(tmp_path / "a") == outcome(tmp_path / "b")

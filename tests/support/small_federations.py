@@ -64,9 +64,9 @@ def with_dropout(input_shape: tuple[int, ...]) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.5))
 
 
-_NOT_AN_MLP = ["~model.hidden", "~model.feature_dim", "~model.rectify", "~model.batch_norm"]
-BATCHNORM = ["model._target_=support.small_federations.with_batchnorm", *_NOT_AN_MLP]
-DROPOUT = ["model._target_=support.small_federations.with_dropout", *_NOT_AN_MLP]
+NOT_AN_MLP = ["~model.hidden", "~model.feature_dim", "~model.rectify", "~model.batch_norm"]
+BATCHNORM = ["model._target_=support.small_federations.with_batchnorm", *NOT_AN_MLP]
+DROPOUT = ["model._target_=support.small_federations.with_dropout", *NOT_AN_MLP]
 
 
 def copy(tensors: Tensors) -> Tensors:

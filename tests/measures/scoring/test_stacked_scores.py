@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.federations import federate
+from support.small_federations import BATCHNORM, NOT_AN_MLP
 from torch import nn
 
 from fedexp.data.federated import ClientData
@@ -13,14 +14,7 @@ from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=5", "clients.per_round=5", "local.epochs=1", "data.subset=200"]
 SMALL += ["rounds=1", "data.validation=0.1"]
-_NOT_AN_MLP = ["~model.hidden", "~model.feature_dim", "~model.rectify", "~model.batch_norm"]
-BATCHNORM = ["model._target_=test_stacked_scores.with_batchnorm", *_NOT_AN_MLP]
-RECURRENT = ["model._target_=test_stacked_scores.Recurrent", *_NOT_AN_MLP]
-
-
-def with_batchnorm(input_shape: tuple[int, ...]) -> nn.Module:
-    """A tiny body with running statistics."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU())
+RECURRENT = ["model._target_=test_stacked_scores.Recurrent", *NOT_AN_MLP]
 
 
 class Recurrent(nn.Module):
