@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from rich.progress import track
@@ -95,12 +96,11 @@ def _options(group: str) -> list[str]:
 
 def _chosen_by_presets() -> set[str]:
     """FedAvg's options, and those that another preset has in place of them."""
-    entries = list(composed(["algorithm=fedavg"]).choices.items())
+    entries: list[tuple[Any, Any]] = [*composed(["algorithm=fedavg"]).choices.items()]
     for path in Path(config_folder(), "algorithm").glob("*.yaml"):
-        defaults = OmegaConf.load(path).get("defaults", [])
-        entries += [
-            pair for each in defaults if isinstance(each, DictConfig) for pair in each.items()
-        ]
+        preset: Any = OmegaConf.load(path)
+        for each in preset.get("defaults", []):
+            entries += each.items() if isinstance(each, DictConfig) else []
     return {f"{group.rpartition('/')[2]}={option}" for group, option in entries}
 
 
