@@ -44,7 +44,8 @@ PERSONAL = [
     "fedmd",
 ]
 WITH_GLOBAL = (
-    *("finetune", "fedbabu", "fedrod", "ditto", "fedah", "fedala", "knn_per", "feddbe", "fedphp"),
+    *("none", "finetune", "finetune_best", "received", "second_model", "fedbabu", "fedrod"),
+    *("fedetf", "ditto", "pfedme", "apfl", "fedah", "fedala", "knn_per", "feddbe", "fedphp"),
 )
 """The personalizations that have a global model."""
 
