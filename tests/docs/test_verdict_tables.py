@@ -1,11 +1,11 @@
-"""The tables beside the papers: gains are those of the files, and verdicts follow from them."""
+"""The table beside the papers: gains are those of the files, and verdicts follow from them."""
 
 import re
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from generate.results import RESULTS, ROOT
+from generate.results import RESULTS
 from support import fedgela_runs, fednh_runs, hics_runs
 from support.fedgela_runs import BEST, GLOBAL, PERSONAL
 from support.hics_runs import ALL, SIX, accuracy, delays, first
@@ -15,7 +15,6 @@ from support.result_pages import (
     gain,
     interval,
     published,
-    rows,
     section,
     stored,
 )
@@ -24,36 +23,23 @@ from fedexp.reporting.interval import Interval
 from fedexp.reporting.papers.verdicts import AHEAD, INSIDE, NOT_SHOWN, OUTSIDE
 
 _GAIN = re.compile(r"([+-][\d.]+) ± ([\d.]+)")
-_SEEDS = {"three seeds": 3, "five of six seeds": 5}
 CORNER = "| paper | cell | size here | seeds | gain, paper | gain, ours | verdict | numbers |"
 BESIDE = filled(section("README.md", "Beside the papers"), CORNER)
-SYSTEMS = (ROOT / "README.md").read_text()
-SYSTEMS_CORNER = "| system | option | gain over its baseline here | in its paper | verdict |"
 FIVE = (0, 1, 2, 3, 5)
 """The seeds in which both samplers reach 0.75."""
 
 
 def typed() -> Iterator[tuple[Interval, float, str]]:
-    """(Our gain, the paper's gain, the verdict) of each tested row of the two tables."""
+    """(Our gain, the paper's gain, the verdict) of each tested row."""
     for _, _, _, seeds, paper, ours, verdict, _ in BESIDE:
         if (found := _GAIN.search(ours)) and "not given" not in paper:
             n = 5 if "five seeds" in ours else int(seeds)
             yield Interval(float(found[1]), float(found[2]), n), float(paper), verdict
-    for _, ours, paper, verdict, _ in systems().values():
-        if found := _GAIN.search(ours):
-            n = next(n for words, n in _SEEDS.items() if words in ours)
-            yield Interval(float(found[1]), float(found[2]), n), float(paper), verdict
-
-
-def systems() -> dict[str, list[str]]:
-    return rows(
-        SYSTEMS, next(each for each in SYSTEMS.splitlines() if each.startswith(SYSTEMS_CORNER))
-    )
 
 
 def test_each_verdict_has_the_words_of_its_interval() -> None:
     found = list(typed())
-    assert len(found) == 9 + 3
+    assert len(found) == 9
     for gain_, paper, verdict in found:
         assert (AHEAD if gain_.excludes_zero else NOT_SHOWN) in verdict
         assert (INSIDE if gain_.contains(paper) else OUTSIDE) in verdict
@@ -254,28 +240,6 @@ def test_the_row_of_one_seed_on_another_network() -> None:
     _, _, _, ours, verdict, _ = row("HiCS-FL, Figure 2", cell)
     assert ours == f"{own - random:+d}"
     assert f"{smooth - smooth_random:+d} with momentum, smoothed" in verdict
-
-
-def test_a_system_has_the_gains_of_the_table_beside_the_papers() -> None:
-    keys = {
-        "FedNH": (fednh_runs.gains(GLOBAL), "FedNH, Table 1"),
-        "FedGELA": (fedgela_runs.gains("two classes", BEST), "FedGELA, Table 5"),
-        "FedSC": (fedsc_gain(), "FedSC, Table 1"),
-        "FedPTR": (fedptr_gain(), "FedPTR, Table 1"),
-        "HiCS-FL": (delays(0.75, FIVE), "HiCS-FL, Table 1"),
-    }
-    found = systems()
-    assert set(found) == set(keys)
-    for name, (own, paper) in keys.items():
-        _, ours, published_gain, verdict, _ = found[name]
-        digits = 0 if name == "HiCS-FL" else 3
-        said = own if isinstance(own, str) else gain(own, digits)
-        assert ours.startswith(said)
-        assert published_gain == next(each[4] for each in BESIDE if each[0] == paper)
-        if NOT_SHOWN in verdict:
-            assert could_show(interval(own)) in verdict
-    six = gain(delays(0.75, SIX), 0)
-    assert f"counted with 200 it gives {six}, with the same verdict" in SYSTEMS
 
 
 def test_one_of_the_eight_tested_gains_excludes_zero() -> None:

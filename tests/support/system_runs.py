@@ -10,11 +10,10 @@ ADDED = {"head": "cosine", "sampler": "hics", "loss": "rpcl_cpdr"}
 
 
 @cache
-def accuracies() -> pd.Series:
-    """Method, seed -> mean global accuracy of rounds 60 to 100.
+def curves() -> pd.DataFrame:
+    """The evaluated rounds of all runs, with a column ``method`` such as ``fednh sampler=hics``.
 
-    A method has a name such as ``fednh sampler=hics``. ``fedgela`` has its preset's scale,
-    ``fedgela head.energy=1`` another.
+    ``fedgela`` has its preset's scale, ``fedgela head.energy=1`` another.
     """
     first = pd.read_csv(RESULTS / "cifar10_systems.csv")
     first["algorithm"] = first["algorithm"].replace("fedgela", "fedgela head.energy=1")
@@ -23,6 +22,13 @@ def accuracies() -> pd.Series:
     for group, option in ADDED.items():
         is_added = (runs[group] == option) & ~runs["algorithm"].isin(["hics", "fedsc"])
         runs.loc[is_added, "method"] += f" {group}={option}"
+    return runs
+
+
+@cache
+def accuracies() -> pd.Series:
+    """Method, seed -> mean global accuracy of rounds 60 to 100."""
+    runs = curves()
     late = runs[runs["round"] >= 60]
     return late.groupby(["method", "seed"])["global/accuracy"].mean()
 

@@ -45,7 +45,7 @@ METHODS = {
     "fedkd": ["algorithm=fedkd", "compression=none", "compression@download=none"],
     "finetune_best": [
         *["algorithm=fedavg", "personalization=finetune_best", "personalization.epochs=1"],
-        *["measure.personal.of=cohort", "optimizer.lr=1e-9"],  # round 1 is the best of equal ones
+        *["measure.personal.of=cohort", "optimizer.lr=0.3"],  # round 2 is the best of three
     ],
 }
 ASKS_CLASSES = ["algorithm=fedavg", "aggregator=disco", "aggregator.target=population"]
