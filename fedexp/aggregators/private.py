@@ -14,7 +14,9 @@ from fedexp.aggregators.clipping import clipping_metrics, norm_of, steps
 from fedexp.config.compatibility.traits import (
     CHOOSES_BY_DEVICE,
     HIDES_COHORTS,
+    MOVES_START,
     NOT_THE_MEAN,
+    OTHER_START,
     TAKES_MORE,
     UNIFORM_COHORTS,
 )
@@ -71,6 +73,11 @@ class Private(Aggregator):
     takes_only_merged = True
     saved = ("releases",)
     traits = frozenset({NOT_THE_MEAN, HIDES_COHORTS})
+    discourages = dict.fromkeys(
+        (MOVES_START, OTHER_START),
+        "aggregator=private: clips a client's distance from the global weights; this {other} may "
+        "start clients from other weights, so that more than the client's own step is clipped",
+    )
     # The accountant's bound holds for cohorts that are drawn independently of the data.
     needs = {
         UNIFORM_COHORTS: "aggregator=private: epsilon is known only for uniformly drawn cohorts; "

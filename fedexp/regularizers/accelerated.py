@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat
 
-from fedexp.config.compatibility.traits import NOT_THE_MEAN, OFFSET_START, OTHER_START
+from fedexp.config.compatibility.traits import MOVES_START, NOT_THE_MEAN, OFFSET_START, OTHER_START
 from fedexp.contract import PartMessage, Setting, Tensors
 from fedexp.regularizers.anchors import combine
 from fedexp.regularizers.proximal import Proximal
@@ -40,8 +40,11 @@ class Accelerated(Proximal):
         NOT_THE_MEAN: "FedACG: the server expects the merged weights to be the mean of the "
         "cohort's; with this {other} the momentum is another; take another {other}; "
         "aggregator=uniform fits",
-        OTHER_START: "FedACG: clients start from the global model plus a momentum step; this "
-        "{other} may start them from other weights, which the momentum does not fit",
+        **dict.fromkeys(
+            (MOVES_START, OTHER_START),
+            "FedACG: clients start from the global model plus a momentum step; this {other} may "
+            "start them from other weights, which the momentum does not fit",
+        ),
     }
 
     def __init__(self, mu: NonNegativeFloat, momentum: Annotated[float, Field(ge=0, lt=1)]) -> None:

@@ -55,7 +55,9 @@ def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
         others = tuple(each for each in label if each not in method)
         settings.setdefault(others, {})[method] = runs[0]
     every = [run for runs in configurations.values() for run in runs]
-    seeds = {key for key in every[0].values if follows_seed(key, every)}
+    seeds = {
+        key for key in {key for run in every for key in run.values} if follows_seed(key, every)
+    }
     left_out = seeds.union(key for label in configurations for key, _ in label)
     methods = list(dict.fromkeys(method for rows in settings.values() for method in rows))
     found = dict.fromkeys(

@@ -13,8 +13,9 @@ _SPLIT = "data.split_seed"
 """Config key: the seed that draws the test split."""
 _FROM_SEED = ("partition.long_tail", "data.subset")
 """Config keys that remove samples before the partition; the run's seed chooses them."""
-_LOADED = ("model.start_from", "model.weights")
-"""Config keys that name a backbone's weights."""
+_LOADED = "model.start_from"
+"""Config key: a file with all weights of the backbone. Others, such as ``model.weights``, may lack
+a layer that is drawn."""
 _MOST = 4
 """Largest number of values of a key that are listed; more values are only counted."""
 
@@ -43,7 +44,8 @@ def random_sources(runs: Sequence[Run]) -> str:
     if len({run.seed for run in runs}) < 2:
         return ""
     draws_split = follows_seed(_SPLIT, runs)
-    fixed = dict.fromkeys(None if draws_split else _fixed_by(run) for run in runs)
+    draws_partition = draws_split or follows_seed(_FIXED, runs)
+    fixed = dict.fromkeys(None if draws_partition else _fixed_by(run) for run in runs)
     own = [each for each in fixed if each is not None]
     varied = ["test split"] if draws_split else []
     varied += ["partition"] if None in fixed else []
@@ -88,5 +90,5 @@ def _draws_cohorts(run: Run) -> bool:
 
 def _draws_backbone(run: Run) -> bool:
     """Whether the seed draws weights of the backbone, or LoRA's updates of them."""
-    is_loaded = any(run.values.get(key) is not None for key in _LOADED)
+    is_loaded = run.values.get(_LOADED) is not None
     return not is_loaded or run.values.get("model.lora.rank") is not None

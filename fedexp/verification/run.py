@@ -203,12 +203,10 @@ def _origins(claim: Claim, again: Again) -> tuple[str, list[str], bool]:
     lines = [*other_code(first, now), *other_environment(was, now["environment"])]
     lines += later_environment(claim.origins)
     last, engine = again.records[-1].round, config["engine"]
-    same_kind = all(
-        is_same_kind(start["environment"], now["environment"])
-        for start in claim.origins
-        if start["from_round"] <= last
-    )
-    alone = engine["devices"] * engine["num_nodes"] * engine["processes_per_device"] == 1
+    compared = [each["environment"] for each in claim.origins if each["from_round"] <= last]
+    same_kind = all(is_same_kind(each, now["environment"]) for each in compared)
+    processes = engine["devices"] * engine["num_nodes"] * engine["processes_per_device"]
+    alone = all(each.get("processes", processes) == 1 for each in compared)
     is_repeatable = was.get("device") == "cpu" or bool(engine["deterministic"])
     is_repeatable = is_repeatable and alone and has_one_engine(claim.origins)
     where = "on another kind of machine" if is_repeatable else "for such runs"

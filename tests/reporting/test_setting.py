@@ -62,10 +62,17 @@ def test_a_test_split_that_follows_the_seed_is_named(tmp_path: Path) -> None:
     ("word", "drawn"),
     [
         ("model.start_from=weights.pt", "the head's initial weights"),
-        ("model.weights=imagenet", "the head's initial weights"),
+        ("model.weights=imagenet", "initial weights"),  # a projection behind them is drawn
         ("model.lora.rank=4", "initial weights"),
     ],
 )
 def test_loaded_weights_are_not_drawn(word: str, drawn: str, tmp_path: Path) -> None:
     runs = [read_run(write_run(tmp_path / str(seed), [f"seed={seed}", word])) for seed in range(2)]
     assert random_sources(runs) == f"The seed changes partition, {drawn}, cohorts and batches."
+
+
+def test_a_partition_seed_that_follows_the_seed_fixes_nothing(tmp_path: Path) -> None:
+    words = [[f"seed={seed}", f"partition.draw_seed={seed}"] for seed in range(2)]
+    runs = [read_run(write_run(tmp_path / own[0], own)) for own in words]
+    everything = "The seed changes partition, initial weights, cohorts and batches."
+    assert random_sources(runs) == everything

@@ -42,8 +42,10 @@ def read_record(folder: Path) -> Record:
         sizes = {int(client): int(size) for client, size in values["sizes"].items()}
         if not isinstance(values["run"], str):
             raise ValueError(f"run={values['run']!r}")
-        lost = [int(round) for round in values.get("lost", [])]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        lost = values.get("lost", [])
+        if not all(type(round) is int and round > 0 for round in lost):
+            raise ValueError(f"lost={lost!r}")
+    except (OSError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(
             f"{path}: should hold run and sizes, as fedexp writes it ({error})"
         ) from error

@@ -10,6 +10,8 @@ from fedexp.deployment.flower.node_states import NodeStates
 from fedexp.errors import InputError
 
 TEXTS = ["", "{", "[]", "{}", '{"config": [], "run": 3, "sizes": {}}', '{"run": "a", "sizes": [1]}']
+LOST = ["0", "1.5", "Infinity", '"1"']
+TEXTS += [f'{{"run": "a", "sizes": {{}}, "lost": [{round}]}}' for round in LOST]
 
 
 @pytest.mark.parametrize("content", TEXTS)
