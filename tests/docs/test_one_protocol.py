@@ -115,6 +115,7 @@ def test_the_numbers_in_the_reasons_are_those_of_the_files() -> None:
     table_1 = gain(fednh_runs.gains(fednh_runs.GLOBAL))
     (one,) = system_runs.gains("fedgela head.energy=1")
     (fedptr,) = system_runs.gains("fedptr_s")
+    (feddyn,) = system_runs.gains("feddyn_paper")
     for said in (
         f"Table 1, {of_paper('FedNH'):+.3f}, is inside the interval",
         f"three seeds have {table_1}",
@@ -123,8 +124,11 @@ def test_the_numbers_in_the_reasons_are_those_of_the_files() -> None:
         f"With E_W = 1 seed 0 has {one:+.3f}",
         f"has seed 0 alone, below: {fedptr:+.3f}",
         f"40 clients, ten a round, has {of_paper('FedPTR-S'):+.3f}",
+        f"none of the five, has {feddyn:+.3f} with seed 0, more than each of them",
     ):
         assert said in TEXT
+    assert feddyn > max(system_runs.gains(method)[0] for method in NAMES if method != "fedavg")
+    assert interval(TESTED["FedSC"]).mean > of_paper("FedSC")
 
 
 def test_the_readme_names_a_better_method_and_the_papers_own_rounds() -> None:
