@@ -136,4 +136,4 @@ def test_the_readme_names_a_better_method_and_the_papers_own_rounds() -> None:
     text = prose(README)
     assert f"FedDyn, none of the five, gains {feddyn:+.3f} with seed 0" in text
     table_1 = gain(fednh_runs.gains(fednh_runs.GLOBAL))
-    assert f"FedNH's has 200 rounds, and with them {table_1}." in text
+    assert f"FedNH's has 200 rounds, and with them no difference is shown ({table_1})." in text
