@@ -122,7 +122,7 @@ class TableSweeper(Sweeper):
 
     def _tune_and_run(self, tuning: Tuning, jobs: list[list[str]]) -> list[Sequence[JobReturn]]:
         """Run the trials that no earlier sweep has run, then each job with its chosen setting."""
-        trials, known = tuning.trials(jobs), self._earlier
+        trials, known = tuning.trials(jobs), dict(self._earlier)
         new = self._new_trials(jobs)
         print(f"fedexp: first {len(new)} trials of settings", file=sys.stderr)
         results = self._launch(new)
