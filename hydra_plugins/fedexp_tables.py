@@ -44,7 +44,7 @@ from fedexp.runtime.limits import (
     limited_sweep,
     reason_to_stop_sweep,
 )
-from fedexp.state.run_folder import finished_summary, objective
+from fedexp.state.run_folder import finished_summary, objective, rounds_finished
 
 
 class TableSweeper(Sweeper):
@@ -281,9 +281,9 @@ class TableSweeper(Sweeper):
 
 
 def _forget_config(result: JobReturn) -> None:
-    """Keep the objective and the folder: the configs of thousands of jobs fill gigabytes."""
+    """Keep what the sweep reads later: the configs of thousands of jobs fill gigabytes."""
     if result.cfg is not None:
-        result.cfg = OmegaConf.masked_copy(result.cfg, "objective")
+        result.cfg = OmegaConf.masked_copy(result.cfg, ["objective", "rounds"])
     if result.hydra_cfg is not None:
         folder = result.hydra_cfg.hydra.runtime.output_dir
         result.hydra_cfg = OmegaConf.create({"hydra": {"runtime": {"output_dir": folder}}})
@@ -303,9 +303,12 @@ def _not_started(
 
 def _unfinished(results: Sequence[Sequence[JobReturn]]) -> bool:
     """Whether a job failed or stopped before its last round."""
-    launched = [each.hydra_cfg for result in results for each in result]
-    folders = [Path(each.hydra.runtime.output_dir) for each in launched if each is not None]
-    return any(finished_summary(each) is None for each in folders)
+    launched = [(each.cfg, each.hydra_cfg) for result in results for each in result]
+    return any(
+        rounds_finished(Path(hydra.hydra.runtime.output_dir)) < cfg.rounds
+        for cfg, hydra in launched
+        if cfg is not None and hydra is not None
+    )
 
 
 def _score(trial: JobReturn, statistic: str) -> float:

@@ -141,10 +141,11 @@ class Finishes:
     Args:
         folder: the sweep's folder.
         stops_in: the number of this job; None to finish all.
+        rounds: the rounds in the config of a job, which runs one.
     """
 
-    def __init__(self, folder: Path, stops_in: int | None = None) -> None:
-        self.folder, self.stops_in, self.jobs = folder, stops_in, 0
+    def __init__(self, folder: Path, stops_in: int | None = None, rounds: int = 1) -> None:
+        self.folder, self.stops_in, self.rounds, self.jobs = folder, stops_in, rounds, 0
 
     def launch(self, jobs: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
         self.jobs += len(jobs)
@@ -156,7 +157,8 @@ class Finishes:
         if number == self.stops_in:
             stop_sweep("SIGUSR1")
         done = JobReturn(status=JobStatus.COMPLETED)
-        done.cfg = OmegaConf.create({"objective": "validation/accuracy", "optimizer": {"lr": 1}})
+        kept = {"objective": "validation/accuracy", "rounds": self.rounds}
+        done.cfg = OmegaConf.create({**kept, "optimizer": {"lr": 1}})
         runtime = {"output_dir": str(own), "version": "1.3"}
         done.hydra_cfg = OmegaConf.create({"hydra": {"runtime": runtime, "job": {"num": number}}})
         done.return_value = 0.5
@@ -168,7 +170,7 @@ def test_a_sweep_keeps_no_config_of_a_finished_job(tmp_path: Path) -> None:
     made = sweeper([])
     made.launcher = Finishes(tmp_path)  # type: ignore[assignment]
     ((one,),) = made._launch([["seed=0"]])
-    assert one.cfg == {"objective": "validation/accuracy"}
+    assert one.cfg == {"objective": "validation/accuracy", "rounds": 1}
     assert one.hydra_cfg == {"hydra": {"runtime": {"output_dir": f"{tmp_path}/0"}}}
     assert one.return_value == 0.5
 
@@ -188,7 +190,7 @@ CONTEST = [
         (2, 3, False),  # the last job of all: nothing is left
     ],
 )
-def test_a_contest_that_stops_says_whether_anything_is_left(
+def test_a_contest_that_stops_says_whether_jobs_are_left(
     stops_in: int | None, ran: int, left: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = sweeper([*CONTEST, f"hydra.sweep.dir={tmp_path}"])
@@ -198,6 +200,16 @@ def test_a_contest_that_stops_says_whether_anything_is_left(
     assert has_left_jobs() == left
     advice = "fedexp: SIGUSR1: the sweep stopped; to go on, add resume="
     assert (advice in capsys.readouterr().err) == left
+
+
+def test_a_sweep_whose_last_job_stops_before_its_last_round_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = sweeper([f"hydra.sweep.dir={tmp_path}"])
+    made.launcher = Finishes(tmp_path, stops_in=0, rounds=9)  # type: ignore[assignment]
+    made.sweep(["seed=0"])
+    assert not has_left_jobs()
+    assert "fedexp: SIGUSR1: the sweep stopped; to go on, add resume=" in capsys.readouterr().err
 
 
 def test_the_cost_of_a_factorial_experiment_has_the_trials_that_are_not_known(
