@@ -7,11 +7,11 @@ import torch
 from pydantic import PositiveFloat
 
 from fedexp.aggregators.average import Average, Weighting
-from fedexp.config.compatibility.traits import MOVES_START, NOT_THE_MEAN, OTHER_START
+from fedexp.config.compatibility.traits import NOT_THE_MEAN, OTHER_STARTS
 from fedexp.core.messages import PartUpdate, Tensors, Update
 
 MEASURES_STEPS = dict.fromkeys(
-    (MOVES_START, OTHER_START),
+    OTHER_STARTS,
     "this aggregator measures each client's step from the global weights, but this {other} may "
     "start clients from other weights, so the step is not only the client's own; use "
     "aggregator=uniform or sample_weighted",

@@ -14,9 +14,8 @@ from fedexp.aggregators.clipping import clipping_metrics, norm_of, steps
 from fedexp.config.compatibility.traits import (
     CHOOSES_BY_DEVICE,
     HIDES_COHORTS,
-    MOVES_START,
     NOT_THE_MEAN,
-    OTHER_START,
+    OTHER_STARTS,
     TAKES_MORE,
     UNIFORM_COHORTS,
 )
@@ -74,7 +73,7 @@ class Private(Aggregator):
     saved = ("releases",)
     traits = frozenset({NOT_THE_MEAN, HIDES_COHORTS})
     discourages = dict.fromkeys(
-        (MOVES_START, OTHER_START),
+        OTHER_STARTS,
         "aggregator=private: clips a client's distance from the global weights; this {other} may "
         "start clients from other weights, so that more than the client's own step is clipped",
     )

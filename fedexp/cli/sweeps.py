@@ -107,8 +107,9 @@ def _is_in_group(override: Override, folder: Path) -> bool:
     is_value = override.type == OverrideType.CHANGE and not override.is_sweep_override()
     if override.key_or_group == WORD:
         return is_value
-    is_group = (folder / group).is_dir() or group in _renamed_groups(folder)
-    return is_value and bool(key) and group != "hydra" and is_group
+    if not is_value or not key or group == "hydra":
+        return False
+    return (folder / group).is_dir() or group in _renamed_groups(folder)
 
 
 def _renamed_groups(folder: Path) -> list[str]:

@@ -6,9 +6,8 @@ from pydantic import PositiveFloat
 from fedexp.config.compatibility.traits import (
     DIVIDES_STEPS,
     KEEPS_MOMENTUM,
-    MOVES_START,
     NOT_THE_MEAN,
-    OTHER_START,
+    OTHER_STARTS,
     OTHER_STEPS,
 )
 from fedexp.config.schema import PositiveShare
@@ -66,7 +65,7 @@ class ClientMomentum(LocalGradient):
         "momentum can outweigh the gradients, so that the model moves on in one direction; use "
         "optimizer=sgd or sgd_plain",
         **dict.fromkeys(
-            (MOVES_START, OTHER_START),
+            OTHER_STARTS,
             "FedCM, MoFedSAM: the server computes the mean direction from the global weights; this "
             "{other} may start clients from other weights; the momentum is then another",
         ),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat
 
-from fedexp.config.compatibility.traits import MOVES_START, NOT_THE_MEAN, OFFSET_START, OTHER_START
+from fedexp.config.compatibility.traits import NOT_THE_MEAN, OFFSET_START, OTHER_STARTS
 from fedexp.contract import PartMessage, Setting, Tensors
 from fedexp.regularizers.anchors import combine
 from fedexp.regularizers.proximal import Proximal
@@ -41,7 +41,7 @@ class Accelerated(Proximal):
         "cohort's; with this {other} the momentum is another; take another {other}; "
         "aggregator=uniform fits",
         **dict.fromkeys(
-            (MOVES_START, OTHER_START),
+            OTHER_STARTS,
             "FedACG: clients start from the global model plus a momentum step; this {other} may "
             "start them from other weights, which the momentum does not fit",
         ),

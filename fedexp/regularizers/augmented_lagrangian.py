@@ -9,9 +9,8 @@ from pydantic import PositiveFloat
 
 from fedexp.config.compatibility.traits import (
     DRAWS_REPEATEDLY,
-    MOVES_START,
     NOT_THE_MEAN,
-    OTHER_START,
+    OTHER_STARTS,
 )
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
@@ -68,7 +67,7 @@ class AugmentedLagrangian(Dynamic):
         DRAWS_REPEATEDLY: "FedADMM: a client changes its z_k once a round, but the server counts a "
         "client's change each time that {other} draws it; use sampler=random",
         **dict.fromkeys(
-            (MOVES_START, OTHER_START),
+            OTHER_STARTS,
             "FedADMM: the server adds the change of z_k to the global weights; this {other} may "
             "start clients from other weights; the sum is then not the mean of all z_k",
         ),

@@ -9,9 +9,8 @@ from torch import Tensor
 from fedexp.config.compatibility.traits import (
     ADDS_DRIFT,
     DRAWS_REPEATEDLY,
-    MOVES_START,
     NOT_THE_MEAN,
-    OTHER_START,
+    OTHER_STARTS,
 )
 from fedexp.contract import Client, Memory, PartMessage, Regularizer, Setting, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
@@ -85,7 +84,7 @@ class Dynamic(Regularizer):
         "the cohort's mean, but its drift grows once, so that the server's mean drift is wrong; "
         "use sampler=random",
         **dict.fromkeys(
-            (MOVES_START, OTHER_START),
+            OTHER_STARTS,
             "FedDyn, FedDC: the server computes the clients' steps from the global weights; this "
             "{other} may start clients from other weights; the server's mean drift is then wrong",
         ),

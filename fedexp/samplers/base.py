@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import MOVES_START, OTHER_START
+from fedexp.config.compatibility.traits import OTHER_STARTS
 from fedexp.contract import Client, Memory, Part, PartUpdate, Setting, Tensors
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
@@ -24,7 +24,7 @@ MOST_SHOWN = 500
 """Largest number of clients in a figure of a large population."""
 
 COMPARES_STEPS = dict.fromkeys(
-    (MOVES_START, OTHER_START),
+    OTHER_STARTS,
     "this sampler compares clients by how far their weights are from the global weights, but this "
     "method may start clients from other weights, so the distance is not only the client's own "
     "step; use sampler=random or sampler=weighted",

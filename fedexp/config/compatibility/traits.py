@@ -58,6 +58,9 @@ TUNED_CLASSIFIER = "has a classifier that is trained in tuning only"
 UNIFORM_COHORTS = "draws cohorts uniformly, whatever is known of the clients"
 UNTRAINED_CLASSIFIER = "scores the global model with a classifier that no client trains"
 
+OTHER_STARTS = (MOVES_START, OTHER_START)
+"""Both ways in which clients may begin to train with other weights than the global ones."""
+
 # Traits of models and optimizers.
 BATCH_NORM = "is a BatchNorm layer with running statistics"
 DIFFERENT_NETWORKS = "has different networks for different clients"
