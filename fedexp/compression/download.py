@@ -78,8 +78,13 @@ class CompressingServer(Server):
             self.weights = self._held
         compressed = [n for n in self._held if self._differences.compresses(n, self._held)]
         self._lag = {name: self.weights[name] - self._held[name] for name in compressed}
-        sized = partial(_with_size, self._bytes_for_each())
+        sized = partial(self._with_size, self._bytes_for_each())
         return replace(message, weights=self._held, readdress=sized)
+
+    def _with_size(self, bytes_for_each: Tensor, message: Message, client: int) -> Message:
+        """The message to this client, with the number of bytes of its weights."""
+        own = self._readdress(message, client)
+        return replace(own, weights_nbytes=int(bytes_for_each[client]))
 
     def _following(self, round: int) -> Tensors:
         """h^t from h^(t-1) and w^t; w^t itself if the decoded differences are not finite."""
@@ -144,8 +149,3 @@ class CompressingServer(Server):
         whole = count_bytes(self._held)
         missed = self._encoded_bytes - self._downloaded + self._plain_bytes()
         return torch.where(self._downloaded < 0, whole, missed.clamp(max=whole))
-
-
-def _with_size(bytes_for_each: Tensor, message: Message, client: int) -> Message:
-    """The message with the number of bytes that this client downloads."""
-    return replace(message, weights_nbytes=int(bytes_for_each[client]), readdress=None)

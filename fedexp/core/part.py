@@ -213,7 +213,15 @@ class Setting:
         return min(self.updates_per_step or self.clients_per_round, self.clients.num_with_data)
 
 
-_SERVER_HALF = ("broadcast", "message_to", "aggregate", "extract", "correct", "server_state")
+_SERVER_HALF = (
+    "broadcast",
+    "message_to",
+    "extras_to",
+    "aggregate",
+    "extract",
+    "correct",
+    "server_state",
+)
 
 _OF_SAMPLERS = ("candidates", "answer", "observe", "observe_seconds", "select")
 
@@ -361,9 +369,18 @@ class Part(Declares):
         Called for each client that trains, answers the sampler or tunes a personal model. It must
         not change any state. The result's weights replace the global weights, so it needs all of
         their names: change some with ``message.weights | own``. Private weights among them replace
-        the client's private weights. The result's extras replace the extras of ``broadcast``.
+        the client's private weights. The result's extras replace the extras of ``broadcast``. A
+        part that sends the global weights and extras of the client's own overrides ``extras_to``
+        instead, since other parts may need clients that all start from the global weights.
         """
         return message
+
+    def extras_to(self, client: int, message: PartMessage) -> Tensors:
+        """The extras of the message to this client alone; by default ``message.extras``.
+
+        Called after ``message_to``, with its result. It must not change any state.
+        """
+        return message.extras
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """Compute tensors for ``aggregate`` from one client's weights, before these are dropped.

@@ -38,6 +38,7 @@ class Server:
             name: part
             for name, part in parts.items()
             if type(part).message_to is not Part.message_to
+            or type(part).extras_to is not Part.extras_to
         }
         self._digests = _Digests()
         self._reporting: list[Part] = []
@@ -64,14 +65,16 @@ class Server:
         """A hook for subclasses, called after ``send`` with the clients that get the message."""
 
     def _readdress(self, message: Message, client: int) -> Message:
-        """The message to this client, after every part's ``message_to``."""
+        """The message to this client, after every part's ``message_to`` and ``extras_to``."""
         weights, extras = message.weights, dict(message.extras)
         for name, part in self._addressing.items():
             whose = name, part, f"message_to({client}, ...)"
             sent = PartMessage(message.round, weights, extras.get(name, {}))
             own = results.instance(part.message_to(client, sent), PartMessage, *whose)
             weights = results.weights(own.weights, weights, *whose, may_add=True)
-            extras[name] = results.tensors(own.extras, *whose)
+            results.tensors(own.extras, *whose)
+            whose = name, part, f"extras_to({client}, ...)"
+            extras[name] = results.tensors(part.extras_to(client, own), *whose)
         return Message(
             message.round, weights, {name: sent for name, sent in extras.items() if sent}
         )

@@ -142,11 +142,9 @@ class Simplex(Head):
 
     # The server's half.
 
-    def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message with the center [M] of the client's subregion, if it has one."""
-        if client not in self.centers:
-            return message
-        return PartMessage(message.round, message.weights, {"center": self.centers[client]})
+    def extras_to(self, client: int, message: PartMessage) -> Tensors:
+        """The center [M] of the client's subregion, if it has one."""
+        return {"center": self.centers[client]} if client in self.centers else {}
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """The client's change of the endpoints [M * C * d], until there are subregions."""

@@ -7,6 +7,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
+from fedexp.config.compatibility.traits import MOVES_START
 from fedexp.config.schema import Share
 from fedexp.contract import (
     Client,
@@ -66,6 +67,7 @@ class FedFomo(Local):
             number is rounded down, but is at least one if the client has two samples.
     """
 
+    traits = frozenset({MOVES_START})
     forbids = ONE_CLASSIFIER
     discourages = MAY_KNOW_VALIDATION
     unread_if = {"epsilon_decay": {"epsilon": (0,)}}
@@ -94,15 +96,13 @@ class FedFomo(Local):
 
     # The server's half.
 
-    def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message with other clients' models, and with the numbers of these clients."""
+    def extras_to(self, client: int, message: PartMessage) -> Tensors:
+        """Other clients' models, and the numbers of these clients."""
         chosen = self._chosen(client, message.round)
-        if not chosen:
-            return message
-        extras = {"clients": torch.tensor(chosen)}
+        extras = {"clients": torch.tensor(chosen)} if chosen else {}
         for other in chosen:
             extras |= prefixed(str(other), self.models[other])
-        return PartMessage(message.round, message.weights, message.extras | extras)
+        return extras
 
     def _chosen(self, client: int, round: int) -> list[int]:
         """The clients whose models this client gets. Ties in the affinity are broken at random."""

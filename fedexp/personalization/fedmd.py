@@ -1,7 +1,6 @@
 """FedMD: clients learn from the mean of their class scores on public data, and send no weights."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -137,15 +136,15 @@ class FedMD(Personalization):
         """Send the mean scores, after the first round."""
         return {} if self.scores is None else {"scores": self.scores}
 
-    def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """Add the public data, if the client does not have them."""
+    def extras_to(self, client: int, message: PartMessage) -> Tensors:
+        """The mean scores, and the public data if the client does not have them."""
         if self.holders[client]:
-            return message
+            return message.extras
         if not self._public:
             draw = self._setting.server.draw_samples
             inputs, targets = draw("public_data", self.samples, True)
             self._public = {"inputs": inputs, "targets": targets}
-        return replace(message, extras=message.extras | self._public)
+        return message.extras | self._public
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Record which clients have the public data."""

@@ -1,7 +1,6 @@
 """FedADMM: each client minimises an augmented Lagrangian of its loss."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -10,6 +9,7 @@ from pydantic import PositiveFloat
 from fedexp.config.compatibility.traits import (
     DRAWS_REPEATEDLY,
     NOT_THE_MEAN,
+    OTHER_START,
     OTHER_STARTS,
 )
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
@@ -82,6 +82,10 @@ class AugmentedLagrangian(Dynamic):
         super().__init__(rho, "none", clip_quadratic=True)
         self.eta, self.is_warm = eta, start == "local"
         self.keeps_model = start != "reset"
+        if self.keeps_model:
+            # Also with ``global``, a client sends more than its step from w^t: w_k plus the change
+            # of its stored model.
+            self.traits = self.traits | {OTHER_START}
 
     def setup(self, setting: Setting) -> None:
         """Make the buffers of the penalty, and record that no client has trained yet."""
@@ -89,11 +93,9 @@ class AugmentedLagrangian(Dynamic):
         self.initial: Tensors = {}
         self.met = torch.zeros(setting.num_clients, dtype=torch.bool)
 
-    def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """Add the initial global model to the message for a client that has no stored model."""
-        if not self.initial or self.met[client]:
-            return message
-        return replace(message, extras=message.extras | prefixed("initial", self.initial))
+    def extras_to(self, client: int, message: PartMessage) -> Tensors:
+        """The initial global model, for a client that has no stored model."""
+        return {} if self.met[client] else prefixed("initial", self.initial)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Set the buffers of the received model w^t and of the drift y_k / rho.

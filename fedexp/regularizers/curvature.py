@@ -1,7 +1,6 @@
 """FedCurv: a pull to other clients' models, weighted by these clients' Fisher information."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pydantic import NonNegativeFloat, PositiveInt
@@ -53,13 +52,13 @@ class Curvature(Regularizer):
         shapes = setting.model.shared_parameters
         self.strength, self.center = Anchors(shapes), Anchors(shapes)
 
-    def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """Add the sums of F_j and F_j w_j over the other clients j of the last cohort.
+    def extras_to(self, client: int, message: PartMessage) -> Tensors:
+        """The sums of F_j and F_j w_j over the other clients j of the last cohort.
 
         F_j is the Fisher information of client j at its trained weights w_j.
         """
         others = combine(self.sums, self.terms.get(client, {}), scale=-1)
-        return replace(message, extras={name: value.float() for name, value in others.items()})
+        return {name: value.float() for name, value in others.items()}
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Set the other clients' Fisher sum A and their weighted mean model m.

@@ -1,7 +1,6 @@
 """MOCHA: clients' own models are pulled together as a matrix of task relations says."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -90,10 +89,10 @@ class MultiTask(Regularizer):
 
     # The server's half.
 
-    def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message with c_t, and with Omega_tt, named ``strength``."""
+    def extras_to(self, client: int, message: PartMessage) -> Tensors:
+        """The tensors of c_t, and Omega_tt, named ``strength``."""
         if client not in self.names or len(self.names) == 1:
-            return message
+            return {}
         row = self._relations(client)
         strength, center = row.pop(client), dict.fromkeys(self.center, torch.zeros(()))
         for other, element in row.items():
@@ -101,8 +100,7 @@ class MultiTask(Regularizer):
                 center[name] = center[name] - element / strength * weight
         sent = prefixed("center", center) | {"strength": torch.tensor(strength)}
         device = self.strength.device
-        extras = {name: to_device(value.float(), device) for name, value in sent.items()}
-        return replace(message, extras=message.extras | extras)
+        return {name: to_device(value.float(), device) for name, value in sent.items()}
 
     def _relations(self, client: int) -> dict[int, float]:
         """The client's row of Omega: client -> element, over the clients that have trained."""

@@ -306,7 +306,7 @@ def _of_reduction(socket: str, part: object) -> Iterator[Declaration]:
 
 
 def _traits_of_start(part: Part) -> set[str]:
-    """The traits of a part from whose hooks clients get other weights than the global ones."""
+    """The traits of a part by whose hooks clients start from other weights than the global ones."""
     if isinstance(part, Personalization) and type(part).choose is not Personalization.choose:
         return {CHOOSES_START, OTHER_START}
     return {OTHER_START} if type(part).message_to is not Part.message_to else set()

@@ -166,6 +166,18 @@ def test_measures_score_the_servers_own_model() -> None:
     assert record.metrics["global/loss"] == own["global/loss"] != sent["global/loss"]
 
 
+def test_a_part_s_tensors_for_one_client_come_with_the_compressed_weights() -> None:
+    federation = federate(*SMALL, *TOP_K, "algorithm=fedcurv")
+    federation.run_round(1)
+    message, plain = federation.server.send(2), federation.server.broadcast(2)
+    for client in (0, 1):
+        own = message.to_client(client)
+        assert equal(own.extras["regularizer"], plain.to_client(client).extras["regularizer"])
+        assert own.nbytes < plain.to_client(client).nbytes
+    sums = [message.to_client(client).extras["regularizer"] for client in (0, 1)]
+    assert not equal(*sums)
+
+
 def test_clients_train_from_the_model_that_they_have() -> None:
     federation = federate(*SMALL, *TOP_K, "local.steps=1", "optimizer.lr=1e-30")
     federation.run_round(1)

@@ -328,7 +328,7 @@ def test_attackers_change_what_was_decoded() -> None:
             "compression@download: this personalization may start clients from other weights",
         ),
         (
-            ["compression@download=topk", "algorithm=fedadmm"],
+            ["compression@download=topk", "algorithm=fedadmm", "regularizer.start=local"],
             "compression@download: this regularizer may start clients from other weights",
         ),
     ],

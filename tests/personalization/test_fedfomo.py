@@ -32,7 +32,7 @@ def update(client: int, weights: dict[int, float] | None = None) -> PartUpdate:
 
 
 def chosen(made: FedFomo, client: int, round: int = 2) -> list[int]:
-    found: list[int] = made.message_to(client, PartMessage(round, {})).extras["clients"].tolist()
+    found: list[int] = made.extras_to(client, PartMessage(round, {}))["clients"].tolist()
     return found
 
 
@@ -60,14 +60,14 @@ def test_the_server_sums_the_weights_and_sends_the_models_with_the_largest_sums(
     made.aggregate([update(0, {2: 0.125, 3: 0.25}), *map(update, (1, 2, 3))])
     assert made.affinity == {0: {1: 0.5, 2: -0.125, 3: 0.25}}
     assert chosen(made, 0) == [1, 3]
-    sent = made.message_to(0, PartMessage(2, {})).extras
+    sent = made.extras_to(0, PartMessage(2, {}))
     assert sent.keys() == {"clients", "1/w", "3/w"}
     assert sent["3/w"].item() == 3
 
 
 def test_only_models_of_the_last_round_are_sent_and_never_the_client_s_own() -> None:
     made = part(models=4)
-    assert made.message_to(0, PartMessage(1, {})).extras == {}
+    assert made.extras_to(0, PartMessage(1, {})) == {}
     made.aggregate([update(0), update(1)])
     made.aggregate([update(2), update(3)])
     assert sorted(chosen(made, 0)) == [2, 3]

@@ -44,7 +44,8 @@ def after_a_round() -> Curvature:
 
 def penalty_at(part: Curvature, client: int, value: float) -> tuple[float, float]:
     """The client's penalty at ``value``, and its slope."""
-    part.begin(SimpleNamespace(), part.message_to(client, PartMessage(2, {})), {})  # type: ignore[arg-type]
+    message = PartMessage(2, {}, part.extras_to(client, PartMessage(2, {})))
+    part.begin(SimpleNamespace(), message, {})  # type: ignore[arg-type]
     w = torch.tensor([value], requires_grad=True)
     penalty = part([("w", w)])
     assert isinstance(penalty, torch.Tensor)
@@ -67,7 +68,7 @@ def test_the_penalty_is_over_the_other_clients(client: int) -> None:
 
 
 def test_message_by_hand() -> None:
-    extras = after_a_round().message_to(2, PartMessage(2, {})).extras
+    extras = after_a_round().extras_to(2, PartMessage(2, {}))
     assert {name: value.item() for name, value in extras.items()} == {
         "fisher/w": 2.0,
         "weighted/w": 2.0,
@@ -76,7 +77,7 @@ def test_message_by_hand() -> None:
 
 def test_there_is_no_penalty_before_the_first_round() -> None:
     part = tiny()
-    assert part.message_to(1, PartMessage(1, {})).extras == {}
+    assert part.extras_to(1, PartMessage(1, {})) == {}
     assert penalty_at(part, 1, 3.0) == (0.0, 0.0)
 
 
@@ -88,7 +89,7 @@ def test_the_order_of_updates_does_not_matter() -> None:
     parts = tiny(), tiny()
     for part, ordered in zip(parts, (updates, updates[::-1]), strict=True):
         part.aggregate(ordered)
-    one, other = (part.message_to(4, PartMessage(2, {})).extras for part in parts)
+    one, other = (part.extras_to(4, PartMessage(2, {})) for part in parts)
     assert torch.equal(one["fisher/w"], other["fisher/w"])
 
 
@@ -188,7 +189,7 @@ def test_server_state_is_restored() -> None:
     file.seek(0)
     other = federate(*FEDCURV).server.parts["regularizer"]
     other.load_server_state(torch.load(file, weights_only=True))
-    sent: list[Tensors] = [each.message_to(1, PartMessage(2, {})).extras for each in (part, other)]
+    sent: list[Tensors] = [each.extras_to(1, PartMessage(2, {})) for each in (part, other)]
     assert sent[0].keys() == sent[1].keys() != set()
     for name, value in sent[0].items():
         assert torch.equal(value, sent[1][name])

@@ -58,7 +58,7 @@ def update(client: int, *values: float) -> PartUpdate:
 
 
 def center(made: MultiTask, client: int) -> tuple[list[float], float]:
-    extras = made.message_to(client, PartMessage(2, {}, {})).extras
+    extras = made.extras_to(client, PartMessage(2, {}, {}))
     return extras["center/w"].tolist(), extras["strength"].item()
 
 
@@ -68,13 +68,13 @@ def test_a_message_by_hand() -> None:
     others, strength = center(made, 0)
     assert others == pytest.approx([4, 3])
     assert strength == pytest.approx(2 / 3)
-    assert made.message_to(2, PartMessage(2, {}, {})).extras == {}
+    assert made.extras_to(2, PartMessage(2, {}, {})) == {}
 
 
 def test_a_client_alone_gets_nothing() -> None:
     made = part()
     made.aggregate([update(0, 1, 2)])
-    assert made.message_to(0, PartMessage(2, {}, {})).extras == {}
+    assert made.extras_to(0, PartMessage(2, {}, {})) == {}
 
 
 def test_the_products_follow_the_latest_models() -> None:
@@ -97,9 +97,9 @@ def test_the_penalty_s_gradient_is_that_of_the_trace() -> None:
     rows = torch.cat([w.unsqueeze(0), others])
     whole = 0.25 * torch.trace(rows.T @ omega @ rows)
     (expected,) = torch.autograd.grad(whole, [w])
-    message = made.message_to(0, PartMessage(2, {}, {}))
-    made.center.fill(with_prefix("center", message.extras))
-    made.strength.copy_(message.extras["strength"])
+    sent = made.extras_to(0, PartMessage(2, {}, {}))
+    made.center.fill(with_prefix("center", sent))
+    made.strength.copy_(sent["strength"])
     penalty = made([("w", w)])
     assert isinstance(penalty, Tensor)
     (found,) = torch.autograd.grad(penalty, [w])

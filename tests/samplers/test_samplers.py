@@ -114,9 +114,14 @@ def test_weighting_by_size_twice_is_warned_of(
         (["sampler=divfl", "algorithm=ifca"], True),
         (["sampler=hics", "algorithm=fedala"], True),
         (["sampler=clustered", "algorithm=fedas"], True),
+        (["sampler=hics", "algorithm=fedadmm", "regularizer.start=local"], True),
+        (["sampler=hics", "algorithm=fedadmm"], False),
+        (["sampler=hics", "algorithm=fedfomo"], True),
         (["sampler=divfl_released", "algorithm=ifca"], False),  # it compares gradients
         (["sampler=weighted", "algorithm=fedamp"], False),
         (["sampler=hics", "algorithm=fedavg"], False),
+        (["sampler=hics", "algorithm=fedcurv"], False),  # clients get own extras, not own weights
+        (["sampler=divfl", "algorithm=floco"], False),
     ],
 )
 def test_steps_from_other_weights_are_warned_about(
