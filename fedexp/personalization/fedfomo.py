@@ -7,7 +7,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import MOVES_START
+from fedexp.config.compatibility.traits import DIFFERENT_NETWORKS, MOVES_START
 from fedexp.config.schema import Share
 from fedexp.contract import (
     Client,
@@ -67,8 +67,11 @@ class FedFomo(Local):
             number is rounded down, but is at least one if the client has two samples.
     """
 
-    traits = frozenset({MOVES_START})
-    forbids = ONE_CLASSIFIER
+    traits = Local.traits | {MOVES_START}
+    forbids = ONE_CLASSIFIER | {
+        DIFFERENT_NETWORKS: "personalization=fedfomo: mixes the clients' models, so {other} cannot "
+        "give clients different networks; take another personalization"
+    }
     discourages = MAY_KNOW_VALIDATION
     unread_if = {"epsilon_decay": {"epsilon": (0,)}}
     saved = ("models", "affinity")

@@ -46,7 +46,7 @@ def stars(excludes_zero: bool, bh: float, holm: float) -> str:
 
 
 def stars_of(gains: Sequence[Interval | None]) -> list[str]:
-    """The stars of each comparison of one family; empty for None and for fewer than three pairs."""
+    """The stars of each comparison of one family; empty for None and for untested ones."""
     tested = [gain if gain and gain.is_tested else None for gain in gains]
     p_values = [math.nan if gain is None else gain.p_value for gain in tested]
     return [

@@ -43,9 +43,18 @@ class Interval:
     reason: str = ""
 
     @property
+    def has_spread(self) -> bool:
+        """Whether the differences are not all the same; False for one pair."""
+        return self.n > 1 and self.half_width > _ROUNDING
+
+    @property
     def is_tested(self) -> bool:
-        """Whether there are at least three pairs; fewer are too few for a statement."""
-        return self.n > 2
+        """Whether the pairs allow a statement.
+
+        Fewer than three pairs are too few. Differences that are all the same, and not 0, have no
+        spread to test with: on few test samples this happens by chance.
+        """
+        return self.n > 2 and (self.has_spread or abs(self.mean) <= _ROUNDING)
 
     @property
     def excludes_zero(self) -> bool:
@@ -63,7 +72,12 @@ class Interval:
 
     @property
     def p_value(self) -> float:
-        """The p-value of the two-sided paired t-test; NaN for one pair."""
+        """The p-value of the two-sided paired t-test; NaN for one pair, or without spread.
+
+        If all differences are 0, it is 1.
+        """
+        if not self.has_spread and abs(self.mean) > _ROUNDING:
+            return math.nan
         return t_test(self.mean, self.deviation / math.sqrt(self.n), self.n - 1)
 
 

@@ -96,7 +96,8 @@ def follows_seed(key: str, runs: Iterable[Run]) -> bool:
 
     A preset may say ``data.split_seed=${seed}``. False if these runs have only one seed.
     """
-    if not key.endswith("_seed"):
+    name = key.rpartition(".")[2]
+    if name != "seed" and not name.endswith("_seed"):
         return False
     found = {(run.seed, hashable(run.values[key])) for run in runs if key in run.values}
     return len(found) > 1 and all(seed == value for seed, value in found)

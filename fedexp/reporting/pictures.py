@@ -15,7 +15,7 @@ from fedexp.reporting.hyperparameter import hyperparameter_figure, varied_number
 from fedexp.reporting.labels import short_texts
 from fedexp.reporting.report import Report
 from fedexp.reporting.saved_arrays import SAVED
-from fedexp.reporting.statistics import AXES
+from fedexp.reporting.statistics import AXES, fills_window
 
 _DPI = 120
 _LOSS = "train/cross_entropy"
@@ -84,16 +84,16 @@ def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
     configurations = {
         label: [run for run in runs if run.finished] or runs for label, runs in every.items()
     }
-    smoothed = ", smoothed" if smooth else ""
     several = any(len(runs) > 1 for runs in configurations.values())
     spread = "standard deviation over seeds"
     bands, bars = (f"; {each}: {spread}" if several else "" for each in ("bands", "error bars"))
     for metric in report.curve_metrics:
         against = report.measures.against
         pages = curve_figures(configurations, metric, smooth, report.targets, against=against)
-        title = f"{metric} over {AXES[against]}{smoothed}{bands}"
+        title = f"{metric} over {AXES[against]}{_smoothed(report, metric)}{bands}"
         yield from _pages(f"curves_{file_name(metric)}", title, pages)
     pages = curve_figures(configurations, _LOSS, smooth, (), deviation=f"{_LOSS}_std")
+    smoothed = _smoothed(report, _LOSS)
     title = f"Cross-entropy of local training{smoothed}; bands: deviation over clients"
     yield from _pages(f"curves_{file_name(_LOSS)}", title, pages)
     yield from _values(report, bars)
@@ -103,6 +103,12 @@ def _drawings(report: Report, problems: list[str]) -> Iterator[Drawing]:
         yield from _pages(prefix, f"{title}{bands}", metric_panels(configurations, metrics))
     for picture in SAVED:
         yield from _pages(picture.name, picture.title, picture.pages(configurations, problems))
+
+
+def _smoothed(report: Report, metric: str) -> str:
+    """What the title says of the filter; empty if no curve is smoothed."""
+    is_any = any(fills_window(run.history, metric) for run in report.runs)
+    return ", smoothed" if report.measures.smooth and is_any else ""
 
 
 def _values(report: Report, error_bars: str) -> Iterator[Drawing]:

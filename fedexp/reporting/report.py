@@ -141,7 +141,7 @@ class Report:
             yield f"{text(label)}: not in the table of the ablation, as {why}"
 
     def _check_measured(self) -> None:
-        """Check metrics and statistic; add a problem for each of ``measures.targets`` not reached.
+        """Check metrics and statistic; add problems of targets not reached and of short curves.
 
         Raises:
             InputError: a metric of ``measures.metrics`` was measured in no run, no run measured a
@@ -166,6 +166,13 @@ class Report:
         for target in self.measures.targets:
             if f"{ROUNDS_TO}{target:g}" not in self.reached:
                 self.problems.append(unreached(target))
+        for metric in self.curve_metrics if self.measures.smooth else ():
+            short = sum(not statistics.fills_window(run.history, metric) for run in self.runs)
+            if short:
+                self.problems.append(
+                    f"{metric}: {short} of {len(self.runs)} runs measured it fewer than "
+                    f"{statistics.SMOOTHING[0]} times, too few to be smoothed"
+                )
 
     @classmethod
     def over(cls, runs: Sequence[Run]) -> Self:

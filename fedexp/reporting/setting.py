@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from fedexp.reporting.labels import follows_seed, show
 from fedexp.reporting.runs import Run
+from fedexp.rounding import rounded_down
 
 _DEGREES = ("partition.beta", "partition.alphas", "partition.classes_per_client")
 """Config keys that say how much the clients' data differ."""
@@ -11,8 +12,13 @@ _FIXED = "partition.draw_seed"
 """Config key: a seed of the partition alone; null if the run's seed draws the partition."""
 _SPLIT = "data.split_seed"
 """Config key: the seed that draws the test split."""
+_SAMPLES = "data.seed"
+"""Config key: the seed of samples that are drawn, not read; a client's own if it is a user."""
 _FROM_SEED = ("partition.long_tail", "data.subset")
 """Config keys that remove samples before the partition; the run's seed chooses them."""
+_DRAWN = {"system": "devices", "faults": "faults"}
+"""Config group -> what its options draw by the run's seed."""
+_NOT_DRAWN = (None, "none", "table")  # the rows of a table may be the clients' own
 _LOADED = "model.start_from"
 """Config key: a file with all weights of the backbone. Others, such as ``model.weights``, may lack
 a layer that is drawn."""
@@ -37,22 +43,25 @@ def setting_of(runs: Sequence[Run]) -> str:
 def random_sources(runs: Sequence[Run]) -> str:
     """A sentence that names the draws that the seed changes; empty for one seed.
 
-    A partition with a ``draw_seed`` of its own, or of the first users, is the same for all seeds if
-    the seed does not choose the samples. Cohorts are drawn only if a round has fewer clients than
-    the population. Of a backbone whose weights are loaded, only the head is drawn.
+    A partition with a ``draw_seed`` of its own, of the first users, or of users whose samples are
+    drawn with a seed of their own, is the same for all seeds if the seed does not choose the
+    samples. Cohorts are drawn only if a round has fewer clients than train. Of a backbone whose
+    weights are loaded, only the head is drawn.
     """
     if len({run.seed for run in runs}) < 2:
         return ""
-    draws_split = follows_seed(_SPLIT, runs)
-    draws_partition = draws_split or follows_seed(_FIXED, runs)
+    draws_samples, draws_split = (follows_seed(key, runs) for key in (_SAMPLES, _SPLIT))
+    draws_partition = draws_samples or draws_split or follows_seed(_FIXED, runs)
     fixed = dict.fromkeys(None if draws_partition else _fixed_by(run) for run in runs)
     own = [each for each in fixed if each is not None]
-    varied = ["test split"] if draws_split else []
+    varied = ["samples"] if draws_samples else ["test split"] if draws_split else []
     varied += ["partition"] if None in fixed else []
+    varied += ["held-out clients"] if any(map(_share_held_out, runs)) else []
     varied += [
         "initial weights" if any(map(_draws_backbone, runs)) else "the head's initial weights"
     ]
     varied += ["cohorts"] if any(map(_draws_cohorts, runs)) else []
+    varied += [name for key, name in _DRAWN.items() if any(_is_chosen(key, run) for run in runs)]
     text = f"The seed changes {', '.join(varied)} and batches"
     if not own:
         return f"{text}."
@@ -66,8 +75,10 @@ def _fixed_by(run: Run) -> str | None:
     if run.values.get(_FIXED) is not None:
         return f"{_FIXED}={run.values[_FIXED]}"
     is_cut = run.values.get("partition.split_users") == "even"  # at random, if users are few
-    is_first = run.values.get("partition.take") == "first" and not is_cut
-    return "partition.take=first" if is_first else None
+    if run.values.get("partition.take") == "first" and not is_cut:
+        return "partition.take=first"
+    is_drawn = run.values.get("partition") == "natural" and run.values.get(_SAMPLES) is not None
+    return f"{_SAMPLES}={run.values[_SAMPLES]}" if is_drawn else None
 
 
 def _all(runs: Sequence[Run], key: str) -> str:
@@ -84,8 +95,17 @@ def _joined(values: Sequence[str]) -> str:
     return "/".join(different) if len(different) <= _MOST else f"{len(different)} values"
 
 
+def _share_held_out(run: Run) -> float:
+    return float(run.values.get("clients.held_out") or 0)
+
+
 def _draws_cohorts(run: Run) -> bool:
-    return run.values.get("clients.per_round") != run.values.get("clients.count")
+    count, share = run.values.get("clients.count", 0), _share_held_out(run)
+    return run.values.get("clients.per_round") != count - rounded_down(share, count)
+
+
+def _is_chosen(group: str, run: Run) -> bool:
+    return run.values.get(group) not in _NOT_DRAWN
 
 
 def _draws_backbone(run: Run) -> bool:

@@ -116,15 +116,22 @@ def smoothed_rounds_to(
 ) -> dict[str, dict[str, float]]:
     """Number of rounds until the smoothed ``global/accuracy`` reaches ``target``; see ``smooth``.
 
-    ``AtLeast`` all rounds if the smoothed accuracy never reaches the target. Empty if fewer rounds
-    were measured than the filter's window needs.
+    The last half window does not count: there the filter extrapolates, so the numbers would change
+    with further rounds. ``AtLeast`` all rounds if the smoothed accuracy never reaches the target.
+    Empty if fewer rounds were measured than the filter's window needs.
     """
-    measured = [n for n, row in enumerate(history, start=1) if "global/accuracy" in row]
-    if len(measured) < SMOOTHING[0]:
+    if not fills_window(history, "global/accuracy"):
         return {}
+    measured = [n for n, row in enumerate(history, start=1) if "global/accuracy" in row]
     curve = smooth(np.array([history[n - 1]["global/accuracy"] for n in measured]))
-    first = next((n for n, value in zip(measured, curve, strict=True) if value >= target), None)
+    inside = zip(measured, curve[: -(SMOOTHING[0] // 2)], strict=False)
+    first = next((n for n, value in inside if value >= target), None)
     return {f"{SMOOTHED_ROUNDS_TO}{target:g}": {"final": _rounds(first, history)}}
+
+
+def fills_window(history: Sequence[Mapping[str, float]], metric: str) -> bool:
+    """Whether the metric was measured often enough to be smoothed."""
+    return len(_measured(history, metric)) >= SMOOTHING[0]
 
 
 def smooth(values: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
@@ -231,7 +238,7 @@ def differences(lines: pd.DataFrame, keys: Sequence[str], baselines: Baselines) 
         finished runs of both labels), ``at_bound`` (pairs in which a run did not reach its target),
         ``excludes_zero`` (whether 0 is outside the interval), ``p_value`` (of the paired t-test),
         ``p_bh`` and ``p_holm`` (corrected for all rows with this metric and statistic; NaN for
-        fewer than three pairs, which are not tested), ``smallest_gain`` (which these seeds show
+        what is not tested, see ``Interval.is_tested``), ``smallest_gain`` (which these seeds show
         with a probability of 80 %), and ``reason`` (in words, why there is no difference of costs
         to a target). Baselines, labels without a baseline, and labels without a
         finished run have no row. The difference is NaN if there are fewer pairs than seeds, because

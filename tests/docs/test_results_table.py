@@ -8,7 +8,7 @@ import pytest
 from generate.results import RESULTS
 from support import fedgela_runs, fednh_runs, hics_runs, system_runs
 from support.pages import anchor_of
-from support.result_pages import gain, leaderboard, stored, tuned
+from support.result_pages import could_show, gain, interval, leaderboard, stored, tuned
 
 from fedexp.reporting.leaderboard.repetition import verdicts_again
 from fedexp.reporting.leaderboard.results import GLOBAL
@@ -128,7 +128,8 @@ def contrast() -> list[str]:
         [runs[name.format(kind, seed)]["global/accuracy"]["10"] for seed in range(3)]
         for kind in ("unit 4", "8")
     )
-    return [f"larger temperature: {gain(gap(unit, batch))}"]
+    found = gap(unit, batch)
+    return [f"larger temperature: {gain(found)} ({could_show(interval(found))})"]
 
 
 def hics_at_full_size() -> list[str]:

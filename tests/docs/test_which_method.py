@@ -74,5 +74,15 @@ def test_a_skew_without_fresh_seeds_is_told() -> None:
     assert _first([own]) == "try `mine` first, although fresh seeds have not run"
 
 
+def test_methods_tuned_for_personal_accuracy_are_not_compared_by_the_global_one() -> None:
+    fresh = pd.read_csv(RESULTS / "leaderboard_digits_fresh" / "leaderboard.csv")
+    personal = fresh[fresh["objective"].str.endswith("personal_accuracy")]["method"].unique()
+    assert "per_fedavg" in personal
+    shift = section("Each client its own contrast and brightness; the labels are dealt at random")
+    whole = shift.partition("**A model for each client:**")[0]
+    assert "| `fedrcl` |" in whole
+    assert not [name for name in personal if f"`{name}`" in whole]
+
+
 def test_a_skew_where_nothing_is_ahead_says_so() -> None:
     assert "no method is shown to be ahead of `fedavg` (1.000)" in section("One class a client")

@@ -93,6 +93,7 @@ def test_resumes_to_the_bit(method: list[str], tmp_path: Path) -> None:
     [
         (["algorithm=fedavg"], r"^model=mixed: clients have different backbones, .* or local$"),
         (["algorithm=fedper"], r"^model=mixed: clients have different backbones, "),
+        (["algorithm=fedfomo"], r"^personalization=fedfomo: mixes the clients' models, so model "),
         (
             ["algorithm=fedproto", "model.groups.small.model.feature_dim=32"],
             r"^model\.groups: need features of the same width; small has 32, large has 64$",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
+from fedexp.reporting.families import stars_of
 from fedexp.reporting.interval import (
     AtLeast,
     Interval,
@@ -32,6 +33,18 @@ def test_five_pairs_with_a_deviation_of_one() -> None:
     half_width = 2.776445 / math.sqrt(5)  # t(0.975; 4)
     assert smallest_gain(Interval(0.0, half_width, 5)) == pytest.approx(1.682, abs=1e-3)
     assert math.isnan(smallest_gain(Interval(0.1, math.nan, 1)))
+
+
+def test_the_same_difference_in_each_seed_is_not_tested() -> None:
+    """Accuracies are multiples of 1 / n; three equal differences are no certainty."""
+    same = paired_difference({0: 0.95, 1: 0.90, 2: 0.92}, {0: 0.94, 1: 0.89, 2: 0.91})
+    assert same is not None
+    assert (same.has_spread, same.is_tested) == (False, False)
+    assert math.isnan(same.p_value)
+    assert stars_of([same]) == [""]
+    equal = paired_difference({0: 0.5, 1: 0.6, 2: 0.7}, {0: 0.5, 1: 0.6, 2: 0.7})
+    assert equal is not None
+    assert (equal.is_tested, equal.excludes_zero, equal.p_value) == (True, False, 1.0)
 
 
 def test_a_bound_below_the_other_cost_has_no_sign() -> None:

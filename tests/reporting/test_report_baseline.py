@@ -68,13 +68,13 @@ def test_runs_of_a_swept_strength_are_compared(tmp_path: Path) -> None:
         values = {"algorithm=fedavg": 0.5, "regularizer.mu=0.1": 0.6, "regularizer.mu=0.01": 0.7}
         for n, (override, value) in enumerate(values.items()):
             method = [override] if n == 0 else ["algorithm=fedprox", override]
-            history = accuracies(value + 0.1 * seed)
+            history = accuracies(value + 0.1 * seed + 0.001 * n * (seed - 1))
             write_run(tmp_path / f"{n}_{seed}", [*method, f"seed={seed}"], history)
     made = Report.read(tmp_path, baseline="algorithm=fedavg")
     results, difference, _ = made.tables()
     place = difference.columns.index("global/accuracy")
     assert [row[place] for row in difference.rows] == [
-        *("+0.1000 ± 0.0000 ***", "+0.2000 ± 0.0000 ***")
+        *("+0.1000 ± 0.0025 ***", "+0.2000 ± 0.0050 ***")
     ]
     place = results.columns.index("global/accuracy")
     assert sorted(m for (_, at), m in results.marks.items() if at == place) == ["best", "second"]

@@ -20,12 +20,13 @@ def test_seeds_and_records_are_no_difference(tmp_path: Path) -> None:
     assert labels(tmp_path) == ["all", "all"]
 
 
-def test_a_second_seed_that_follows_the_seed_is_no_difference(tmp_path: Path) -> None:
-    """As with ``data.split_seed=${seed}``; the first seed of one method is missing."""
+@pytest.mark.parametrize("key", ["split_seed", "seed"])
+def test_a_second_seed_that_follows_the_seed_is_no_difference(tmp_path: Path, key: str) -> None:
+    """As with ``data.split_seed=${seed}`` or ``data.seed=${seed}``; one method lacks a seed."""
     for name, seeds in {"fedavg": (0, 1, 2), "fednh": (1, 2)}.items():
         for seed in seeds:
             folder = tmp_path / f"{name}{seed}"
-            write_run(folder, [f"algorithm={name}", f"seed={seed}"], data={"split_seed": seed})
+            write_run(folder, [f"algorithm={name}", f"seed={seed}"], data={key: seed})
     report = Report.read(tmp_path)
     assert report.keys == ["algorithm"]
     assert set(report.results["seeds"]) == {2, 3}

@@ -55,6 +55,17 @@ def test_the_training_loss_has_the_deviation_over_clients(tmp_path: Path) -> Non
     assert "deviation over clients" in drawn["curves_train_cross_entropy"]
 
 
+def test_short_curves_are_not_called_smoothed(tmp_path: Path) -> None:
+    write_run(tmp_path / "0", ["seed=0"], accuracies(*[0.1] * 12))
+    made = Report.read(tmp_path, smooth=True)
+    assert made.problems == [
+        "global/accuracy: 1 of 1 runs measured it fewer than 13 times, too few to be smoothed"
+    ]
+    assert pictures(made).drawn[0].title == "global/accuracy over rounds"
+    write_run(tmp_path / "1", ["seed=1"], accuracies(*[0.1] * 13))
+    assert "smoothed" in pictures(Report.read(tmp_path, smooth=True)).drawn[0].title
+
+
 def test_methods_of_one_setting_share_a_panel(tmp_path: Path) -> None:
     for n, name in enumerate(["fedavg", "fednh", "ditto", "fedrep", "moon", "fedsc"]):
         for rho in (1, 2):

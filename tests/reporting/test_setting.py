@@ -28,6 +28,10 @@ def test_the_draws_that_the_seed_changes(tmp_path: Path) -> None:
     assert random_sources(fixed) == (
         f"The seed changes initial weights, cohorts and batches; {same}"
     )
+    synthetic = runs("synthetic", "data=synthetic", "partition=natural", "data.seed=0")
+    assert random_sources(synthetic).endswith("is the same for all seeds with data.seed=0.")
+    spiral = runs("spiral", "data=spiral", "data.seed=0")  # its points are fixed, not their owners
+    assert random_sources(spiral) == f"{everything}."
     first = runs("first", "partition=natural", "partition.take=first")
     assert random_sources(first).endswith("same for all seeds with partition.take=first.")
     assert random_sources([*drawn, *fixed]) == f"{everything}; {same}"
@@ -76,3 +80,24 @@ def test_a_partition_seed_that_follows_the_seed_fixes_nothing(tmp_path: Path) ->
     runs = [read_run(write_run(tmp_path / own[0], own)) for own in words]
     everything = "The seed changes partition, initial weights, cohorts and batches."
     assert random_sources(runs) == everything
+
+
+def test_samples_whose_seed_follows_the_seed_are_named(tmp_path: Path) -> None:
+    words = [[f"seed={seed}", "partition=natural", f"data.seed={seed}"] for seed in range(2)]
+    runs = [read_run(write_run(tmp_path / own[0], own)) for own in words]
+    assert random_sources(runs) == (
+        "The seed changes samples, partition, initial weights, cohorts and batches."
+    )
+
+
+def test_clients_devices_and_faults_that_the_seed_draws_are_named(tmp_path: Path) -> None:
+    """All 16 clients that train are in each round, so there are no cohorts to draw."""
+    held_out = ["clients.count=20", "clients.per_round=16", "clients.held_out=0.2"]
+    words = [*held_out, "system=phones", "faults=byzantine"]
+    runs = [
+        read_run(write_run(tmp_path / str(seed), [f"seed={seed}", *words])) for seed in range(2)
+    ]
+    assert random_sources(runs) == (
+        "The seed changes partition, held-out clients, initial weights, devices, faults and "
+        "batches."
+    )

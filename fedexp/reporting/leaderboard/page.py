@@ -141,9 +141,12 @@ def _survivors(frame: pd.DataFrame) -> str:
 
 
 def _could_show(frame: pd.DataFrame) -> str:
-    """What the comparisons without a sign could have shown; empty if all have a sign."""
+    """What the comparisons without a sign could have shown; empty if all have a sign.
+
+    A method with the baseline's own model differs in no seed; it could not have shown anything.
+    """
     level = _tested(frame[frame["signs"] == ""])
-    smallest = level.map(smallest_gain).median()
+    smallest = level[[gain.has_spread for gain in level]].map(smallest_gain).median()
     if math.isnan(smallest):
         return ""
     return (
@@ -153,7 +156,7 @@ def _could_show(frame: pd.DataFrame) -> str:
 
 
 def _tested(frame: pd.DataFrame) -> pd.Series:
-    """The gains of at least three pairs."""
+    """The gains that are tested."""
     return frame["gain"][[gain is not None and gain.is_tested for gain in frame["gain"]]]
 
 

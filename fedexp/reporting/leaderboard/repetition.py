@@ -24,7 +24,9 @@ _NOTES = [
     "the cell.",
     "Kendall's tau of the two orders: 1 if they are equal, 0 if they have nothing in common.",
     "Inside: the new gain over fedavg is in the earlier 95 % interval. Expected inside: the number "
-    "if nothing but chance differs. It is less than 95 %, since the new mean varies, too.",
+    "if nothing but chance differs. It is less than 95 %, since the new mean varies, too. Methods "
+    "that differed from fedavg by the same number in each seed, as those with its own model, have "
+    "no such interval and are left out.",
     "Signs: methods that were ahead of or behind fedavg and are so again, or are the opposite; "
     "the others are level now.",
     "All gains of a cell share fedavg's runs, so that they move together: if fedavg is lucky once, "
@@ -107,9 +109,12 @@ def _largest_change(methods: pd.Series, before: pd.Series, now: pd.Series) -> st
 
 
 def _pairs(both: pd.DataFrame) -> list[tuple[Interval, Interval]]:
-    """(The gain before, the gain now) of each method with an interval before."""
+    """(The gain before, the gain now) of each method whose gain before has an interval.
+
+    A method with the baseline's own model has none: it differs in no seed.
+    """
     gains: list[tuple[Any, Any]] = list(zip(both["gain before"], both["gain now"], strict=True))
-    return [(old, new) for old, new in gains if old and new and old.n > 1]
+    return [(old, new) for old, new in gains if old and new and old.has_spread]
 
 
 def expected_inside(old: int, new: int) -> float:

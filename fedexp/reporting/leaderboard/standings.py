@@ -148,7 +148,7 @@ def ranked_cells(frame: pd.DataFrame) -> list[str]:
 def verdict(gain: Interval | None) -> str:
     """``ahead`` or ``behind`` if the interval excludes 0, else ``level``.
 
-    Without a gain, or with fewer than three pairs, the verdict is empty.
+    Without a gain, or if the gain is not tested, the verdict is empty.
     """
     if gain is None or not gain.is_tested:
         return ""

@@ -22,6 +22,7 @@ UNLIKE = " unlike the paper"
 INSIDE, OUTSIDE = "paper's gain inside", "paper's gain outside"
 NOT_DEFINED = "no such statistic in the paper"
 NOT_TESTED = {1: "one seed, not tested", 2: "two seeds, not tested"}
+NO_SPREAD = "the same difference in each seed, not tested"
 NOT_RUN, BASELINE = "not run", "baseline"
 NOT_FINISHED, NOT_MEASURED = "not finished", "not measured"
 TOO_SHORT, DIVERGED = "too few rounds to smooth", "diverged"
@@ -165,6 +166,8 @@ def _compare(gain: Interval, published: float, cell: Cell) -> str:
         return NOT_TESTED[gain.n]
     if published == 0 and abs(gain.mean) < _NO_GAIN:
         return f"{NOT_SHOWN}; {INSIDE}"
+    if not gain.is_tested:
+        return NO_SPREAD
     contains = gain.contains(published)
     return f"{_direction(gain, published, cell)}; {INSIDE if contains else OUTSIDE}"
 

@@ -27,7 +27,7 @@ BEFORE = results(
     ahead=(0.6, 0.61, 0.62),  # gain 0.11 with the interval ± 4.30 * 0.01 / sqrt(3) = 0.025
     odd=(0.3, 0.5, 0.6),  # level
     behind=(0.40, 0.41, 0.42),
-    gone=(0.9, 0.9, 0.9),
+    gone=(0.9, 0.91, 0.89),
 )
 
 
@@ -37,7 +37,7 @@ def test_a_row_by_hand() -> None:
         fedavg=(0.5, 0.5, 0.5, 0.5),
         ahead=(0.60, 0.63, 0.66, 0.61),  # 0.125: inside, ahead again: ± 3.18 * 0.0132
         odd=(0.4, 0.4, 0.4, 0.4),  # -0.1 is inside its wide interval
-        behind=(0.55, 0.55, 0.55, 0.55),  # 0.05: outside, the opposite sign
+        behind=(0.55, 0.56, 0.55, 0.54),  # 0.05: outside, the opposite sign
     )
     table = repetition(now, BEFORE)
     (row,) = table.rows
@@ -71,6 +71,13 @@ def test_methods_with_another_setting_are_left_out() -> None:
     now = BEFORE.assign(setting=["optimizer.lr=1" if m == "odd" else "" for m in BEFORE["method"]])
     (row,) = repetition(now, BEFORE).rows
     assert row[2:] == ["4", "1.00", "none", "3 of 3", row[6], "3 of 3", "0"]
+
+
+def test_a_method_with_fedavg_s_own_model_has_no_interval_to_repeat() -> None:
+    before = results(0, fedavg=(0.5, 0.6, 0.7), same=(0.5, 0.6, 0.7), ahead=(0.6, 0.71, 0.82))
+    now = results(7, fedavg=(0.5, 0.6, 0.7), same=(0.5, 0.6, 0.7), ahead=(0.61, 0.70, 0.82))
+    (row,) = repetition(now, before).rows
+    assert (row[2], row[5], row[7]) == ("3", "1 of 1", "1 of 1")
 
 
 def test_without_an_order_there_is_no_tau() -> None:

@@ -138,11 +138,11 @@ def test_smoothed_curves_count_where_they_are_asked_for(
 ) -> None:
     """A single peak reaches the target early, its smoothed curve does not."""
     slow = {"table": "T", "metric": "rounds_to/0.5", "statistic": "final", "overrides": []}
-    rows = [slow | {"values": {"sampler=weighted": 18, "sampler=hics": 10}}]
-    rising = [n / 30 for n in range(20)]
+    rows = [slow | {"values": {"sampler=weighted": 18, "sampler=hics": 2}}]
+    rising = [n / 30 for n in range(26)]
     peak = [*rising[:3], 0.5, *rising[4:]]
-    early = [value + 0.21 for value in rising]
-    for seed in range(3):
+    for seed, offset in enumerate((0.21, 0.21, 0.18)):
+        early = [value + offset for value in rising]
         for name, values in {"weighted": peak, "hics": early}.items():
             overrides = [f"experiment={paper}/b", f"sampler={name}", f"seed={seed}"]
             write_run(tmp_path / f"{name}{seed}", overrides, accuracies(*values), paper=rows)
@@ -164,8 +164,9 @@ def test_runs_of_one_cell_that_differ_are_rows_of_their_own(tmp_path: Path) -> N
     for seed in range(3):
         for n, (name, value) in enumerate([("fedavg", 0.5), ("fednh", 0.7)]):
             overrides = (f"algorithm={name}", f"seed={seed}")
-            run(tmp_path / f"{n}{seed}", *overrides, value=value)
-            run(tmp_path / f"{n}{seed}_short", *overrides, "rounds=2", value=value - 0.3 * n)
+            own = value + 0.001 * n * seed
+            run(tmp_path / f"{n}{seed}", *overrides, value=own)
+            run(tmp_path / f"{n}{seed}_short", *overrides, "rounds=2", value=own - 0.3 * n)
     table = next(table for table in PaperReport.read(tmp_path).tables() if "Table 1" in table.title)
     words = table.columns.index("verdict")
     assert [(row[0], row[words]) for row in table.rows] == [
@@ -213,10 +214,10 @@ def cell(method: str, published: float, ours: Sequence[float], seeds: int | None
 @pytest.mark.parametrize(
     ("ours", "words"),
     [
-        ([0.59, 0.60, 0.61], "ahead; paper's gain inside"),  # 0.1 with each seed, as in the paper
+        ([0.59, 0.60, 0.61], "the same difference in each seed, not tested"),
         ([0.58, 0.60, 0.63], "ahead; paper's gain inside"),  # 0.09, 0.1 and 0.12
-        ([0.52, 0.53, 0.54], "ahead; paper's gain outside"),
-        ([0.40, 0.41, 0.42], "behind unlike the paper; paper's gain outside"),
+        ([0.52, 0.53, 0.545], "ahead; paper's gain outside"),
+        ([0.40, 0.41, 0.425], "behind unlike the paper; paper's gain outside"),
         ([0.40, 0.60, 0.55], "no difference shown; paper's gain inside"),
         ([0.48, 0.50, 0.52], "no difference shown; paper's gain outside"),
         ([0.58, 0.59], "two seeds, not tested"),
@@ -267,7 +268,7 @@ def test_ahead_is_what_is_better() -> None:
     for metric, better in (("rounds_to/0.7", {}), ("personal/std", {"personal/std": "lower"})):
         names = {"metric": metric, "better": better}
         baseline = replace(cell("algorithm=fedavg", 0.6, [0.5, 0.5, 0.5]), **names)
-        ours = replace(cell("algorithm=fednh", 0.5, [0.4, 0.4, 0.4]), **names)
+        ours = replace(cell("algorithm=fednh", 0.5, [0.39, 0.4, 0.41]), **names)
         assert judge(ours, baseline).words == "ahead; paper's gain inside"
         worse = replace(ours, published=0.7)
         assert judge(worse, baseline).words.startswith("ahead unlike the paper")
@@ -296,7 +297,7 @@ def test_the_best_round_stands_beside_the_last_five_measurements(tmp_path: Path)
     rows = [TABLE_1 | {"statistic": "best"}]
     for seed in range(3):
         # Best rounds: a gain of 0.1. The last five measurements: 0.5 and (0.5 * 4 + 0.6) / 5.
-        for name, peak in {"fedavg": (0.8, 0.5), "fednh": (0.9, 0.6)}.items():
+        for name, peak in {"fedavg": (0.8, 0.5), "fednh": (0.899 + 0.001 * seed, 0.6)}.items():
             overrides = ["experiment=a/b", f"algorithm={name}", f"seed={seed}"]
             values = accuracies(peak[0], 0.5, 0.5, 0.5, 0.5, peak[1])
             history = [row for each in values for row in (each, {"train/loss": 1.0})]
@@ -308,7 +309,7 @@ def test_the_best_round_stands_beside_the_last_five_measurements(tmp_path: Path)
     assert verdict.recent_gain.mean == pytest.approx(0.02)
     (table,) = paper_tables(made.verdicts)
     row = dict(zip(table.columns, table.rows[1], strict=True))
-    assert row["gain, ours"] == "+0.1000 ± 0.0000 ***"
+    assert row["gain, ours"] == "+0.1000 ± 0.0025 ***"
     assert row["gain, last 5"] == "+0.0200 ± 0.0000"
     assert any(note.startswith("gain, last 5: ") for note in table.notes)
 
@@ -434,7 +435,7 @@ def test_an_unfinished_run_is_in_no_mean_and_no_verdict(tmp_path: Path) -> None:
     found = verdicts(tmp_path)["Table 1", "algorithm=fednh"]
     assert (found.words, found.gain, found.cell.seeds) == ("not finished", None, 4)
     for seed in range(3):
-        run(tmp_path / f"late{seed}", "algorithm=fednh", f"seed={seed}", value=0.6)
+        run(tmp_path / f"late{seed}", "algorithm=fednh", f"seed={seed}", value=0.599 + 0.001 * seed)
     found = verdicts(tmp_path)["Table 1", "algorithm=fednh"]
     assert (found.words, found.cell.seeds) == ("ahead; paper's gain inside", 3)
 
