@@ -132,7 +132,7 @@ def test_a_row_of_personalisation_is_that_of_the_file(name: str) -> None:
 def test_ditto_is_best_on_a_clients_rare_classes() -> None:
     means = groups("digits_personalization.csv")["personal/accuracy_uniform/mean"]
     assert means.idxmax() == "algorithm=ditto"
-    assert "is best on a client's rare classes" in one_line(
+    assert "has the highest mean on a client's rare classes" in one_line(
         PAGE, "Personalisation and local objectives"
     )
 
