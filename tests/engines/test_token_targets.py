@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import assert_engine_agrees, federate
+from support.federations import assert_alike, assert_engine_agrees, federate
 from support.natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
-from test_vectorized import assert_alike
 from torch.func import functional_call
 
 from fedexp.core.token_rows import IGNORED

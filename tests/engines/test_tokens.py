@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.federations import assert_engine_agrees, federate, weights_after
+from support.federations import assert_alike, assert_engine_agrees, federate, weights_after
 from support.natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
-from test_vectorized import assert_alike
 from torch import nn
 
 from fedexp.errors import InputError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.federations import compose, federate
+from support.federations import assert_alike, assert_engine_agrees, compose, federate
 from support.own_networks import TIED
 from support.small_federations import DROPOUT
 from torch import Tensor, nn
@@ -16,7 +16,6 @@ from fedexp.engines.footprint import clients_that_fit
 from fedexp.engines.vectorized import Vectorized
 from fedexp.errors import InputError
 from fedexp.losses.cross_entropy import CrossEntropy
-from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 
 RAGGED = [
@@ -76,18 +75,6 @@ METHODS = [
     ["sampler=clustered", "aggregator=adam"],
     ["algorithm=fedcda", "aggregator.warmup=1", "aggregator.batches=2"],
 ]
-
-
-def assert_alike(one: Federation, other: Federation, rounds: int) -> None:
-    """The same weights within 1e-5 and the same measurements, round after round."""
-    for round in range(1, rounds + 1):
-        left, right = one.run_round(round).metrics, other.run_round(round).metrics
-        assert left.keys() == right.keys()
-        for name in left:
-            if not name.startswith("time/"):
-                assert right[name] == pytest.approx(left[name], rel=1e-3, abs=1e-4), name
-        for name, weight in one.server.weights.items():
-            torch.testing.assert_close(other.server.weights[name], weight, atol=1e-5, rtol=1e-5)
 
 
 def train_on_few(client: Client) -> None:
@@ -278,9 +265,4 @@ def test_buffers_may_change_their_shape_between_rounds_without_evaluation() -> N
     """FedSC's prototypes are empty in the first round; nothing loads the second before training."""
     options = ["clients.count=3", "clients.per_round=3", "data.subset=120", "local.epochs=1"]
     options += ["algorithm=fedsc", "measure.global.every=10", "measure.personal=null"]
-    serial, stacked = (federate(*options, f"engine={e}") for e in ("serial", "vectorized"))
-    for federation in (serial, stacked):
-        for round in (1, 2):
-            federation.run_round(round)
-    for name, value in serial.server.weights.items():
-        torch.testing.assert_close(value, stacked.server.weights[name], atol=1e-5, rtol=1e-3)
+    assert_engine_agrees("vectorized", options, rounds=2)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from support.federations import compose, federate
+from support.federations import assert_engine_agrees, compose, federate
 from test_backbones import factory
 from torch import Tensor, nn
 
@@ -154,11 +154,7 @@ def test_a_federation_with_lora(saved: tuple[Path, nn.Module], engine: str) -> N
 def test_engines_agree() -> None:
     options = ["clients.count=3", "clients.per_round=2", "local.epochs=1", "data.subset=60"]
     options += VIT_OPTION
-    serial, vectorized = federate(*options), federate(*options, "engine=vectorized")
-    for federation in (serial, vectorized):
-        federation.run_round(1)
-    for name, value in serial.server.weights.items():
-        torch.testing.assert_close(vectorized.server.weights[name], value, atol=1e-5, rtol=1e-5)
+    assert_engine_agrees("vectorized", options, rounds=1)
 
 
 def test_a_padding_mask_cannot_be_stacked() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import hydra
+import pytest
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -112,6 +113,18 @@ def assert_engine_agrees(engine: str, words: Sequence[str], rounds: int) -> None
     assert expected
     atol = 0.0 if engine == "trainer" else 1e-5
     torch.testing.assert_close(found, expected, atol=atol, rtol=0)
+
+
+def assert_alike(one: Federation, other: Federation, rounds: int) -> None:
+    """The same weights within 1e-5 and the same measurements, round after round."""
+    for round in range(1, rounds + 1):
+        left, right = one.run_round(round).metrics, other.run_round(round).metrics
+        assert left.keys() == right.keys()
+        for name in left:
+            if not name.startswith("time/"):
+                assert right[name] == pytest.approx(left[name], rel=1e-3, abs=1e-4), name
+        for name, weight in one.server.weights.items():
+            torch.testing.assert_close(other.server.weights[name], weight, atol=1e-5, rtol=1e-5)
 
 
 def equal(a: Tensors, b: Tensors) -> bool:
