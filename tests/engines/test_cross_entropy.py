@@ -1,11 +1,8 @@
 """Every engine reports the mean batch cross-entropy of each client's last local epoch."""
 
-import copy
-
 import pytest
 import torch
-import torch.nn.functional as F
-from support.federations import begin_client, federate
+from support.federations import federate
 from torch import Tensor
 
 from fedexp.runtime.federation import Federation
@@ -18,34 +15,6 @@ def reported(federation: Federation, round: int = 1) -> dict[int, float]:
     """Client -> cross-entropy in its update, of all clients."""
     updates = federation.engine.train(range(6), federation.server.broadcast(round))
     return {update.client: update.metrics["cross_entropy"] for update in updates}
-
-
-def by_hand(federation: Federation, client: int) -> float:
-    """An independent loop of plain SGD on the cross-entropy, and its last epoch's mean."""
-    module = copy.deepcopy(begin_client(federation.engine, client, federation.server.broadcast(1)))
-    module.train()
-    batches = module.data.local_batches(1, 16)
-    found: list[Tensor] = []
-    for _ in range(3):
-        found = []
-        for inputs, targets in batches:
-            logits = module.head(module.backbone(inputs))
-            loss = F.cross_entropy(logits, targets)
-            found.append(loss.detach())
-            parameters = [*module.backbone.parameters(), *module.head.parameters()]
-            gradients = torch.autograd.grad(loss, parameters)
-            with torch.no_grad():
-                for parameter, gradient in zip(parameters, gradients, strict=True):
-                    parameter -= 0.02 * gradient
-    return torch.stack(found).mean().item()
-
-
-@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
-def test_it_is_that_of_an_independent_loop(engine: str) -> None:
-    small = [*SMALL, "optimizer.lr=0.02", "regularizer=proximal", "regularizer.mu=0"]
-    found = reported(federate(*small, f"engine={engine}"))
-    expected = {client: by_hand(federate(*small), client) for client in range(6)}
-    assert found == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.matrix

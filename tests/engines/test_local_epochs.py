@@ -93,13 +93,14 @@ def by_hand(federation: Federation, client: int, steps: int) -> tuple[dict[str, 
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("steps", [1, 5])
-def test_steps_are_the_steps_of_an_independent_loop(engine: str, steps: int) -> None:
+@pytest.mark.parametrize(("key", "length"), [("steps", 1), ("steps", 5), ("epochs", 3)])
+def test_steps_are_the_steps_of_an_independent_loop(engine: str, key: str, length: int) -> None:
     small = [*SMALL, "optimizer.lr=0.05", "optimizer.momentum=0", "optimizer.weight_decay=0"]
-    federation = federate(*small, f"local.steps={steps}", f"engine={engine}")
+    federation = federate(*small, f"local.{key}={length}", f"engine={engine}")
     updates = list(federation.engine.train(range(6), federation.server.broadcast(1)))
     assert len({update.num_samples for update in updates}) > 3
     for update in updates:
+        steps = length if key == "steps" else length * -(-update.num_samples // 16)
         weights, cross_entropy = by_hand(federate(*small), update.client, steps)
         assert update.steps == steps
         assert update.metrics["cross_entropy"] == pytest.approx(cross_entropy, abs=1e-5)
