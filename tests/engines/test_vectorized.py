@@ -41,18 +41,8 @@ METHODS = [
     ["algorithm=scaffold"],
     ["algorithm=feddyn"],
     ["algorithm=feddc"],
-    [
-        "algorithm=fedptr_s",
-        "regularizer.ipc=1",
-        "regularizer.outer_steps=2",
-        "regularizer.image_lr=1",
-    ],
-    [
-        "algorithm=fedptr",
-        "regularizer.ipc=1",
-        "regularizer.outer_steps=2",
-        "regularizer.image_lr=1",
-    ],
+    ["algorithm=fedptr_s", *LOOK_AHEAD],
+    ["algorithm=fedptr", *LOOK_AHEAD],
     ["algorithm=creff", "head.match_steps=5", "head.retrain_epochs=3"],
     ["algorithm=fedgen", "loss.generated_weight=1", "local.grad_clip=10"],
     [
