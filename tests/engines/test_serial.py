@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import equal, federate
+from support.federations import equal, federate, timeless
 from support.own_networks import TIED
 
 from fedexp.core.messages import Message
@@ -36,10 +36,6 @@ def test_the_order_of_the_cohort_changes_nothing(model: str) -> None:
     assert equal(forward.server.weights, backward.server.weights)
     for one, other in zip(*metrics, strict=True):
         assert timeless(one) == timeless(other)
-
-
-def timeless(metrics: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if not name.startswith("time/")}
 
 
 def test_two_methods_with_one_seed_see_the_same_cohorts_and_batches() -> None:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from support.command_line import fedexp as command
 from support.federations import federate
+from support.short_runs import saved_round
 
 import fedexp
 from fedexp.errors import InputError
-from fedexp.state.checkpoints import Checkpoints
 from fedexp.state.files import load_tensors
 
 TINY = ["algorithm=fedavg", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
@@ -22,12 +22,6 @@ ENDED = r"^limits\.idle_rounds=3: no update was accepted in the last {} rounds u
 
 def run(folder: Path, *overrides: str) -> fedexp.RunResult:
     return fedexp.run([*TINY, "rounds=6", f"hydra.run.dir={folder}", *overrides])
-
-
-def saved_round(folder: Path) -> int:
-    checkpoint = Checkpoints(folder, 2).latest()
-    assert checkpoint is not None
-    return checkpoint.round
 
 
 @pytest.mark.parametrize("ranks", [[], ["engine.devices=2", "engine.device=cpu"]])

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import FEW_STEPS, MATCHING, federate
+from support.federations import FEW_STEPS, MATCHING, federate, timeless
 from support.full_disk import files_up_to
 from support.partner_options import ROBUST_COHORTS
+from support.short_runs import saved_round
 from torch import Tensor, nn
 
 from fedexp.cli.command import config_folder
@@ -72,10 +73,9 @@ def save(folder: Path, federation: Federation, round: int, keep: int = 2) -> Non
     """A checkpoint of this state, as if the run had written a line a round."""
     lines = "".join(json.dumps({"round": each}) + "\n" for each in range(1, round + 1))
     server, measures = federation.server, federation.measures
-    states = federation.store.states()
+    states, coordination = federation.store.states(), federation.coordination
     checkpoints = Checkpoints(folder, keep, b'{"config": {}, "wandb_id": "0"}')
-    system = federation.system
-    checkpoints.save(round, 10.0 * round, server, measures, system, states, lines.encode())
+    checkpoints.save(round, 10.0 * round, server, measures, coordination, states, lines.encode())
 
 
 def restored(folder: Path, *overrides: str) -> tuple[Federation, int]:
@@ -83,17 +83,13 @@ def restored(folder: Path, *overrides: str) -> tuple[Federation, int]:
     federation = federate(*overrides)
     found = Checkpoints(folder, 2).latest()
     assert found is not None
-    store = federation.store
-    device = torch.device("cpu")
-    server, measures, system = federation.server, federation.measures, federation.system
-    found.restore(server, measures, system, store, device, local_clients=list)
+    federation.restore(found)
     return federation, found.round
 
 
 def numbers(federation: Federation, round: int) -> dict[str, float]:
     """One round's metrics but for the time they took."""
-    found = federation.run_round(round).metrics
-    return {name: value for name, value in found.items() if not name.startswith("time/")}
+    return timeless(federation.run_round(round).metrics)
 
 
 def state(federation: Federation) -> str:
@@ -274,9 +270,7 @@ def test_what_never_changes_is_written_once(
     assert left == {f"client_{client}_round_{r}.pt" for client in range(5) for r in (1, 2, 3)}
     save(tmp_path, federation, 4)
     assert {path.name for path in tmp_path.rglob("client_*.pt")} == names
-    found = Checkpoints(tmp_path, 2).latest()
-    assert found is not None
-    assert found.round == 4
+    assert saved_round(tmp_path) == 4
 
 
 def test_damage_to_what_checkpoints_share_is_found(tmp_path: Path) -> None:
@@ -330,9 +324,7 @@ def test_a_damaged_checkpoint_is_skipped_and_set_aside(
     newest = tmp_path / "checkpoints" / "round_0002"
     DAMAGE[damage](newest)
     with caplog.at_level(logging.WARNING):
-        found = Checkpoints(tmp_path, 2).latest()
-    assert found is not None
-    assert found.round == 1
+        assert saved_round(tmp_path) == 1
     assert f"{newest} is damaged" in caplog.text
     assert not newest.exists()  # or it would count as one of the newest two
     aside = newest.with_name("round_0002.damaged")
@@ -340,7 +332,7 @@ def test_a_damaged_checkpoint_is_skipped_and_set_aside(
     assert f"now named {aside.name}" in caplog.text
     save(tmp_path, federation, 2)
     DAMAGE[damage](newest)
-    assert Checkpoints(tmp_path, 2).latest() == found
+    assert saved_round(tmp_path) == 1
     assert aside.is_dir()
     assert newest.with_name("round_0002.damaged1").is_dir()
 
@@ -369,9 +361,7 @@ def test_what_cannot_be_read_is_not_touched(
     assert "nothing was deleted" in str(error.value)
     assert "\n" not in str(error.value)
     assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
-    found = Checkpoints(tmp_path, 2).latest()
-    assert found is not None
-    assert found.round == 2
+    assert saved_round(tmp_path) == 2
 
 
 def test_foreign_files_beside_and_in_checkpoints_are_ignored(tmp_path: Path) -> None:
@@ -411,9 +401,7 @@ def test_old_checkpoints_that_cannot_be_deleted_are_a_warning(
         patch.setattr("shutil.rmtree", refuse)
         save(tmp_path, federation, 2, keep=1)
     assert "old checkpoints cannot be deleted" in caplog.text
-    found = Checkpoints(tmp_path, 1).latest()
-    assert found is not None
-    assert found.round == 2
+    assert saved_round(tmp_path) == 2
 
 
 def test_there_may_be_no_complete_checkpoint(tmp_path: Path) -> None:
@@ -429,9 +417,7 @@ def test_an_unfinished_checkpoint_is_ignored_and_deleted(tmp_path: Path) -> None
     unfinished = tmp_path / "checkpoints" / "round_0002.tmp"
     (unfinished / "clients").mkdir(parents=True)
     (unfinished / "server.pt").write_bytes(b"PK")
-    found = Checkpoints(tmp_path, 2).latest()
-    assert found is not None
-    assert found.round == 1
+    assert saved_round(tmp_path) == 1
     assert not unfinished.exists()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import compose, federate
+from support.federations import compose, federate, timeless
 from support.full_disk import files_up_to
 from support.partner_options import PARTNERS
 
@@ -450,8 +450,7 @@ ELASTIC = [
 def life(federation: Federation, rounds: int) -> tuple[list[dict[str, float]], dict[str, Any]]:
     """All metrics but times, and the final weights."""
     metrics = [federation.run_round(round).metrics for round in range(1, rounds + 1)]
-    rows = [{k: v for k, v in row.items() if not k.startswith("time/")} for row in metrics]
-    return rows, federation.server.weights
+    return list(map(timeless, metrics)), federation.server.weights
 
 
 def assert_same_life(left: Federation, right: Federation, rounds: int) -> None:

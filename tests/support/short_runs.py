@@ -6,6 +6,8 @@ from typing import Any
 
 import fedexp
 from fedexp.errors import InputError
+from fedexp.state.checkpoints import Checkpoints
+from support.federations import timeless
 
 SHORT = [
     *["rounds=4", "clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=200"],
@@ -27,8 +29,15 @@ def run(folder: Path, *overrides: str) -> Outcome:
 def outcome(folder: Path) -> Outcome:
     """Digest of the final weights, and each round's numbers but for the time they took."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    timeless = [{k: v for k, v in each.items() if not k.startswith("time/")} for each in lines]
-    return json.loads((folder / "summary.json").read_text())["weights_digest"], timeless
+    digest = json.loads((folder / "summary.json").read_text())["weights_digest"]
+    return digest, list(map(timeless, lines))
+
+
+def saved_round(folder: Path) -> int:
+    """The round of the newest checkpoint."""
+    checkpoint = Checkpoints(folder, 2).latest()
+    assert checkpoint is not None
+    return checkpoint.round
 
 
 def refusal(folder: Path, *overrides: str) -> str | None:
