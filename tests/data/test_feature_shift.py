@@ -6,16 +6,14 @@ from statistics import mean
 import numpy as np
 import pytest
 import torch
-from support.federations import compose, federate
+from support.federations import federate, load
 from torch import Tensor
 
 from fedexp.core.description import Description
 from fedexp.core.randomness import torch_generator
 from fedexp.data.dataset import Dataset, Split
 from fedexp.data.feature_shift import Kind, Shift, blurred, draw, rotated, shifted
-from fedexp.data.load import load_data
 from fedexp.errors import InputError
-from fedexp.runtime.plan import plan
 
 KINDS: list[Kind] = ["rotation", "colour", "blur"]
 FIRST, SECOND = np.array([0, 2]), np.array([1, 3])
@@ -142,11 +140,8 @@ def test_without_kinds_nothing_changes() -> None:
 
 def test_validation_samples_and_test_splits_are_shifted() -> None:
     words = ["clients.count=4", "clients.per_round=2", "data.validation=0.2", "partition=iid"]
-    pairs = []
-    for more in ([], ["partition=feature_shift", "partition.shift.strength=1"]):
-        config = compose(*words, *more)
-        pairs.append(load_data(config, plan(config).source, torch.device("cpu")))
-    plain, other = pairs
+    plain = load(*words)
+    other = load(*words, "partition=feature_shift", "partition.shift.strength=1")
     for before, after in zip(plain.clients, other.clients, strict=True):
         for name in ("train_index", "validation_index", "test_index"):
             assert torch.equal(getattr(before, name), getattr(after, name))

@@ -1,19 +1,15 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
-from support.federations import compose
+from support import federations
 
 from fedexp.data.federated import FederatedData
-from fedexp.data.load import load_data
 from fedexp.errors import InputError
-from fedexp.runtime.plan import plan
 
 PARTITIONS = ["iid", "dirichlet", "shards", "nid2", "multi_alpha"]
-
-
-def load(*overrides: str) -> FederatedData:
-    config = compose("clients.count=8", "clients.per_round=2", *overrides)
-    return load_data(config, plan(config).source, torch.device("cpu"))
+load = partial(federations.load, "clients.count=8", "clients.per_round=2")
 
 
 def joined(data: FederatedData, name: str) -> list[int]:

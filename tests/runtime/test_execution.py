@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.federations import FEW_STEPS, MATCHING, compose, federate
+from support.federations import FEW_STEPS, MATCHING, compose, federate, load
 from support.hugging_face_sets import offline, write_saved
 from support.image_sets import IMAGE_SETS
 from support.natural_users import (
@@ -450,12 +450,8 @@ def test_a_config_group_from_outside(tmp_path: Path) -> None:
 
 
 def test_long_tail_and_subset_shrink_the_training_data(tmp_path: Path) -> None:
-    from fedexp.data.load import load_data
-
     def held(*overrides: str) -> list[int]:
-        config = compose(*overrides)
-        data = load_data(config, plan(config).source, torch.device("cpu"))
-        return data.class_counts.sum(0).tolist()
+        return load(*overrides).class_counts.sum(0).tolist()
 
     assert sum(held()) == 1437
     assert sum(held("data.subset=500")) == 500

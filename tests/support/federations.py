@@ -99,6 +99,12 @@ def federate(
     return Federation(planned, fabric, data)
 
 
+def load(*overrides: str) -> FederatedData:
+    """The data of the clients on the CPU."""
+    planned = plan(compose(*overrides))
+    return load_data(planned.config, planned.source, torch.device("cpu"))
+
+
 def weights_after(federation: Federation, rounds: int) -> Tensors:
     """The global weights after the first rounds."""
     for round in range(1, rounds + 1):

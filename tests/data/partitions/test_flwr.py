@@ -6,12 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.federations import compose
+from support.federations import compose, load
 from support.partition_checks import assert_complete
 
 from fedexp.data.configured_partition import partition_indices
-from fedexp.data.federated import FederatedData
-from fedexp.data.load import load_data
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
 
@@ -129,22 +127,16 @@ def test_without_the_library_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 OWN = "partition.partitioner._target_=flwr_datasets.partitioner"
 
 
-def load(*overrides: str) -> FederatedData:
-    config = compose("partition=flwr", *overrides)
-    return load_data(config, plan(config).source, torch.device("cpu"))
-
-
 def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDEXP_CACHE", str(tmp_path))
-    overrides = (f"{OWN}.DirichletPartitioner", "+partition.partitioner.alpha=0.3")
-    data = load(*overrides, "clients.count=5", "clients.per_round=2")
+    words = ["partition=flwr", f"{OWN}.DirichletPartitioner"]
+    words += ["clients.count=5", "clients.per_round=2"]
+    data = load(*words, "+partition.partitioner.alpha=0.3")
     assert data.class_counts.shape == (5, 10)
     assert data.class_counts.sum() == 1437
-    kept = load(*overrides, "clients.count=5", "clients.per_round=2")  # of the cache
+    kept = load(*words, "+partition.partitioner.alpha=0.3")  # of the cache
     assert torch.equal(kept.class_counts, data.class_counts)
-    other = load(
-        *overrides[:1], "+partition.partitioner.alpha=30", "clients.count=5", "clients.per_round=2"
-    )
+    other = load(*words, "+partition.partitioner.alpha=30")
     assert not torch.equal(other.class_counts, data.class_counts)
 
 
