@@ -1,18 +1,18 @@
 """Test and validation samples of natural users: whose they are, and that nothing leaks."""
 
 import logging
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from support import federations
 from support.federations import compose
 from support.natural_users import PLAY_OPTIONS, write_femnist, write_play, write_shakespeare
 
 from fedexp.core.description import Description
 from fedexp.data.dataset import Dataset, Split
-from fedexp.data.federated import FederatedData
-from fedexp.data.load import load_data
 from fedexp.data.user_split import hold_out_ends, match_users, validation_split
 from fedexp.errors import InputError
 from fedexp.runtime.plan import plan
@@ -97,10 +97,7 @@ def test_nothing_held_out_is_one_line() -> None:
 
 # Whole datasets, from the command line's words.
 
-
-def load(*overrides: str) -> FederatedData:
-    config = compose("partition=natural", "clients.count=3", "clients.per_round=2", *overrides)
-    return load_data(config, plan(config).source, torch.device("cpu"))
+load = partial(federations.load, "partition=natural", "clients.count=3", "clients.per_round=2")
 
 
 @pytest.fixture
@@ -119,21 +116,6 @@ def sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]
 
 
 NAMES = ["femnist", "shakespeare", "text"]
-
-
-@pytest.mark.parametrize("name", ["femnist", "text"])
-@pytest.mark.parametrize("validation", [0.0, 0.2])
-def test_train_validation_and_test_of_all_clients_are_disjoint(
-    sets: dict[str, list[str]], name: str, validation: float
-) -> None:
-    data = load(*sets[name], f"data.validation={validation}")
-    held = [client.validation_index for client in data.clients]
-    used = torch.cat([client.train_index for client in data.clients] + held).tolist()
-    tested = torch.cat([client.test_index for client in data.clients]).tolist()
-    assert len(used) == len(set(used))
-    assert sorted(tested) == list(range(len(data.test)))
-    assert all(len(index) > 0 for index in held) == (validation > 0)
-    assert len(data.validation) == sum(map(len, held))
 
 
 @pytest.mark.parametrize("name", NAMES)
