@@ -12,7 +12,6 @@ from fedexp.coordination.buffered import Buffered
 from fedexp.coordination.flights import Flight, Flights
 from fedexp.core.messages import Message, Update
 from fedexp.core.part import Model
-from fedexp.errors import InputError
 from fedexp.samplers.request import Request, Selected
 from fedexp.system.devices import Devices
 from fedexp.system.exchange import Exchange
@@ -169,12 +168,3 @@ def test_flights_are_restored_from_a_checkpoint() -> None:
     assert second.requests == []
     for _ in range(3):
         assert second.step() == world.step()
-
-
-def test_a_buffer_larger_than_the_clients_in_flight_is_refused() -> None:
-    unlimited: Any = SimpleNamespace(limits_turns=False)
-    with pytest.raises(InputError, match=r"^coordination\.buffer=2: must be at most .*=1"):
-        World(seconds=[1], in_flight=1).buffered.check(1, unlimited)
-    limited: Any = SimpleNamespace(limits_turns=True)
-    with pytest.raises(InputError, match=r"^coordination=buffered: .*system\.deadline"):
-        World(seconds=[1], in_flight=2).buffered.check(2, limited)
