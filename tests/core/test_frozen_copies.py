@@ -13,6 +13,7 @@ from fedexp.core.client import ClientModule
 from fedexp.core.client_protocol import Batch
 from fedexp.core.frozen_copies import FrozenCopy
 from fedexp.core.messages import Tensors
+from fedexp.core.other_weights import MethodOf
 from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
@@ -193,17 +194,6 @@ def test_engine_and_trainer_give_equal_bits() -> None:
 # Stacked.
 
 
-class Objective(nn.Module):
-    """The objective as a forward, which is what ``functional_call`` calls."""
-
-    def __init__(self, module: ClientModule) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, batch: Batch) -> Tensor:
-        return self.module.objective(batch)[0]
-
-
 LOSSES = [
     "moon",
     "ntd",
@@ -220,7 +210,7 @@ LOSSES = [
 def test_two_clients_stacked_give_what_each_gives(loss: str, head: str) -> None:
     federation = federate(*SMALL, f"loss={loss}", f"head={head}", "clients.per_round=6")
     federation.run_round(1)
-    objective = Objective(federation.module)
+    objective = MethodOf(federation.module, lambda batch: federation.module.objective(batch)[0])
 
     def value_and_slopes(parameters: Tensors, buffers: Tensors, batch: Batch) -> Any:
         def value(parameters: Tensors) -> Tensor:
