@@ -2,12 +2,12 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import federate
+from support.federations import begin_client, federate
 from torch import Tensor, nn
 
 from fedexp.core.client import ClientModule
 from fedexp.core.functional import functional, functional_head
-from fedexp.core.messages import Message, PartMessage
+from fedexp.core.messages import Message
 from fedexp.core.part import Part, Setting
 from fedexp.core.sockets import (
     Aggregator,
@@ -29,16 +29,6 @@ def after_a_round(*overrides: str) -> Federation:
     return federation
 
 
-def begun(federation: Federation, client: int, message: PartMessage) -> ClientModule:
-    """The resident module, adapted to a client that is about to train."""
-    resources = federation.engine.resources
-    module = resources.load_global(message)
-    module.begin_turn(federation.data.clients[client], message)
-    for name, part in resources.parts.items():
-        part.begin(module, message.to(name), {})
-    return module.train()
-
-
 def inputs() -> Tensor:
     return torch.randn(7, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -50,7 +40,7 @@ HEADS = ["linear", "etf", "prototype"]
 def test_it_is_the_global_model_whatever_the_module_is_now(head: str) -> None:
     federation = after_a_round(f"head={head}")
     message = federation.server.broadcast(2)
-    module = begun(federation, 0, message)
+    module = begin_client(federation.engine, 0, message).train()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(1)
@@ -70,7 +60,7 @@ def test_the_server_has_it_with_the_head_that_the_next_message_has(
     settings: list[Setting] = []
     monkeypatch.setattr(Regularizer, "setup", lambda _, setting: settings.append(setting))
     federation = after_a_round(f"head={head}")
-    begun(federation, 1, federation.server.broadcast(1))
+    begin_client(federation.engine, 1, federation.server.broadcast(1))
     (setting,) = settings
     assert setting.model.input_shape == (1, 8, 8)
     found = setting.server.global_model(2, federation.server.weights)({}, inputs())
@@ -129,7 +119,8 @@ def test_the_head_alone_is_that_of_the_next_global_model(
     with torch.no_grad():
         z = module.backbone(inputs())
         expected = module.head(z)
-    begun(federation, 1, federation.server.broadcast(1))  # the head of a client
+    # With the head of a client.
+    begin_client(federation.engine, 1, federation.server.broadcast(1)).train()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     found = settings[0].server.head(2)(federation.server.weights, z)
     assert torch.equal(found, expected)

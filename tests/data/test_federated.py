@@ -10,7 +10,7 @@ LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0])
 IMAGES = torch.arange(7 * 2 * 2, dtype=torch.uint8).view(7, 1, 2, 2)
 
 
-def federated(augment: str = "none", seed: int = 0) -> FederatedData:
+def federated(augment: str = "none", seed: int = 0, validation: bool = False) -> FederatedData:
     dataset = Dataset(
         Description("toy", (1, 2, 2), ("a", "b", "c")),
         Split(IMAGES, LABELS),
@@ -20,7 +20,10 @@ def federated(augment: str = "none", seed: int = 0) -> FederatedData:
     )
     train = [np.array([0, 1, 3, 4, 6]), np.array([2, 5])]
     test = [np.array([0, 1]), np.array([2])]
-    return FederatedData(dataset, train, test, augment, seed, torch.device("cpu"))
+    held = [np.array([1, 6]), np.array([5])] if validation else None
+    if held:
+        train = list(map(np.setdiff1d, train, held))
+    return FederatedData(dataset, train, test, augment, seed, torch.device("cpu"), held)
 
 
 def test_class_counts_and_sizes() -> None:
@@ -76,19 +79,8 @@ def test_inputs_at_positions_are_augmented_on_request() -> None:
     assert torch.equal(still, plain)  # no augmentation is configured
 
 
-def with_validation() -> FederatedData:
-    data = federated("flip")
-    dataset = Dataset(
-        data.description, Split(IMAGES, LABELS), Split(IMAGES[:3], LABELS[:3]), (0.5,), (0.25,)
-    )
-    held = [np.array([1, 6]), np.array([5])]
-    train = [np.array([0, 3, 4]), np.array([2])]
-    test = [np.array([0, 1]), np.array([2])]
-    return FederatedData(dataset, train, test, "flip", 0, torch.device("cpu"), held)
-
-
 def test_validation_holds_what_all_clients_hold_out_client_after_client() -> None:
-    data = with_validation()
+    data = federated("flip", validation=True)
     assert data.validation.index.tolist() == [1, 6, 5]
     assert data.validation.labels.tolist() == [1, 0, 2]
     assert len(data.validation) == 3
@@ -98,7 +90,7 @@ def test_validation_holds_what_all_clients_hold_out_client_after_client() -> Non
 
 
 def test_validation_batches_are_not_augmented() -> None:
-    data = with_validation()
+    data = federated("flip", validation=True)
     batches = list(data.validation.batches(batch_size=2))
     assert [len(labels) for _, labels in batches] == [2, 1]
     expected, labels = data.train.gather(torch.tensor([1, 6, 5]))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from support.federations import compose
 
 from fedexp.config.schema import Engine
 from fedexp.distributed.launcher import ProcessInfo, must_spawn, this_process
@@ -53,19 +54,10 @@ def set_all(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
 
 
 def engine(devices: int, num_nodes: int = 1, processes_per_device: int = 1) -> Engine:
-    return Engine(
-        device="cpu",
-        devices=devices,
-        num_nodes=num_nodes,
-        meeting_timeout=120,
-        threads="auto",
-        precision="32-true",
-        channels_last=False,
-        compile=False,
-        deterministic=False,
-        processes_per_device=processes_per_device,
-        balance="samples",
-    )
+    return compose(
+        *["engine.device=cpu", f"engine.devices={devices}", f"engine.num_nodes={num_nodes}"],
+        f"engine.processes_per_device={processes_per_device}",
+    ).engine
 
 
 def test_by_the_user() -> None:

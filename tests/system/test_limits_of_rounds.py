@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import compose, federate
+from support.federations import compose, equal, federate, take_step, weights_after
 from support.limited import SLOWER, SMALL, limited
 
 from fedexp.errors import InputError
-from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 from fedexp.samplers.request import Request
 from fedexp.tracking.tracker import Record
@@ -39,21 +38,13 @@ def test_late_clients_are_dropped_and_the_round_lasts_until_the_deadline() -> No
     assert record.metrics["cost/upload_bytes"] == 3 * federation.server.broadcast(1).nbytes
 
 
-def trained_weights(federation: Federation) -> dict[str, torch.Tensor]:
-    federation.run_round(1)
-    return federation.server.weights
-
-
 def test_the_update_of_a_late_client_does_not_count() -> None:
     """The global model is that of a cohort without the late clients."""
-    found = trained_weights(limited("system.deadline=4.1"))
+    found = weights_after(limited("system.deadline=4.1"), 1)
     federation = limited()
-    message = federation.server.broadcast(1)
-    for update in federation.engine.train([0, 1, 2], message):
-        federation.server.add(update)
-    federation.server.step()
-    for name, weight in federation.server.weights.items():
-        assert torch.equal(found[name], weight)
+    server = federation.server
+    take_step(server, federation.engine.train([0, 1, 2], server.broadcast(1)))
+    assert equal(found, server.weights)
 
 
 def test_an_update_that_is_too_large_for_the_deadline_is_late_after_training() -> None:
