@@ -227,16 +227,8 @@ def test_shadows_train_the_layers_that_clients_train(
 ) -> None:
     federation = federate(*OVERFITTED, *LIRA, "local.epochs=1", *method)
     federation.run_round(1)
-    scored: list[dict[str, torch.Tensor]] = []
-
-    def confidences_of(module: ClientModule, pool: Samples, resources: object) -> np.ndarray:
-        scored.append({name: weight.clone() for name, weight in module.weights.items()})
-        return np.random.default_rng(len(scored)).normal(size=len(pool))
-
-    monkeypatch.setattr("fedexp.measures.membership._confidences", confidences_of)
     initial = federation.engine.resources.initial
-    attacked(federation, 1)
-    target, *shadows = scored
+    target, *shadows = scored_weights(federation, monkeypatch)
     assert len(shadows) == 8
     for model in (target, *shadows):
         moved = {name for name, weight in model.items() if not torch.equal(weight, initial[name])}
@@ -303,10 +295,10 @@ def test_off_runs_no_attack(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(name.startswith("membership/") for name in metrics)
 
 
-def shadow_weights(
+def scored_weights(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> list[dict[str, torch.Tensor]]:
-    """The weights of each shadow model of an attack after round 1."""
+    """The weights of the attacked model and of each shadow model, after round 1."""
     scored: list[dict[str, torch.Tensor]] = []
 
     def confidences_of(module: ClientModule, pool: Samples, resources: object) -> np.ndarray:
@@ -317,14 +309,15 @@ def shadow_weights(
         patch.setattr("fedexp.measures.membership._confidences", confidences_of)
         attacked(federation, 1)
     assert len(scored) > 2
-    return scored[1:]
+    return scored
 
 
 def test_shadows_are_not_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
     words = [*OVERFITTED, *LIRA, "local.epochs=1", "measure.membership.epochs=1"]
     compressed = federate(*words, "compression=topk", "compression.share=0.01")
     compressed.run_round(1)
-    found, expected = (shadow_weights(each, monkeypatch) for each in (compressed, federate(*words)))
+    pair = (compressed, federate(*words))
+    found, expected = (scored_weights(each, monkeypatch)[1:] for each in pair)
     for own, others in zip(found, expected, strict=True):
         assert all(torch.equal(own[name], weight) for name, weight in others.items())
 
@@ -335,8 +328,8 @@ def test_shadows_do_not_depend_on_the_client_that_trained_last(
     words = [*OVERFITTED, *LIRA, "local.epochs=1", "measure.membership.epochs=1", "gradient=lesam"]
     federation = federate(*words)
     federation.run_round(1)
-    first = shadow_weights(federation, monkeypatch)
+    first = scored_weights(federation, monkeypatch)
     ascent = federation.module.gradient.ascent  # type: ignore[attr-defined]
     ascent.fill({name: torch.ones_like(ascent[name]) for name in ascent})
-    for own, others in zip(shadow_weights(federation, monkeypatch), first, strict=True):
+    for own, others in zip(scored_weights(federation, monkeypatch), first, strict=True):
         assert all(torch.equal(own[name], weight) for name, weight in others.items())
