@@ -31,13 +31,6 @@ def test_the_first_waits_and_the_second_does_not(
     assert before == [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
 
 
-def test_handlers_are_put_back() -> None:
-    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
-    with Interrupts():
-        assert signal.getsignal(signal.SIGTERM) != before[1]
-    assert before == [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
-
-
 def test_another_thread_has_no_handlers_to_set() -> None:
     asked: list[object] = []
 
