@@ -6,7 +6,6 @@ from support.partition_checks import assert_complete, quick
 
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.partitions import natural
-from fedexp.errors import InputError
 
 PEOPLE = ["ann", "bob", "cem", "dan", "eve"]
 
@@ -99,10 +98,3 @@ def test_parts_matter_only_with_fewer_users() -> None:
         natural(users, 3, 0), natural(users, 3, 0, split_users="even"), strict=True
     ):
         assert np.array_equal(one, other)
-
-
-def test_fewer_users_than_clients_are_refused() -> None:
-    with pytest.raises(
-        InputError, match=r"at most 5, the number of users, or more with partition.*per_round is"
-    ):
-        natural(np.array(PEOPLE), 6, 0)

@@ -92,7 +92,8 @@ def test_labels_may_skip_classes() -> None:
         ),
         (
             lambda: natural(np.array(["a", "b"]), 3, 0),
-            r"^clients.count=3: partition=natural allows at most 2, the number of users, or more",
+            r"^clients.count=3: partition=natural allows at most 2, the number of users, or more "
+            r"with partition.split_users=even; clients.per_round is at most clients.count$",
         ),
     ],
 )
