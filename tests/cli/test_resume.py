@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 from support.command_line import fedexp, fedexp_partition
+from support.refusals import refused
 
 from fedexp.cli.resume import with_saved_overrides
 from fedexp.cli.sweeps import save_sweep
-from fedexp.errors import InputError
 from fedexp.state.folder_lock import locked
 from fedexp.train import run
 
@@ -53,9 +53,8 @@ def test_a_name_that_is_too_long_and_links_in_a_circle(
 
 
 def test_from_python_it_is_one_line_too() -> None:
-    with pytest.raises(InputError, match="cannot be used") as caught:
+    with refused("cannot be used"):
         run([f"hydra.run.dir={TOO_LONG}"])
-    assert "\n" not in str(caught.value)
 
 
 def test_the_preview_refuses_them_too(tmp_path: Path) -> None:

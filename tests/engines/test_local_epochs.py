@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import begin_client, compose, federate
+from support.refusals import refused
 from torch import Tensor
 
 import fedexp
@@ -249,9 +250,8 @@ def test_a_resumed_run_goes_on_to_the_bit(override: str, tmp_path: Path) -> None
     ],
 )
 def test_impossible_lengths(override: str, line: str) -> None:
-    with pytest.raises(InputError, match=line) as caught:
+    with refused(line):
         compose(override)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_range_and_steps_are_too_much() -> None:

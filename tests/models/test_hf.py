@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from support.federations import assert_engine_agrees, compose, federate
+from support.refusals import refused
 from test_backbones import factory
 from torch import Tensor, nn
 
@@ -178,9 +179,8 @@ def test_a_padding_mask_cannot_be_stacked() -> None:
     ],
 )
 def test_mistakes(overrides: list[str], message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         plan(compose("model=hf", *overrides))
-    assert "\n" not in str(caught.value)
 
 
 def test_a_network_for_images_takes_no_tokens() -> None:

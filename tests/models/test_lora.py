@@ -7,10 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import assert_alike, begin_client, compose, federate
+from support.refusals import refused
 from support.resumed_runs import check_resumes_to_the_bit
 from torch import nn
 
-from fedexp.errors import InputError
 from fedexp.models.lora import add_low_rank_updates
 from fedexp.runtime.plan import plan
 
@@ -152,9 +152,8 @@ def test_it_learns() -> None:
     ],
 )
 def test_mistakes(overrides: list[str], message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         plan(compose(*overrides))
-    assert "\n" not in str(caught.value)
 
 
 def test_resumes_to_the_bit(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.federations import compose, federate
+from support.refusals import refused
 from support.resumed_runs import check_resumes_to_the_bit
 from torch import nn
 
@@ -110,9 +111,8 @@ def test_resumes_to_the_bit(method: list[str], tmp_path: Path) -> None:
     ],
 )
 def test_mistakes(overrides: list[str], message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         plan(compose("model=mixed", *overrides))
-    assert "\n" not in str(caught.value)
 
 
 def test_different_networks_cannot_be_stacked() -> None:

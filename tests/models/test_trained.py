@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.federations import assert_alike, compose, federate
+from support.refusals import refused
 from support.resumed_runs import check_resumes_to_the_bit
 from torch import nn
 from torch.optim import Optimizer
@@ -92,9 +93,8 @@ def test_paths_of_the_head() -> None:
     ],
 )
 def test_mistyped_layers(train: str, message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         plan(compose("model=resnet10", f"model.train={train}"))
-    assert "\n" not in str(caught.value)
 
 
 def test_the_final_weights_hold_what_does_not_train(tmp_path: Path) -> None:

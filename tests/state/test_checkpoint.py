@@ -15,6 +15,7 @@ import torch
 from support.federations import FEW_STEPS, MATCHING, federate, timeless
 from support.full_disk import files_up_to
 from support.partner_options import ROBUST_COHORTS
+from support.refusals import refused
 from support.short_runs import saved_round
 from torch import Tensor, nn
 
@@ -223,9 +224,8 @@ def test_files_that_fit_their_digests_but_not_the_run_are_one_line(tmp_path: Pat
         files = manifest["files"] | {name: content_digest(path.read_bytes())}
         (checkpoint / "checkpoint.json").write_text(json.dumps({**manifest, "files": files}))
         pattern = re.escape(f"{path}: {said}").replace(r"\.\*", ".*")
-        with pytest.raises(InputError, match=f"^{pattern}") as caught:
+        with refused(f"^{pattern}"):
             restored(tmp_path, *options)
-        assert "\n" not in str(caught.value)
         path.write_bytes(before)
 
 
@@ -430,11 +430,8 @@ def test_a_full_disk_is_one_line_and_keeps_the_last_checkpoint(tmp_path: Path) -
     enough_for_metrics = (before / "server.pt").stat().st_size // 2
     with (
         files_up_to(enough_for_metrics),
-        pytest.raises(
-            InputError, match=rf"round_0002 cannot be written .*{before} is complete"
-        ) as e,
+        refused(rf"round_0002 cannot be written .*{before} is complete"),
     ):
         save(tmp_path, federation, 2)
-    assert "\n" not in str(e.value)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["round_0001"]
     assert restored(tmp_path, *SMALL)[1] == 1

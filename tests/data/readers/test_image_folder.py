@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.refusals import refused
 
 from fedexp.data import image_decoding
 from fedexp.data.cache import cached_images
@@ -392,9 +393,8 @@ def test_what_cannot_work_is_named_in_one_line(
     both: Path, tmp_path: Path, corrupt: Any, options: dict[str, Any], message: str
 ) -> None:
     corrupt(both)
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         reader(both, **options).load(tmp_path / "cache")
-    assert "\n" not in str(caught.value)
     assert not list((tmp_path / "cache").rglob("*.npy"))
 
 

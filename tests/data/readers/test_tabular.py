@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from support.federations import assert_alike, federate
+from support.refusals import refused
 from support.tables import TABULAR, WARDS, breast_cancer, tabular_options, wine, write_table
 
 from fedexp.data.dataset import Dataset
@@ -197,9 +198,8 @@ def test_users_are_within_both_parts_or_in_one(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_one_line(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         read(changes.pop("path", write_table(tmp_path)), **changes)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -225,17 +225,15 @@ def test_a_table_that_cannot_be_used_is_one_line(
 ) -> None:
     path = written(tmp_path, table)
     rest = {} if len(table) > 100 else {"test_path": path}
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         read(path, target="label", missing="mean", **rest)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"", b'a,"label\n1', b"\xff\xfe\x00a,b\n1,2\n"])
 def test_a_damaged_file_is_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "table.csv").write_bytes(content)
-    with pytest.raises(InputError, match=r"^data\.path=.*table\.csv: cannot be read") as caught:
+    with refused(r"^data\.path=.*table\.csv: cannot be read"):
         read(tmp_path / "table.csv", target="label")
-    assert "\n" not in str(caught.value)
 
 
 def test_test_rows_of_another_kind_are_one_line(tmp_path: Path) -> None:
@@ -342,9 +340,8 @@ def test_a_file_that_could_be_misread_is_one_line(
     tmp_path: Path, content: str, message: str
 ) -> None:
     (tmp_path / "table.csv").write_text(content)
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         read(tmp_path / "table.csv", target="label", test_path=tmp_path / "table.csv")
-    assert "\n" not in str(caught.value)
 
 
 def test_a_test_row_beyond_32_bits_is_one_line(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.refusals import refused
 
 from fedexp.deployment.flower import app, record
 from fedexp.deployment.flower.node_states import NodeStates
@@ -21,9 +22,8 @@ def test_texts(content: str, tmp_path: Path) -> None:
         app.read_app(tmp_path)
     assert str(caught.value).startswith(f"{tmp_path / app.FILE}: ")
     (tmp_path / record.FILE).write_text(content)
-    with pytest.raises(InputError, match=r"federation\.json: should hold run and sizes") as caught:
+    with refused(r"federation\.json: should hold run and sizes"):
         record.read_record(tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [[torch.ones(2)], {"private": [1]}, {"other": {}}, Path])
