@@ -19,6 +19,7 @@ from fedexp.reporting.report import Report
 from fedexp.reporting.sources import FILE_NAME, arguments_of, made_again, sources
 from fedexp.reporting.statistics import AXES, STATISTICS
 from fedexp.reporting.terminal import print_table
+from fedexp.reporting.wandb_pages import saved
 from fedexp.tracking.wandb import save_report
 
 SMALLEST = 0.015
@@ -53,13 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     made = made_again(read)
     show(made, options.to, read, *read["write"])
     if options.wandb is not None:
-        print(wandb_report.save(made, *options.wandb))
+        print(saved("--wandb", wandb_report.build, made, *options.wandb, should_exist=False))
         if options.to is not None:
             ids = [run.wandb_id for run in made.runs]
             entity, project = options.wandb
             save_report(options.to, entity, project, ids)
     if options.workspace is not None:
-        print(wandb_workspace.save(made, *options.workspace))
+        build = wandb_workspace.build
+        print(saved("--workspace", build, made, *options.workspace, should_exist=True))
 
 
 def show(

@@ -43,6 +43,12 @@ def pictures(runs: Sequence[Run]) -> list[str]:
     return sorted(set().union(*rounds))
 
 
+def line_plot(metric: str, title: str, x: str = "round") -> Any:
+    """A panel with a metric: the mean over the runs of a group, and their deviation as a band."""
+    plot = package("reports.v2").LinePlot
+    return plot(title=title, x=x, y=[metric], groupby_aggfunc="mean", groupby_rangefunc="stddev")
+
+
 def saved(
     option: str,
     build: Callable[[Report, str, str], Any],

@@ -12,7 +12,7 @@ from typing import Any
 from fedexp.reporting.labels import text
 from fedexp.reporting.markdown import markdown
 from fedexp.reporting.report import Report
-from fedexp.reporting.wandb_pages import grouping, package, pictures, saved, title
+from fedexp.reporting.wandb_pages import grouping, line_plot, package, pictures, title
 
 _SECTIONS = {
     "Global model": ("global/", "train/"),
@@ -67,27 +67,9 @@ def build(report: Report, entity: str, project: str) -> Any:
             filters=[expr.Metric("ID").isin([run.wandb_id for run in report.runs])],
             groupby=grouping(report),
         )
-        panels: list[Any] = [
-            v2.LinePlot(
-                title=metric,
-                x="round",
-                y=[metric],
-                groupby_aggfunc="mean",
-                groupby_rangefunc="stddev",
-            )
-            for metric in section.metrics
-        ]
+        panels = [line_plot(metric, title=metric) for metric in section.metrics]
         if section.pictures:
             panels.append(v2.MediaBrowser(media_keys=list(section.pictures), num_columns=3))
         blocks += [v2.H2(section.title), v2.PanelGrid(runsets=[runs], panels=panels)]
     page = {"project": project, "entity": entity, "title": title(report)}
     return v2.Report(**page, blocks=blocks, width="fluid")
-
-
-def save(report: Report, entity: str, project: str) -> str:
-    """Save the page in a W&B project, which is made if there is none; returns its address.
-
-    Raises:
-        InputError: ``wandb-workspaces`` or a login is missing, or W&B cannot be reached.
-    """
-    return saved("--wandb", build, report, entity, project, should_exist=False)
