@@ -15,13 +15,17 @@ class InputError(ValueError):
     """
 
 
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""Errors of reading a damaged file."""
+
+
 @contextmanager
 def readable(place: object = None, *others: type[Exception]) -> Iterator[None]:
     """In this block, an OSError becomes an InputError of one line.
 
     Args:
         place: the file for the message, perhaps after its config key; None for the error's file.
-        others: further errors that mean that the file is damaged.
+        others: further errors that mean that the file is damaged, such as ``DAMAGED``.
     """
     try:
         yield

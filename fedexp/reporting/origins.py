@@ -43,7 +43,7 @@ def read_sweep(folder: Path) -> Sweep | None:
             trials = len(list(folder.glob("*/summary.json")))
             return Sweep(typed, searched, trials, is_search=True)
         keys, trials = _contest(sweeper.get("tune") or {})
-    except (*UNREADABLE, RecursionError):
+    except UNREADABLE:
         return None
     return Sweep(typed, keys, trials, is_search=False)
 

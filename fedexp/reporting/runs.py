@@ -18,7 +18,7 @@ import yaml
 from fedexp.config.added_keys import REMOVED_GROUPS
 from fedexp.config.keys import flatten
 from fedexp.drawing.texts import printable
-from fedexp.errors import InputError
+from fedexp.errors import DAMAGED, InputError
 from fedexp.state import run_folder
 from fedexp.state.run_folder import Identity
 from fedexp.tracking.jsonl import parse_metrics
@@ -31,9 +31,8 @@ _HIGHEST = 2**63
 """Seeds and rounds are below this number."""
 _FILES = frozenset([run_folder.FILE_NAME, run_folder.METRICS, run_folder.SUMMARY])
 """A folder with one of these files holds a run."""
-_WRONG = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
-UNREADABLE = (*_WRONG, OSError, yaml.YAMLError)
-"""Errors of reading a damaged file."""
+UNREADABLE = (*DAMAGED, OSError, yaml.YAMLError)
+"""Errors of reading a damaged YAML file."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedexp.state.atomic import write_atomically
@@ -55,17 +54,12 @@ def line(record: Record) -> bytes:
     return as_bytes(values)
 
 
-def read_metrics(folder: Path) -> pd.DataFrame:
-    """Read ``folder/metrics.jsonl`` as a pandas data frame with a row for each round.
+def as_frame(lines: bytes) -> pd.DataFrame:
+    """A row for each round in ``lines``, the content of a ``metrics.jsonl``.
 
     The accuracy of each class becomes a column ``global/per_class_accuracy.<class>``. If a round
     did not measure a value, or if the value was not finite, the cell is NaN.
     """
-    return as_frame((folder / FILE_NAME).read_bytes())
-
-
-def as_frame(lines: bytes) -> pd.DataFrame:
-    """The data frame that ``read_metrics`` returns for a file with these ``lines``."""
     import pandas as pd  # slow to import; the command line needs no data frame
 
     rows = [json.loads(line, object_hook=_null_to_nan) for line in lines.splitlines()]

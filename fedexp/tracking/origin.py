@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from fedexp.config.keys import COSTS, is_below
 from fedexp.config.sources import Code
-from fedexp.errors import InputError, readable
+from fedexp.errors import DAMAGED, InputError, readable
 from fedexp.state.atomic import write_durably
 from fedexp.state.run_folder import read_json
 from fedexp.tracking.environment import fedexp_version
@@ -44,7 +44,7 @@ def read_origins(folder: Path) -> list[Origin]:
     Raises InputError if the file is damaged.
     """
     path = folder / FILE_NAME
-    with readable(path, ValueError, LookupError, TypeError, AttributeError):
+    with readable(path, *DAMAGED):
         starts = json.loads(read_json(path) or b'{"starts": []}')["starts"]
         for each in starts:
             if not each.keys() >= _KEYS or type(each["from_round"]) is not int:

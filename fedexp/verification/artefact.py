@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedexp.drawing.texts import printable
-from fedexp.errors import InputError, readable
+from fedexp.errors import DAMAGED, InputError, readable
 from fedexp.reporting.runs import read_runs
 from fedexp.reporting.sources import file_digest
 from fedexp.state.run_folder import read_json
@@ -19,8 +19,6 @@ from fedexp.verification.report import verify_report
 from fedexp.verification.run import Ways
 from fedexp.verification.sample import verify_runs
 from fedexp.verification.verdict import Outcome, Verdict
-
-_DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 def verify_archive(path: Path, ways: Ways) -> list[Verdict]:
@@ -47,7 +45,7 @@ def verify_artefact(folder: Path, ways: Ways, shown: str) -> list[Verdict]:
 
 def _wrong_files(shown: str) -> Iterator[str]:
     """A line for each file that is missing, added, changed or a link. Raises InputError."""
-    with readable(f"{shown}: {MANIFEST}", *_DAMAGED):
+    with readable(f"{shown}: {MANIFEST}", *DAMAGED):
         digests = dict(json.loads(read_json(Path(MANIFEST)))["files"])
     for place, folders, names in os.walk("."):
         for name in (*folders, *names):

@@ -11,7 +11,7 @@ from fedexp.config.keys import flatten
 from fedexp.config.moved_modules import with_moved
 from fedexp.deployment.flower.record import FILE as FEDERATION
 from fedexp.deployment.flower.record import read_record
-from fedexp.errors import InputError, readable
+from fedexp.errors import DAMAGED, InputError, readable
 from fedexp.reporting.runs import Run, is_within, read_run
 from fedexp.state.files import load_tensors
 from fedexp.state.run_folder import (
@@ -30,7 +30,6 @@ from fedexp.tracking.origin import Origin, read_origins
 from fedexp.tracking.summary import RECORDED, digest, file_digests, summarize
 from fedexp.tracking.tracker import Record
 
-_DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _FILES = (FILE_NAME, METRICS, SUMMARY, PARTITION, DATA, ORIGIN, FEDERATION)
 _COMPARED = ("metrics", "total", "peak", "rounds", "best_round", "seed", "config_hash")
 
@@ -65,7 +64,7 @@ def read_claim(folder: Path) -> Claim:
         if not is_within(folder / name, folder):
             raise InputError(f"{folder}: {name} is a link out of the folder, not followed")
     run, path = read_run(folder), folder / METRICS
-    with readable(path, *_DAMAGED):
+    with readable(path, *DAMAGED):
         records = parse_records(path.read_bytes())
         if not all(type(each.round) is int for each in records):
             raise ValueError("a round should be a whole number")
@@ -80,8 +79,7 @@ def read_claim(folder: Path) -> Claim:
         has_table = table.is_file() and not on_nodes
         text = table.read_text(encoding="utf-8") if has_table else None
     facts = read_facts(folder)
-    with readable(folder / ORIGIN, RecursionError):
-        return Claim(run, records, read_origins(folder), text, on_nodes, facts, record.lost)
+    return Claim(run, records, read_origins(folder), text, on_nodes, facts, record.lost)
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -89,7 +87,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
     Raises InputError if the file is damaged.
     """
-    with readable(folder / DATA, *_DAMAGED):
+    with readable(folder / DATA, *DAMAGED):
         return flatten(with_moved(json.loads(read_json(folder / DATA) or b"{}")))
 
 
@@ -110,7 +108,7 @@ def contradictions(claim: Claim) -> Iterator[str]:
         yield f"{ORIGIN}: the last start had another rounds than {FILE_NAME}"
     summary = claim.run.summary
     if summary is not None:
-        with readable(claim.run.folder / SUMMARY, *_DAMAGED):
+        with readable(claim.run.folder / SUMMARY, *DAMAGED):
             yield from _wrong_summary(claim, summary)
             yield from _wrong_digests(claim.run.folder, summary)
 

@@ -14,7 +14,7 @@ import yaml
 from fedexp.deployment.flower.record import FILE as FEDERATION
 from fedexp.errors import InputError, readable
 from fedexp.reporting.files import DEFAULTS, write, write_contents
-from fedexp.reporting.runs import read_runs, read_yaml
+from fedexp.reporting.runs import UNREADABLE, read_runs, read_yaml
 from fedexp.reporting.sources import FILE_NAME as SOURCES
 from fedexp.reporting.sources import arguments_of, made_again, sources
 from fedexp.state.run_folder import CHECKPOINTS, DATA, METRICS, PARTITION, SUMMARY, read_json
@@ -97,7 +97,7 @@ def _sweep(source: Path) -> dict[str, bytes]:
     """The sweep's file, with what reports and contests read of it."""
     if not (source / _SWEEP).is_file():
         return {}
-    with readable(source / _SWEEP, ValueError, LookupError, TypeError, yaml.YAMLError):
+    with readable(source / _SWEEP, *UNREADABLE):
         found = read_yaml(source / _SWEEP)["hydra"]
         kept: dict[str, Any] = {
             "overrides": found["overrides"],

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fedexp.drawing.texts import printable
-from fedexp.errors import InputError, readable
+from fedexp.errors import DAMAGED, InputError, readable
 from fedexp.reporting.files import contents
 from fedexp.reporting.runs import is_within
 from fedexp.reporting.sources import FILE_NAME, file_digest, made_again
 from fedexp.state.run_folder import read_json
 from fedexp.verification.verdict import Outcome, Verdict
 
-_DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _PICTURE = re.compile(r"data:image/png;base64,[\w+/=]+")
 _CELLS = {".md": r"(?<!\\)\|", ".tex": r"(?<!\\)&|\\\\", ".html": r"[<>]"}
 """Suffix of a file -> what divides the cells in its lines."""
@@ -32,7 +31,7 @@ def verify_report(folder: Path, within: Path | None = None) -> Verdict:
     """
     place = printable(str(folder))
     try:
-        with readable(folder / FILE_NAME, *_DAMAGED):
+        with readable(folder / FILE_NAME, *DAMAGED):
             found = json.loads(read_json(folder / FILE_NAME))
             base, files = folder / found["from"], dict(found["files"])
             names = [name for name in files if Path(name).name == name and (folder / name).exists()]
@@ -43,7 +42,7 @@ def verify_report(folder: Path, within: Path | None = None) -> Verdict:
             names += sorted({*texts} - files.keys())
         if found["arguments"] is None:
             raise InputError(f"{place}: is a report of a replay; make it again with fedexp-replay")
-        with readable(folder / FILE_NAME, *_DAMAGED):
+        with readable(folder / FILE_NAME, *DAMAGED):
             _check_places(found["arguments"]["read"]["paths"], base, within)
             wrong = list(_wrong_numbers(folder, found["arguments"], base, names))
         edited = [name for name in names if file_digest(folder / name) != files.get(name)]

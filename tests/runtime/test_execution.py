@@ -34,7 +34,7 @@ from fedexp.runtime.execution import _run_as_rank
 from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 from fedexp.state.files import load_tensors
-from fedexp.tracking.jsonl import read_metrics
+from fedexp.tracking.jsonl import as_frame
 from fedexp.tracking.summary import digest
 
 CONF = Path(config_folder())
@@ -287,7 +287,7 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     assert summary["seed"] == 0
     weights = load_tensors(folder / "checkpoints" / "final.pt")
     assert summary["weights_digest"] == digest(weights) == digest(result.model.weights)
-    assert result.metrics.equals(read_metrics(folder))
+    assert result.metrics.equals(as_frame((folder / "metrics.jsonl").read_bytes()))
 
 
 def test_wandb_holds_what_metrics_jsonl_holds(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.full_disk import files_up_to
 
-from fedexp.tracking.jsonl import JsonLines, as_bytes, parse_metrics, parse_records, read_metrics
+from fedexp.tracking.jsonl import JsonLines, as_bytes, as_frame, parse_metrics, parse_records
 from fedexp.tracking.tracker import Record, RunInfo
 
 
@@ -33,7 +33,7 @@ def test_read_back_as_a_frame(tmp_path: Path) -> None:
     tracker.log(Record(2, {"train/loss": 0.5, "global/accuracy": 1.0}, {"naïve": 0.25}))
     tracker.finish({})
 
-    frame = read_metrics(tmp_path)
+    frame = as_frame((tmp_path / "metrics.jsonl").read_bytes())
     assert frame["round"].tolist() == [1, 2]
     assert frame["train/loss"].tolist() == pytest.approx([math.nan, 0.5], nan_ok=True)
     assert frame["global/accuracy"].tolist() == pytest.approx([math.nan, 1.0], nan_ok=True)

@@ -16,7 +16,7 @@ from fedexp.state.files import digest
 from fedexp.state.saved_models import save_weights
 from fedexp.tracking.figure_files import FigureFiles
 from fedexp.tracking.follow import Guarded, check_trackers
-from fedexp.tracking.jsonl import JsonLines, read_metrics
+from fedexp.tracking.jsonl import JsonLines, as_frame
 from fedexp.tracking.tracker import Record, RunInfo, Tracker, Trackers
 from fedexp.tracking.wandb import WandbTracker, save_report
 
@@ -86,10 +86,10 @@ def test_offline_record_equals_metrics_jsonl(tmp_path: Path) -> None:
     assert summary["global/accuracy/best"] == 0.8
     assert (summary["cost/upload_bytes/total"], summary["wall_time_s"]) == (12, 1.5)
     first, *rounds = wandb_log.history(path)
-    frame = read_metrics(tmp_path)[["round", "global/accuracy", "train/loss"]]
+    frame = as_frame((tmp_path / "metrics.jsonl").read_bytes())
     assert first["round"] == 0
     assert first["heatmap/partition/_type"] == "image-file"
-    assert rounds == frame.to_dict("records")
+    assert rounds == frame[["round", "global/accuracy", "train/loss"]].to_dict("records")
     choices = {"algorithm": "fednh", "partition": "iid"}
     columns = {"algorithm": "fednh", "partition_option": "iid"}
     assert wandb_log.config(path) == config | columns | {"choices": choices}

@@ -15,12 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
-
 from fedexp.errors import InputError
 from fedexp.reporting.papers.sweep import values_of
+from fedexp.reporting.runs import UNREADABLE, read_yaml
 
 LOW, HIGH = -1, 1
 KEY = "hydra.sweeper.factorial"
@@ -30,10 +27,6 @@ Signs = Mapping[str, int]
 """Factor -> LOW or HIGH."""
 Effect = tuple[str, ...]
 """One factor: its main effect. Two factors: their interaction."""
-_UNREADABLE = (
-    *(OSError, ValueError, LookupError, AttributeError, TypeError),
-    *(OmegaConfBaseException, YAMLError),
-)
 
 
 @dataclass(frozen=True)
@@ -62,12 +55,11 @@ class Design:
     def of_sweep(cls, folder: Path) -> Design | None:
         """The design of the sweep in ``folder``; None if it is no factorial experiment."""
         try:
-            saved = OmegaConf.load(folder / "multirun.yaml").hydra.sweeper.get("factorial")
-            node: Any = OmegaConf.to_container(saved) if saved else None
+            node = read_yaml(folder / "multirun.yaml")["hydra"]["sweeper"].get("factorial")
             return cls.read(node) if node else None
         except InputError:
             raise
-        except _UNREADABLE:
+        except UNREADABLE:
             return None
 
     @cached_property

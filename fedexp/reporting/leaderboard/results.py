@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from omegaconf import OmegaConf
-from yaml import YAMLError
 
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
@@ -21,7 +19,7 @@ from fedexp.reporting.leaderboard.tuning import (
     choice,
     mean_score,
 )
-from fedexp.reporting.runs import Run, read_runs
+from fedexp.reporting.runs import UNREADABLE, Run, read_runs, read_yaml
 from fedexp.reporting.statistics import BYTES, SECONDS, mean_of_last, total
 from fedexp.reporting.unfinished import how_to_finish
 from fedexp.tracking.statistics import headline_statistics
@@ -149,11 +147,10 @@ def tuning_of(sweep: Path) -> Tuning:
     if not sweep.exists():
         raise InputError(f"{sweep}: does not exist")
     try:
-        node: Any = OmegaConf.to_container(OmegaConf.load(sweep / "multirun.yaml").hydra.sweeper)
-        return Tuning.read(node["tune"])
+        return Tuning.read(read_yaml(sweep / "multirun.yaml")["hydra"]["sweeper"]["tune"])
     except InputError:
         raise
-    except (OSError, ValueError, LookupError, AttributeError, TypeError, YAMLError) as error:
+    except UNREADABLE as error:
         raise InputError(
             f"{sweep}: is not the sweep of a contest: its multirun.yaml is missing or has no "
             "usable hydra.sweeper.tune"
