@@ -76,26 +76,21 @@ class SweepTable(Callback):
         trials may fail, so failed jobs are only named, unless the contest takes its choices from an
         earlier one. A factorial experiment ends with the command that says which part to add first.
         """
-        from fedexp.reporting.papers.report import PaperReport
-        from fedexp.reporting.sweep import FAILED, UNFINISHED, jobs, report_sweep
+        from fedexp.reporting.sweep import UNFINISHED, exit_code, jobs, report_sweep
 
         log_name, folder = f"{config.hydra.job.name}.log", Path(config.hydra.sweep.dir)
         is_factorial = bool(OmegaConf.select(config, "hydra.sweeper.factorial.factors"))
         effects = f"fedexp-report {folder} --factorial --to DIR says which part to add first"
         if OmegaConf.select(config, "hydra.sweeper.tune.budgets"):
-            runs, failed = jobs(folder)
-            for job in failed:
-                print(f"Failed: {job}; {log_name} there says why")
+            may_fail = not OmegaConf.select(config, "hydra.sweeper.tune.chosen")
+            code = exit_code(*jobs(folder), log_name, may_fail)
             contest = f"fedexp-leaderboard {folder} --to DIR writes its tables and pictures"
             print(effects if is_factorial else contest)
-            code = 0 if all(run.finished for run in runs) else UNFINISHED
-            if failed and OmegaConf.select(config, "hydra.sweeper.tune.chosen"):
-                code = FAILED
         else:
             choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
             is_search = choices.get("hydra/sweeper") == "optuna"
             objective = config.objective if is_search else None
-            code = report_sweep(folder, log_name, PaperReport, objective)
+            code = report_sweep(folder, log_name, objective)
             if is_factorial:
                 print(effects)
         if code or has_left_jobs():

@@ -29,7 +29,7 @@ def with_marks(
     values: pd.DataFrame,
     keys: Sequence[str],
     better: Mapping[str, str],
-    baselines: Baselines | None = None,
+    baselines: Baselines,
 ) -> pd.DataFrame:
     """Add the column ``mark`` to the results: ``best``, ``second`` or empty.
 

@@ -309,7 +309,8 @@ class Report:
     @property
     def targets(self) -> list[float]:
         """The target accuracies; for each, the report counts the rounds until a run reaches it."""
-        return statistics.targets_of(self.runs, self.measures)
+        own = (target for run in self.runs for target in run.targets)
+        return sorted(map(float, {*self.measures.targets, *own}))
 
     @property
     def personal_metrics(self) -> Set[str]:

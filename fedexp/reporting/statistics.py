@@ -56,7 +56,7 @@ class Measures:
     against: str = "round"
 
 
-def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict[str, float]]:
+def run_statistics(run: Run, measures: Measures) -> dict[str, dict[str, float]]:
     """Statistics of a run's headlines and further metrics, and the costs of reaching the targets.
 
     Returns:
@@ -66,24 +66,17 @@ def run_statistics(run: Run, measures: Measures | None = None) -> dict[str, dict
         ``seconds_to/<target>`` (without evaluation). A cost has only the statistic ``final``. It is
         ``AtLeast`` the cost of the whole run if the target was not reached.
     """
-    asked = measures or Measures()
     found = headline_statistics(run.history, run.headlines)
-    for metric in asked.metrics:
+    for metric in measures.metrics:
         if metric not in found and (values := _measured(run.history, metric)):
             found[metric] = {"final": values[-1]}
             if recent := _measured(run.history[-5:], metric):
                 found[metric]["mean_last5"] = sum(recent) / len(recent)
-    for target in dict.fromkeys(map(float, [*asked.targets, *run.targets])):
+    for target in dict.fromkeys(map(float, [*measures.targets, *run.targets])):
         found |= cost_to(run.history, target)
-        if asked.smooth:
+        if measures.smooth:
             found |= smoothed_rounds_to(run.history, target)
     return found
-
-
-def targets_of(runs: Iterable[Run], measures: Measures) -> list[float]:
-    """The targets of the runs' configs and of ``measures``, ascending."""
-    own = (target for run in runs for target in run.targets)
-    return sorted({float(target) for target in (*measures.targets, *own)})
 
 
 def cost_to(history: Sequence[Mapping[str, float]], target: float) -> dict[str, dict[str, float]]:
@@ -145,14 +138,11 @@ def smooth(values: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
 
 
 def per_run(
-    runs: Sequence[Run],
-    labels: Sequence[Label],
-    measures: Measures | None = None,
-    baselines: Baselines | None = None,
+    runs: Sequence[Run], labels: Sequence[Label], measures: Measures, baselines: Baselines
 ) -> pd.DataFrame:
     """A data frame with a row for each run, metric and statistic.
 
-    With ``baselines`` there is one more metric, ``rounds_to/best_of_baseline`` (``final``): the
+    A label with a baseline has one more metric, ``rounds_to/best_of_baseline`` (``final``): the
     rounds until a run reaches the best ``global/accuracy`` of the baseline's run with the same
     seed. The metric is absent if the baseline has no finished run with this seed.
 
@@ -166,7 +156,7 @@ def per_run(
     }
     for index, (run, label) in enumerate(zip(runs, labels, strict=True)):
         found = run_statistics(run, measures)
-        base = baselines.get(label) if baselines else None
+        base = baselines.get(label)
         other = None if base is None else known.get((base, run.seed))
         reachable = _measured(other.history, "global/accuracy") if other else []
         own = _measured(run.history, "global/accuracy")

@@ -1,5 +1,6 @@
 """The table at the end of a sweep: the report's short form."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -8,6 +9,7 @@ from rich.console import Console
 from fedexp.errors import InputError
 from fedexp.reporting.csv import csv
 from fedexp.reporting.labels import text
+from fedexp.reporting.papers.report import PaperReport
 from fedexp.reporting.report import Report
 from fedexp.reporting.runs import Run, read_run, run_folders
 from fedexp.reporting.statistics import COSTS_TO
@@ -23,26 +25,22 @@ UNFINISHED = 75
 """The exit code of a sweep that has more to do: the system's "temporary failure, try again"."""
 
 
-def report_sweep(
-    folder: Path, log_name: str, kind: type[Report] = Report, objective: str | None = None
-) -> int:
+def report_sweep(folder: Path, log_name: str, objective: str | None = None) -> int:
     """Print the tables over the jobs that did not fail; if there are any, write ``sweep.csv``.
 
     Args:
         folder: the sweep's folder.
         log_name: the name of a job's log file, to which the line about a failed job points.
-        kind: the class of the report; a subclass of ``Report`` may have more tables.
         objective: for a search, the only metric in the printed table; None for the default of
             ``Report.metrics``.
 
     Returns:
-        The sweep's exit code: ``FAILED`` if a job failed; else ``UNFINISHED`` if a job stopped at a
-        time limit or a signal; else 0.
+        The sweep's exit code, see ``exit_code``.
     """
     runs, failed = jobs(folder)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if runs:
-        made = kind.over(runs)
+        made = PaperReport.over(runs)
         write_table(made, folder / FILE_NAME)
         shown = [objective] if objective else made.metrics
         print_table(results_table(made.results, made.keys, shown), console)
@@ -53,9 +51,20 @@ def report_sweep(
         console.print(f"Also in {folder / FILE_NAME}; fedexp-report {folder} --to DIR draws it")
     if advice := how_to_upload(folder, "*/wandb/offline-run-*"):
         console.print(advice)
+    return exit_code(runs, failed, log_name)
+
+
+def exit_code(
+    runs: Sequence[Run], failed: Sequence[Path], log_name: str, may_fail: bool = False
+) -> int:
+    """Name the failed jobs, and return the sweep's exit code.
+
+    It is ``FAILED`` if a job failed, unless jobs ``may_fail``; else ``UNFINISHED`` if a job stopped
+    at a time limit or a signal; else 0.
+    """
     for job in failed:
-        console.print(f"Failed: {job}; {log_name} there says why")
-    if failed:
+        print(f"Failed: {job}; {log_name} there says why")
+    if failed and not may_fail:
         return FAILED
     return 0 if all(run.finished for run in runs) else UNFINISHED
 

@@ -21,7 +21,7 @@ def frame(contest: str, metric: str = GLOBAL) -> pd.DataFrame:
 
 def counts(contest: str, metric: str = GLOBAL) -> pd.DataFrame:
     own = frame(contest, metric)
-    return conclusions(own, sorted(own["cell"].unique()))
+    return conclusions(own)
 
 
 def again(contest: str) -> dict[tuple[str, str], list[int]]:

@@ -37,7 +37,7 @@ def text() -> str:
 
 def test_how_many_methods_are_ahead_or_behind() -> None:
     best = tuned(GLOBAL)
-    counts = conclusions(best, sorted(best["cell"].unique()))
+    counts = conclusions(best)
     never_behind = int((counts["behind"] == 0).sum())
     both = int(((counts["ahead"] > 0) & (counts["behind"] > 0)).sum())
     assert f"{never_behind} methods are behind FedAvg in no cell" in text()
@@ -55,7 +55,7 @@ def test_what_survives_a_correction() -> None:
         f"{families[1]} of the personal one"
     ) in text()
     assert f"{bh[0]} and {bh[1]} remain, after Holm's {holm[0]} and {holm[1]}." in text()
-    counts = conclusions(seven[GLOBAL], sorted(seven[GLOBAL]["cell"].unique()))
+    counts = conclusions(seven[GLOBAL])
     ahead, behind = counts["ahead, BH"], counts["behind, BH"]
     named = ["fedacg", "fedgen", "fednh", "feddyn_paper"]
     assert ahead[named].tolist() == [6, 6, 5, 4]
@@ -125,7 +125,7 @@ def test_what_the_table_of_further_methods_shows() -> None:
         f"Of {families[1]} comparisons {plain[1]} have an interval that excludes 0; {bh[1]} remain "
         f"after Benjamini and Hochberg's correction, {holm[1]} after Holm's"
     ) in text()
-    counts = conclusions(frames[PERSONAL], sorted(frames[PERSONAL]["cell"].unique()))
+    counts = conclusions(frames[PERSONAL])
     assert counts["ahead"].nlargest(5).to_dict() == dict(
         zip(["fedcp", "pfedfda", "fedmd", "fedaws", "flute"], [5, 5, 4, 3, 3], strict=True)
     )
@@ -217,7 +217,7 @@ def test_what_the_page_says_of_these_counts() -> None:
         "No method is behind in all cells",
     ):
         assert said in text()
-    counts = conclusions(best(), sorted(best()["cell"].unique()))
+    counts = conclusions(best())
     assert counts["behind"].max() < 7
     assert "dir1" not in ahead("fednh")
     assert "feature_shift" not in ahead("fedacg")

@@ -155,7 +155,7 @@ def hics_signals() -> list[str]:
 
 def methods_on_digits() -> list[str]:
     frame = tuned(GLOBAL)
-    counts = conclusions(frame, sorted(frame["cell"].unique()))
+    counts = conclusions(frame)
     never = int((counts["behind"] == 0).sum())
     assert counts["ahead"].idxmax() == "fedgen"
     assert counts["ahead"].max() == frame["cell"].nunique() == 7

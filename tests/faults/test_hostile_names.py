@@ -24,7 +24,6 @@ from fedexp.drawing.feature_map import ModelFeatures, feature_map
 from fedexp.drawing.heatmaps import partition_heatmap, similarity_heatmap, similarity_zoom
 from fedexp.drawing.texts import legible, printable
 from fedexp.reporting.csv import csv as csv_of
-from fedexp.reporting.papers.report import PaperReport
 from fedexp.reporting.sweep import report_sweep
 from fedexp.runtime.execution import draw_partition
 from fedexp.tracking.figure_files import FigureFiles
@@ -272,7 +271,7 @@ def test_the_table_of_a_sweep_controls_no_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hostile_runs(tmp_path)
-    assert report_sweep(tmp_path, "fedexp.log", PaperReport) == 0
+    assert report_sweep(tmp_path, "fedexp.log") == 0
     assert "\x1b" not in capsys.readouterr().out
     rows = list(csv.reader((tmp_path / "sweep.csv").open(newline="")))
     assert not any(re.match(r"[=@\t]", cell) for row in rows for cell in row)

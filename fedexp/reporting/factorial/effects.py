@@ -75,7 +75,7 @@ class Fit:
     @property
     def error(self) -> float:
         """The standard error of an effect."""
-        return self._error(self.seeds, self.deviation)
+        return self._error(self.seeds)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -170,15 +170,15 @@ class Fit:
         half = _quantile((1 + CONFIDENCE) / 2, self.freedom) * error
         return half, _p_values(estimates, np.full(len(estimates), error), self.freedom)
 
-    def _error(self, seeds: int, deviation: float) -> float:
-        return 2 * deviation / math.sqrt(seeds * len(self.columns))
+    def _error(self, seeds: int) -> float:
+        return 2 * self.deviation / math.sqrt(seeds * len(self.columns))
 
     def _shown(self, seeds: int) -> float:
         """``smallest_shown`` with another number of seeds and the same deviation."""
         freedom = seeds * len(self.columns) - seeds - len(self.design.effects)
         first = 1 - LEVEL / 2 / len(self.design.factors)
         critical = _quantile(first, freedom) + _quantile(POWER, freedom)
-        return critical * self._error(seeds, self.deviation)
+        return critical * self._error(seeds)
 
 
 def name(effect: Effect) -> str:

@@ -56,8 +56,8 @@ def tables(results: pd.DataFrame) -> Iterator[Table]:
         if (best["seeds"] > 1).any() and best["gain"].notna().any():
             over = over_controls(chosen(results, budgets[-1]), metric)
             yield _gains(best, over, cells, metric)
-            yield _conclusions(best, cells, metric)
-    yield _costs(chosen(results, budgets[-1]), cells)
+            yield _conclusions(best, metric)
+    yield _costs(chosen(results, budgets[-1]))
     if has_trials:
         yield _settings(results, cells, budgets[-1])
 
@@ -202,18 +202,18 @@ def _ranks(frames: dict[int, pd.DataFrame], metric: str) -> Table:
     return Table(title, ["method", *columns], rows)
 
 
-def _conclusions(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Table:
+def _conclusions(frame: pd.DataFrame, metric: str) -> Table:
     """The table that counts the cells where a method is ahead of, level with or behind FedAvg."""
-    counts = conclusions(frame, cells).sort_values(["ahead", "behind"], ascending=[False, True])
+    counts = conclusions(frame).sort_values(["ahead", "behind"], ascending=[False, True])
     rows = [[str(method), *map(str, own)] for method, own in counts.iterrows()]
     what = "number of cells in which the interval against fedavg excludes 0"
     return Table(f"{metric.capitalize()}: {what}", ["method", *counts.columns], rows)
 
 
-def _costs(finals: pd.DataFrame, cells: Sequence[str]) -> Table:
+def _costs(finals: pd.DataFrame) -> Table:
     """The table of fairness, bytes and seconds: means over cells and seeds."""
     names = ["worst tenth", "gini", "megabytes", "seconds"]
-    means = finals[finals["cell"].isin(cells)].groupby("method")[names].mean()
+    means = finals.groupby("method")[names].mean()
     ordered = means.sort_values("worst tenth", ascending=False)
     rows = [
         [str(method), *map(_number, own, (3, 3, 1, 1))]

@@ -157,13 +157,13 @@ def verdict(gain: Interval | None) -> str:
     return "ahead" if gain.mean > 0 else "behind"
 
 
-def conclusions(frame: pd.DataFrame, cells: Sequence[str]) -> pd.DataFrame:
+def conclusions(frame: pd.DataFrame) -> pd.DataFrame:
     """Count for each method the cells where it is ahead of, level with or behind the baseline.
 
     The last four columns count the cells where it is still ahead or behind after the correction of
     Benjamini and Hochberg (``ahead, BH``), and after Holm's (``ahead, Holm``).
     """
-    compared = frame[frame["cell"].isin(cells) & frame["gain"].notna()]
+    compared = frame[frame["gain"].notna()]
     words = compared.assign(verdict=compared["gain"].map(verdict))
     counts = words.groupby(["method", "verdict"]).size().unstack(fill_value=0)
     counts = counts.reindex(columns=["ahead", "level", "behind"], fill_value=0)

@@ -130,7 +130,7 @@ def test_gains_over_controls() -> None:
 
 
 def test_conclusions_are_counted_over_cells() -> None:
-    counts = conclusions(standings(FINALS, "accuracy"), ["a", "b"])
+    counts = conclusions(standings(FINALS, "accuracy"))
     corrected = {"ahead, BH": 1, "behind, BH": 0, "ahead, Holm": 1, "behind, Holm": 0}
     assert dict(counts.loc["good"]) == {"ahead": 1, "level": 1, "behind": 0, **corrected}
     assert "fedavg" not in counts.index
