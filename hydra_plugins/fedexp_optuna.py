@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
@@ -22,7 +21,7 @@ from hydra.types import HydraContext, TaskFunction
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from fedexp.cli.hydra_api import for_launchers, runs_one_by_one
+from fedexp.cli.hydra_api import launcher_of, runs_one_by_one
 from fedexp.cli.objectives import check_validated, is_lower_better
 from fedexp.cli.sweeps import minutes, save_sweep
 from fedexp.errors import InputError
@@ -59,13 +58,7 @@ class StudySweeper(Sweeper):
     ) -> None:
         """Called by Hydra before ``sweep``."""
         self.config, self.hydra_context = config, hydra_context
-        self.trials = _TrialLauncher(
-            Plugins.instance().instantiate_launcher(
-                hydra_context=for_launchers(hydra_context),
-                task_function=task_function,
-                config=config,
-            )
-        )
+        self.trials = _TrialLauncher(launcher_of(hydra_context, task_function, config))
 
     def sweep(self, arguments: list[str]) -> None:
         """Run the study; Hydra gives the overrides of the command line."""

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
 from hydra.errors import HydraException
 from hydra.plugins.launcher import Launcher
@@ -16,7 +15,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.ablate import WORD, ablation_sweep
-from fedexp.cli.hydra_api import for_launchers, job_config, runs_one_by_one
+from fedexp.cli.hydra_api import job_config, launcher_of, runs_one_by_one
 from fedexp.cli.objectives import check_of_contest
 from fedexp.cli.presets import check_parts, preset_settings
 from fedexp.cli.sweeps import minutes, save_sweep
@@ -25,18 +24,11 @@ from fedexp.cli.timed_rounds import announce_seconds
 from fedexp.errors import InputError
 from fedexp.reporting.ablation_rows import write_plain
 from fedexp.reporting.factorial.design import Design
+from fedexp.reporting.jobs import Job, by_row, seed_by_seed, unseeded, without_seeds
 from fedexp.reporting.leaderboard.controls import with_controls
 from fedexp.reporting.leaderboard.earlier import earlier_scores, trial, with_chosen
 from fedexp.reporting.leaderboard.tuning import Tuning
-from fedexp.reporting.papers.sweep import (
-    CELLS,
-    TableSweep,
-    seed_by_seed,
-    table_jobs,
-    table_presets,
-    unseeded,
-    without_seeds,
-)
+from fedexp.reporting.papers.sweep import CELLS, TableSweep, table_jobs, table_presets
 from fedexp.runtime.limits import (
     has_left_jobs,
     how_to_go_on,
@@ -66,6 +58,7 @@ class TableSweeper(Sweeper):
 
     config: DictConfig
     hydra_context: HydraContext
+    launcher: Launcher
 
     def __init__(
         self,
@@ -91,13 +84,8 @@ class TableSweeper(Sweeper):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Called by Hydra before ``sweep``."""
-        self.config = config
-        self.hydra_context = hydra_context
-        self.launcher: Launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=for_launchers(hydra_context),
-            task_function=task_function,
-            config=config,
-        )
+        self.config, self.hydra_context = config, hydra_context
+        self.launcher = launcher_of(hydra_context, task_function, config)
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
         """Run all jobs; Hydra gives the overrides of the command line."""
@@ -160,7 +148,7 @@ class TableSweeper(Sweeper):
         trials = self._tuning.trials(jobs) if self._tuning else []
         return [each for each in trials if trial(each) not in self._earlier]
 
-    def _check(self, jobs: Sequence[Sequence[str]]) -> None:
+    def _check(self, jobs: Sequence[Job]) -> None:
         """Compose each job's config, and print what their presets set besides their parts.
 
         A HydraException names the overrides in which jobs differ. InputError for an objective that
@@ -221,7 +209,7 @@ class TableSweeper(Sweeper):
         """Add the jobs of the methods' controls, and print their number."""
         found = with_controls(jobs, self._controls)
         if further := len(found) - len(jobs):
-            rows = len(without_seeds(found)) - len(without_seeds(jobs))
+            rows = len(by_row(found)) - len(by_row(jobs))
             print(f"fedexp: {further} further jobs of {rows} x FedAvg as control", file=sys.stderr)
         return found
 
@@ -293,21 +281,18 @@ def _not_started(
     jobs: Sequence[Sequence[str]], results: Sequence[Sequence[JobReturn]]
 ) -> list[Sequence[str]]:
     """The launched jobs that did not create their folder."""
-    launched = [each.hydra_cfg for result in results for each in result]
-    return [
-        job
-        for job, hydra in zip(jobs, launched, strict=False)
-        if hydra is not None and not Path(hydra.hydra.runtime.output_dir).exists()
-    ]
+    folders = [_folder(each) for result in results for each in result]
+    pairs = zip(jobs, folders, strict=False)
+    return [job for job, folder in pairs if folder is not None and not folder.exists()]
 
 
 def _unfinished(results: Sequence[Sequence[JobReturn]]) -> bool:
     """Whether a job failed or stopped before its last round."""
-    launched = [(each.cfg, each.hydra_cfg) for result in results for each in result]
+    launched = [(each.cfg, _folder(each)) for result in results for each in result]
     return any(
-        rounds_finished(Path(hydra.hydra.runtime.output_dir)) < cfg.rounds
-        for cfg, hydra in launched
-        if cfg is not None and hydra is not None
+        rounds_finished(folder) < cfg.rounds
+        for cfg, folder in launched
+        if cfg is not None and folder is not None
     )
 
 
@@ -315,10 +300,16 @@ def _score(trial: JobReturn, statistic: str) -> float:
     """The statistic of a trial's objective; NaN if the trial failed."""
     if math.isnan(trial.return_value):
         return math.nan
+    folder = _folder(trial)
     assert trial.cfg is not None  # it has run
-    assert trial.hydra_cfg is not None
-    summary = finished_summary(Path(trial.hydra_cfg.hydra.runtime.output_dir))
+    assert folder is not None
+    summary = finished_summary(folder)
     return math.nan if summary is None else objective(summary, trial.cfg.objective, statistic)
+
+
+def _folder(job: JobReturn) -> Path | None:
+    """The job's folder; None if its launcher does not name it."""
+    return None if job.hydra_cfg is None else Path(job.hydra_cfg.hydra.runtime.output_dir)
 
 
 def _plain(node: Any) -> Any:

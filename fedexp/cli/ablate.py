@@ -15,7 +15,7 @@ from fedexp.config.composed import without_strays
 from fedexp.config.keys import is_below, override_key
 from fedexp.errors import InputError
 from fedexp.reporting.ablation_rows import row_name
-from fedexp.reporting.papers.sweep import unseeded
+from fedexp.reporting.jobs import Job, by_row
 
 WORD = "ablate"
 _GROUPS = (
@@ -53,9 +53,7 @@ class AblationSweep:
         return f"ablation: {', '.join(self.rows)}; {len(self.jobs)} jobs"
 
 
-def ablation_sweep(
-    jobs: Iterable[Sequence[str]], groups: Sequence[str], compose: Compose
-) -> AblationSweep:
+def ablation_sweep(jobs: Iterable[Job], groups: Sequence[str], compose: Compose) -> AblationSweep:
     """The jobs of ``ablate=GROUPS``: each job as it is, without each group's part, and without all.
 
     Typed keys of a part are left out where its place is taken by an option that lacks them.
@@ -66,9 +64,7 @@ def ablation_sweep(
         HydraException: a job cannot be composed.
     """
     plain = {group: _plain_option(group) for group in groups}
-    bases: dict[tuple[str, ...], list[Sequence[str]]] = {}
-    for job in jobs:
-        bases.setdefault(tuple(unseeded(job)), []).append(job)
+    bases = by_row(jobs)
     _check_swept(bases, groups)
     rows: dict[str, list[list[str]]] = {}
     used: set[str] = set()

@@ -7,8 +7,9 @@ from typing import Any, cast
 import hydra
 import omegaconf
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
-from hydra.types import HydraContext, RunMode
+from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from fedexp.config.keys import override_key
@@ -69,6 +70,14 @@ def job_config(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str]
 def for_launchers(context: HydraContext) -> HydraContext:
     """Copy Hydra's context for a launcher; the copy's loader composes jobs with ``job_config``."""
     return replace(context, config_loader=cast(ConfigLoader, _JobLoader(context.config_loader)))
+
+
+def launcher_of(context: HydraContext, task: TaskFunction, config: DictConfig) -> Launcher:
+    """The launcher of a sweep with this config."""
+    launcher: Launcher = Plugins.instance().instantiate_launcher(
+        hydra_context=for_launchers(context), task_function=task, config=config
+    )
+    return launcher
 
 
 class _JobLoader:

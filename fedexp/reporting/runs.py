@@ -22,6 +22,7 @@ from fedexp.errors import DAMAGED, InputError
 from fedexp.state import run_folder
 from fedexp.state.run_folder import Identity
 from fedexp.tracking.jsonl import parse_metrics
+from fedexp.tracking.statistics import headline_statistics
 
 _DEEPEST = 50
 """Largest number of nested levels in a file; deeper nesting could crash the reader."""
@@ -104,6 +105,11 @@ class Run:
         If a key has the name of a group, the option replaces the key's value.
         """
         return flatten(self.config) | dict(self.choices)
+
+    def statistic(self, metric: str, name: str, better: str = "higher") -> float:
+        """A statistic of a metric, such as ``final``; NaN if it was not measured."""
+        found = headline_statistics(self.history, {metric: better})
+        return found.get(metric, {}).get(name, math.nan)
 
 
 def read_runs(

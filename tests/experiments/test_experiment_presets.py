@@ -10,8 +10,8 @@ from fedexp.cli.command import config_folder
 from fedexp.config.build import argument_names, locate
 from fedexp.config.keys import flatten
 from fedexp.config.schema import Config, common_keys
+from fedexp.reporting.jobs import values_of
 from fedexp.reporting.papers.published import checked_rows
-from fedexp.reporting.papers.sweep import values_of
 
 CONF = Path(config_folder())
 EXPERIMENTS = sorted(

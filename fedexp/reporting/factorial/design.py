@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedexp.errors import InputError
-from fedexp.reporting.papers.sweep import values_of
+from fedexp.reporting.jobs import values_of
 from fedexp.reporting.runs import UNREADABLE, read_yaml
 
 LOW, HIGH = -1, 1

@@ -24,7 +24,6 @@ from fedexp.reporting.leaderboard.tuning import Tuning, changed_keys, choice, me
 from fedexp.reporting.marks import direction
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.unfinished import how_to_finish
-from fedexp.tracking.statistics import headline_statistics
 
 _OF_TRIALS = ("trial", "score", "score_statistic")
 """The columns that only trials have."""
@@ -186,10 +185,10 @@ def _rows(
             "setting": " ".join(setting),
             "seed": run.seed,
             "trial": tuning.settings(algorithm).index(setting) + 1 if is_trial else 0,
-            "score": _statistic(run, run.config.get("objective", ""), tuning.statistic),
+            "score": run.statistic(run.config.get("objective", ""), tuning.statistic),
             "score_statistic": tuning.statistic,
             "overrides": text_of(run.overrides),
-            "value": _statistic(run, metric, statistic),
+            "value": run.statistic(metric, statistic, _better(run, metric)),
             "metric": metric,
             "statistic": statistic,
         }
@@ -261,11 +260,6 @@ def _names(cells: Sequence[str], words: Sequence[frozenset[str] | None]) -> list
 def _sorted(words: Iterable[str]) -> list[str]:
     typed = sorted((override_key(each) != "experiment", each) for each in words)
     return [each if is_other else each.rpartition("/")[2] for is_other, each in typed]
-
-
-def _statistic(run: Run, metric: str, statistic: str) -> float:
-    found = headline_statistics(run.history, {metric: _better(run, metric)})
-    return found.get(metric, {}).get(statistic, math.nan)
 
 
 def _better(run: Run, metric: str) -> str:

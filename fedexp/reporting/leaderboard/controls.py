@@ -12,12 +12,10 @@ from typing import Any
 
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
+from fedexp.reporting.jobs import Job, by_row, values_of
 from fedexp.reporting.labels import PARTS
-from fedexp.reporting.papers.sweep import unseeded, values_of
 
 BASELINE = "fedavg"
-Job = list[str]
-"""The overrides of one run."""
 Controls = Mapping[str, Mapping[str, str]]
 """Algorithm -> key -> value, the overrides that make FedAvg the algorithm's control."""
 _KEY = "hydra.sweeper.tune.controls"
@@ -40,12 +38,10 @@ def with_controls(jobs: list[Job], controls: Controls) -> list[Job]:
 
     A control that several methods share is listed once.
     """
-    rows: dict[tuple[str, ...], list[Job]] = {}
-    for job in jobs if controls else ():
-        rows.setdefault(tuple(unseeded(job)), []).append(job)
-    if not rows:
+    if not controls:
         return jobs
-    every = [(own, [control_of(job, controls) for job in own]) for own in rows.values()]
+    rows = by_row(jobs).values()
+    every = [(own, [control_of(job, controls) for job in own]) for own in rows]
     flat = (tuple(job) for own, beside in every for job in [*own, *beside] if job is not None)
     return [list(job) for job in dict.fromkeys(flat)]
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
+from fedexp.reporting.jobs import Job
 from fedexp.reporting.labels import changes_results
-from fedexp.reporting.leaderboard.controls import Job, algorithm_of
+from fedexp.reporting.leaderboard.controls import algorithm_of
 from fedexp.reporting.leaderboard.tuning import NAMED, Tuning
+from fedexp.reporting.runs import read_runs
 
 Trial = frozenset[str]
 """The overrides of a trial that can change its results or its score."""
@@ -41,9 +43,6 @@ def earlier_scores(tuning: Tuning) -> dict[Trial, float]:
     """The scores of all finished trials in the folders ``tuning.earlier``. Raises InputError."""
     if not tuning.earlier:
         return {}
-    from fedexp.reporting.leaderboard.results import score_of  # slow to import
-    from fedexp.reporting.runs import read_runs
-
     reports, sweeps = reports_and_sweeps(map(Path, tuning.earlier))
     found: dict[Trial, float] = {}
     for folder in reports:
@@ -51,7 +50,7 @@ def earlier_scores(tuning: Tuning) -> dict[Trial, float]:
     runs, problems = read_runs(sweeps) if sweeps else ([], [])
     for run in runs:
         if run.finished and run.seed in tuning.seeds:
-            found[trial(run.overrides)] = score_of(run, tuning.statistic)
+            found[trial(run.overrides)] = run.statistic(run.config["objective"], tuning.statistic)
     if not found:
         reasons = "; ".join(problems) or "no finished trial is there"
         raise InputError(f"hydra.sweeper.tune.earlier: {reasons}")

@@ -22,7 +22,6 @@ from fedexp.reporting.leaderboard.tuning import (
 from fedexp.reporting.runs import UNREADABLE, Run, read_runs, read_yaml
 from fedexp.reporting.statistics import BYTES, SECONDS, mean_of_last, total
 from fedexp.reporting.unfinished import how_to_finish
-from fedexp.tracking.statistics import headline_statistics
 
 GLOBAL, PERSONAL = "global accuracy", "personal accuracy"
 MEASURED = {
@@ -174,7 +173,7 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
         "setting": " ".join(setting),
         "seed": run.seed,
         "trial": tuning.settings(algorithm).index(setting) + 1 if is_trial else 0,
-        "score": score_of(run, tuning.statistic) if is_trial else math.nan,
+        "score": run.statistic(run.config["objective"], tuning.statistic) if is_trial else math.nan,
         "objective": run.config["objective"] if tuning.budgets or tuning.chosen else "",
         GLOBAL: mean_of_last(run.history, "global/accuracy"),
         **{name: last.get(metric, math.nan) for name, metric in MEASURED.items()},
@@ -182,12 +181,6 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
         "seconds": total(run.history, SECONDS),
         "budgets": " ".join(map(str, tuning.budgets)),
     }
-
-
-def score_of(run: Run, statistic: str) -> float:
-    """The statistic of the run's objective; NaN if it was not measured."""
-    found = headline_statistics(run.history, {run.config["objective"]: "higher"})
-    return found.get(run.config["objective"], {}).get(statistic, math.nan)
 
 
 def _setting(run: Run, keys: Iterable[str]) -> Setting:

@@ -15,8 +15,8 @@ from typing import Any
 
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
-from fedexp.reporting.leaderboard.controls import Controls, Job, algorithm_of, read_controls
-from fedexp.reporting.papers.sweep import unseeded, values_of
+from fedexp.reporting.jobs import Job, by_row, values_of
+from fedexp.reporting.leaderboard.controls import Controls, algorithm_of, read_controls
 
 Setting = tuple[str, ...]
 """The tuned overrides of a run; empty for the preset without changes."""
@@ -119,7 +119,7 @@ class Tuning:
         """One job for each experiment and method of the table, each setting and each seed."""
         return [
             [*job, *setting, f"seed={seed}"]
-            for job in _rows(jobs)
+            for job in by_row(jobs)
             for setting in self.settings(algorithm_of(job))
             for seed in self.seeds
         ]
@@ -136,7 +136,7 @@ class Tuning:
                 )
         self.check_free(jobs)
         found = []
-        for job in _rows(jobs):
+        for job in by_row(jobs):
             axes = {**self.common, **self._further(algorithm_of(job))}
             found.append([*job, *(f"{key}={values[-1]}" for key, values in axes.items())])
         return found
@@ -156,12 +156,11 @@ class Tuning:
                 trial failed.
         """
         left, found = iter(scores), []
-        for row in _rows(jobs):
+        for row, seeds in by_row(jobs).items():
             settings = self.settings(algorithm_of(row))
             own = [mean_score([next(left) for _ in self.seeds]) for _ in settings]
             changes = list(map(len, settings))
             for trial in dict.fromkeys(choice(own, changes, budget) for budget in self.budgets):
-                seeds = [job for job in jobs if unseeded(job) == row]
                 found += [[*job, *settings[trial]] for job in seeds]
         return found
 
@@ -204,8 +203,3 @@ def _whole_numbers(key: str, values: Any) -> list[int]:
 
 def _axes(node: Mapping[str, Any]) -> dict[str, list[str]]:
     return {key: values_of(value) for key, value in node.items()}
-
-
-def _rows(jobs: Iterable[Job]) -> list[Job]:
-    """Remove the seed from each job, then remove repeated jobs."""
-    return [list(row) for row in dict.fromkeys(tuple(unseeded(job)) for job in jobs)]

@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
 from fedexp.errors import InputError
+from fedexp.reporting.jobs import values_of, without_seeds
 
 CELLS = "experiment"
 Axes = Mapping[str, Sequence[str]]
@@ -157,24 +158,6 @@ def table_jobs(
     return jobs
 
 
-def without_seeds(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Keep one job of each group of jobs that differ only in the seed."""
-    return [list(job) for job in {tuple(unseeded(job)): job for job in jobs}.values()]
-
-
-def seed_by_seed(jobs: Sequence[list[str]]) -> list[list[str]]:
-    """All jobs of the first seed, then all of the second, and so on."""
-    seeds = [[each for each in job if each.startswith("seed=")] for job in jobs]
-    order = [*dict.fromkeys(map(tuple, seeds))]
-    ranked = sorted(zip(seeds, jobs, strict=True), key=lambda pair: order.index(tuple(pair[0])))
-    return [job for _, job in ranked]
-
-
-def unseeded(job: Sequence[str]) -> list[str]:
-    """Remove the seed from a job's overrides."""
-    return [each for each in job if not each.startswith("seed=")]
-
-
 def _with_effect(
     overrides: Sequence[str],
     jobs: Sequence[Sequence[str]],
@@ -237,19 +220,6 @@ def table_presets(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
                 comments = (line[1:].strip() for line in lines if line.startswith("# "))
                 title = next((each for each in comments if not each.startswith("@")), "")
                 yield path.relative_to(folder / CELLS).with_suffix("").as_posix(), title
-
-
-def values_of(value: Any) -> list[str]:
-    """The values of an axis, which is a list, a single value, or a text such as ``a,b,c``."""
-    if isinstance(value, str) and not value.startswith("["):  # "[...]" is one value
-        return [each.strip() for each in value.split(",")]
-    return [_typed(each) for each in (value if isinstance(value, list) else [value])]
-
-
-def _typed(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return str(value)
 
 
 def _seed_last(axis: tuple[str, Any]) -> bool:
