@@ -11,10 +11,6 @@ from fedexp.reporting.papers.verdicts import NOT_RUN, Verdict
 from fedexp.reporting.table import Mark, Table, mean_and_deviation, number, signed, with_interval
 
 VERDICT, RECENT, COULD_SHOW = "verdict", "gain, last 5", "could show"
-COLUMNS = ["method", "paper", "ours", "n", "gain, paper", "gain, ours", RECENT, VERDICT]
-COLUMNS += [COULD_SHOW, "gap"]
-_IF_FILLED = (RECENT, COULD_SHOW)
-"""Columns that a table has only if one of their cells is not empty."""
 _OPTIONAL = ("gap", "n", "gain, paper", RECENT, COULD_SHOW, "gain, ours")
 _NOTES = {
     RECENT: f"{RECENT}: in the mean of the last five measurements; the best round, which the paper "
@@ -22,6 +18,7 @@ _NOTES = {
     COULD_SHOW: f"{COULD_SHOW}: the smallest gain that so many seeds show with 80 % power (paired "
     "t-test at 5 %, with the observed deviation of the differences).",
 }
+"""Column -> its note; a table has this column only if one of its cells is not empty."""
 
 
 def paper_tables(verdicts: Sequence[Verdict]) -> list[Table]:
@@ -47,19 +44,16 @@ def _table(verdicts: Sequence[Verdict]) -> Table:
     title = f"{cell.experiment}, {table}: {metric} ({statistic})"
     title += f", {' '.join(extra)}" if extra else ""
     stars = stars_of([each.gain for each in verdicts])
-    cells = zip(method_names(verdicts), map(_row, verdicts, stars), strict=True)
-    rows = [[name, *own] for name, own in cells]
-    empty = [c for c in _IF_FILLED if not any(row[COLUMNS.index(c)] for row in rows)]
-    kept = [n for n, name in enumerate(COLUMNS) if name not in empty]
-    columns = [COLUMNS[n] for n in kept]
+    rows = list(map(_row, method_names(verdicts), verdicts, stars))
+    columns = [each for each in rows[0] if each not in _NOTES or any(row[each] for row in rows)]
     marks: dict[tuple[int, int], Mark] = {
         (n, columns.index(VERDICT)): "alarm"
         for n, verdict in enumerate(verdicts)
         if verdict.contradicts or verdict.words == NOT_REACHED
     }
     notes = [*_notes(verdicts), *([tables.STARS] if any(stars) else [])]
-    notes += [*(_NOTES[each] for each in _IF_FILLED if each not in empty)]
-    shown = [[row[n] for n in kept] for row in rows]
+    notes += [note for column, note in _NOTES.items() if column in columns]
+    shown = [[row[each] for each in columns] for row in rows]
     optional = tuple(each for each in _OPTIONAL if each in columns)
     return Table(title, columns, shown, marks, notes, optional=optional)
 
@@ -92,8 +86,8 @@ def _short(override: str) -> str:
     return value if "." not in key and value.isidentifier() else override
 
 
-def _row(verdict: Verdict, stars: str) -> list[str]:
-    """The cells of all ``COLUMNS`` but the first."""
+def _row(name: str, verdict: Verdict, stars: str) -> dict[str, str]:
+    """Column -> its cell."""
     cell, metric = verdict.cell, verdict.cell.metric
     published = number(cell.published, metric)
     if cell.spread is not None:
@@ -102,17 +96,19 @@ def _row(verdict: Verdict, stars: str) -> list[str]:
     has_gap = cell.has_value and not cell.at_bound
     could_show = verdict.smallest_gain
     ours = mean_and_deviation(cell.mean, math.nan, metric, cell.at_bound, len(cell.ours))
-    return [
-        published,
-        ours if cell.ours else "",
-        n if cell.ran else "",
-        signed(verdict.published_gain, metric),
-        "" if verdict.gain is None else with_interval(verdict.gain, metric, stars),
-        "" if verdict.recent_gain is None else with_interval(verdict.recent_gain, metric),
-        verdict.words,
-        "" if could_show is None else number(could_show, metric),
-        signed(cell.mean - cell.published, metric) if has_gap else "",
-    ]
+    gain, recent = verdict.gain, verdict.recent_gain
+    return {
+        "method": name,
+        "paper": published,
+        "ours": ours if cell.ours else "",
+        "n": n if cell.ran else "",
+        "gain, paper": signed(verdict.published_gain, metric),
+        "gain, ours": "" if gain is None else with_interval(gain, metric, stars),
+        RECENT: "" if recent is None else with_interval(recent, metric),
+        VERDICT: verdict.words,
+        COULD_SHOW: "" if could_show is None else number(could_show, metric),
+        "gap": signed(cell.mean - cell.published, metric) if has_gap else "",
+    }
 
 
 def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
