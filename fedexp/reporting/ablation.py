@@ -34,14 +34,23 @@ class Ablation:
         full: label of a row -> label of its full method; a full method is mapped to itself.
         names: label -> the name of its row.
         left_out: the rows whose full method is missing, or is not the only one.
+        values: the frame of ``statistics.per_run``.
+        keys: the labels' keys.
     """
 
     full: Baselines
     names: Mapping[Label, str]
     left_out: Sequence[Label]
+    values: pd.DataFrame
+    keys: Sequence[str]
 
     @classmethod
-    def among(cls, configurations: Mapping[Label, Sequence[Run]]) -> "Ablation":
+    def among(
+        cls,
+        configurations: Mapping[Label, Sequence[Run]],
+        values: pd.DataFrame,
+        keys: Sequence[str],
+    ) -> "Ablation":
         """Find the rows of ablations: those with a run in the sweep of an ablation.
 
         Rows belong together if they differ only in the ablated groups. The row with the fewest
@@ -68,34 +77,13 @@ class Ablation:
                 names[label] = where + row_name([e for e in removed if e in every], every)
         lacking = [rows for key, rows in settings.items() if key not in kept]
         left_out = [e for rows in lacking if len(rows) > 1 or any(rows.values()) for e in rows]
-        return cls(full, names, left_out)
-
-
-def _has_one_full_method(rows: Mapping[Label, Sequence[str]]) -> bool:
-    """Whether one row has fewer plain options than all others."""
-    counts = sorted(map(len, rows.values()))
-    return len(counts) > 1 and counts[0] < counts[1]
-
-
-@dataclass(frozen=True)
-class AblationResults:
-    """The differences of an ablation's rows to the full method.
-
-    Attributes:
-        found: the rows.
-        values: the frame of ``statistics.per_run``.
-        keys: the labels' keys.
-    """
-
-    found: Ablation
-    values: pd.DataFrame
-    keys: Sequence[str]
+        return cls(full, names, left_out, values, keys)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
         """The paired differences, see ``statistics.differences``, with a column ``row``."""
-        frame = statistics.differences(self.values, self.keys, self.found.full)
-        names = {tuple(value for _, value in each): n for each, n in self.found.names.items()}
+        frame = statistics.differences(self.values, self.keys, self.full)
+        names = {tuple(value for _, value in each): n for each, n in self.names.items()}
         rows = frame[list(self.keys)].itertuples(index=False, name=None)
         frame.insert(0, "row", [names[each] for each in rows])
         return frame
@@ -119,6 +107,12 @@ class AblationResults:
                 name, title = f"ablation_{file_name(metric)}", f"{metric}: {TITLE.lower()}"
                 found.append(Drawing(name, title, _drawing(rows, f"{title}, 95 % interval")))
         return found
+
+
+def _has_one_full_method(rows: Mapping[Label, Sequence[str]]) -> bool:
+    """Whether one row has fewer plain options than all others."""
+    counts = sorted(map(len, rows.values()))
+    return len(counts) > 1 and counts[0] < counts[1]
 
 
 def _drawing(rows: pd.DataFrame, title: str) -> "Callable[[], Figure]":

@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedexp.errors import InputError
 from fedexp.reporting import statistics
-from fedexp.reporting.ablation import Ablation, AblationResults
+from fedexp.reporting.ablation import Ablation
 from fedexp.reporting.ablation_rows import read_plain
 from fedexp.reporting.also_differs import also_differs
 from fedexp.reporting.baseline import Baselines, find_baselines, parse_baseline
@@ -136,7 +136,7 @@ class Report:
 
     def _without_full_method(self) -> Iterator[str]:
         """Yield a line for each row of an ablation that cannot be compared."""
-        for label in self._ablation.left_out:
+        for label in self.ablation.left_out:
             why = "its full method is not among the runs, or several rows could be it"
             yield f"{text(label)}: not in the table of the ablation, as {why}"
 
@@ -321,26 +321,21 @@ class Report:
     def frames(self) -> dict[str, pd.DataFrame]:
         """File name without suffix -> data frame of numbers."""
         found = {name: getattr(self, name) for name in _FRAMES}
-        return found | ({"ablation": self.ablation.frame} if self.ablation else {})
+        return found | ({"ablation": self.ablation.frame} if self.ablation.full else {})
 
     @cached_property
-    def ablation(self) -> AblationResults | None:
-        """The differences of an ablation's rows to the full method; None without ablation."""
-        found = self._ablation
-        return AblationResults(found, self.values, self.keys) if found.full else None
-
-    @cached_property
-    def _ablation(self) -> Ablation:
-        return Ablation.among(self.configurations)
+    def ablation(self) -> Ablation:
+        """The ablation among the runs; without rows if there is none."""
+        return Ablation.among(self.configurations, self.values, self.keys)
 
     def further_tables(self) -> list[Table]:
         """The table of an ablation, and those of a subclass, shown before the list of runs."""
-        made = self.ablation.table(self.metrics, self.statistic) if self.ablation else None
+        made = self.ablation.table(self.metrics, self.statistic)
         return [] if made is None else [made]
 
     def further_drawings(self) -> Iterable[Drawing]:
         """The pictures of an ablation, and those of a subclass."""
-        return self.ablation.drawings(self.metrics, self.statistic) if self.ablation else ()
+        return self.ablation.drawings(self.metrics, self.statistic)
 
     def tables(self) -> list[Table]:
         """Every table of the report, in order."""

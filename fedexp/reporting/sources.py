@@ -82,8 +82,7 @@ def _rows(report: Report, name: str, frame: pd.DataFrame) -> list[list[int]]:
         every = list(enumerate(report.runs))
         found = (verdict.folders for verdict in report.verdicts)
         return [[n for n, run in every if run.folder in own] for own in found]
-    compared = report.ablation.found.full if report.ablation and name == "ablation" else None
-    baselines = report.baselines if compared is None else compared
+    baselines = report.ablation.full if name == "ablation" else report.baselines
     return [_runs_of(report, row, baselines) for row in frame.to_dict("records")]
 
 

@@ -59,7 +59,6 @@ def test_two_sweeps_are_told_apart(tmp_path: Path) -> None:
     write_ablation(tmp_path / "a", "partition.beta=0.1")
     write_ablation(tmp_path / "b", "partition.beta=3", lost=0.2)
     made = Report.read(tmp_path)
-    assert made.ablation is not None
     gains = made.ablation.frame.query("metric == 'global/accuracy' and statistic == 'final'")
     found = dict(zip(gains["row"], gains["difference"].round(6), strict=True))
     assert found["partition.beta=0.1: without head"] == -0.1
@@ -74,7 +73,6 @@ def test_the_full_method_of_an_earlier_sweep_is_that_of_the_ablation(tmp_path: P
         write_run(folder, [f"seed={seed}"], accuracies(0.9), seed=seed, choices=FULL)
     write_ablation(tmp_path / "later")
     made = Report.read([tmp_path / "earlier", tmp_path / "later"])
-    assert made.ablation is not None
     assert {*made.ablation.frame["row"]} == {*ROWS} - {"full method"}
     assert {*made.ablation.frame["seeds"]} == {2}
 
@@ -84,7 +82,7 @@ def test_rows_without_their_full_method_are_named(tmp_path: Path) -> None:
     for run in tmp_path.glob("0_*"):
         shutil.rmtree(run)
     made = Report.read(tmp_path)
-    assert made.ablation is None
+    assert not made.ablation.full
     assert made.problems == [
         f"{row}: not in the table of the ablation, as its full method is not among the runs, or "
         "several rows could be it"
@@ -102,7 +100,7 @@ def test_other_sweeps_are_no_ablation(content: str, tmp_path: Path) -> None:
         write_run(tmp_path / f"run{seed}", [], accuracies(0.5), seed=seed)
     (tmp_path / FILE).write_text(content)
     made = Report.read(tmp_path)
-    assert made.ablation is None
+    assert not made.ablation.full
     assert "ablation" not in made.frames
 
 
