@@ -123,10 +123,12 @@ def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
 
 def test_a_mistyped_baseline_is_one_line(tmp_path: Path) -> None:
     write_run(tmp_path / "0", ["algorithm=fednh"])
+    write_run(tmp_path / "1", ["algorithm=ditto"])
     with pytest.raises(SystemExit) as error:
         main([str(tmp_path), "--baseline", "algorithm=fedavgg"])
     assert error.value.code == (
-        "fedexp-report: baseline=algorithm=fedavgg: no run has it; there are: all"
+        "fedexp-report: baseline=algorithm=fedavgg: no run has it; there are: algorithm=fednh, "
+        "algorithm=ditto"
     )
 
 

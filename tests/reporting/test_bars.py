@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.run_files import accuracies, write_run
+from support.run_files import accuracies, write_methods, write_run
 
 from fedexp.reporting.bars import bar_figures
 from fedexp.reporting.pictures import pictures
@@ -48,9 +48,7 @@ def test_titles_of_curves_say_what_the_bands_are(tmp_path: Path) -> None:
 
 
 def test_titles_of_bars_say_what_the_error_bars_are(tmp_path: Path) -> None:
-    for n, name in enumerate(("fedavg", "fednh")):
-        for seed in (0, 1):
-            overrides = [f"algorithm={name}", f"seed={seed}"]
-            write_run(tmp_path / f"{n}{seed}", overrides, accuracies(0.5 + 0.1 * seed))
+    histories = [accuracies(0.5), accuracies(0.6)]
+    write_methods(tmp_path, {"fedavg": histories, "fednh": histories})
     titles = [each.title for each in pictures(Report.read(tmp_path)).drawn]
     assert titles == ["global/accuracy (final); error bars: standard deviation over seeds"]

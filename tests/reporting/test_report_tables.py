@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from rich.console import Console
-from support.run_files import HEADLINES, accuracies, write_run
+from support.run_files import HEADLINES, accuracies, write_methods, write_run
 
 from fedexp.cli.report import main
 from fedexp.measures.cost import Cost
@@ -82,12 +82,8 @@ def test_the_legend_and_the_marks_are_in_every_format(tmp_path: Path) -> None:
 
 def write_two_methods(folder: Path, gain: float) -> None:
     """Three seeds each of two methods, whose accuracies differ by about the gain in each seed."""
-    for n, name in enumerate(("fedavg", "fednh")):
-        for seed in range(3):
-            value = 0.49 + 0.01 * seed + n * (gain + 0.001 * (seed - 1))
-            write_run(
-                folder / f"{n}{seed}", [f"algorithm={name}", f"seed={seed}"], accuracies(value)
-            )
+    values = {"fedavg": (0.49, 0.5, 0.51), "fednh": (0.489 + gain, 0.5 + gain, 0.511 + gain)}
+    write_methods(folder, {name: list(map(accuracies, own)) for name, own in values.items()})
 
 
 def test_without_a_certain_difference_there_is_no_star(tmp_path: Path) -> None:
@@ -129,11 +125,9 @@ def test_marks_are_within_the_methods_of_one_setting(tmp_path: Path) -> None:
 
 
 def test_standard_errors_are_not_compared(tmp_path: Path) -> None:
-    for n, name in enumerate(("fedavg", "fednh")):
-        for seed in range(3):
-            row = {"personal/accuracy_local": 0.5 + 0.1 * n}
-            row |= {"personal/standard_error_local": 0.01 + 0.01 * n}
-            write_run(tmp_path / f"{n}{seed}", [f"algorithm={name}", f"seed={seed}"], [row])
+    first = {"personal/accuracy_local": 0.5, "personal/standard_error_local": 0.01}
+    second = {"personal/accuracy_local": 0.6, "personal/standard_error_local": 0.02}
+    write_methods(tmp_path, {"fedavg": [[first]] * 3, "fednh": [[second]] * 3})
     made = Report.read(tmp_path, baseline="algorithm=fedavg")
     rows = made.results.set_index(["algorithm", "statistic"])
     assert rows.loc[("fednh", "standard_error"), "mean"] == pytest.approx(0.02)
@@ -146,11 +140,9 @@ def test_standard_errors_are_not_compared(tmp_path: Path) -> None:
 
 def two_methods(folder: Path, headlines: dict[str, str]) -> Report:
     """Two seeds each of two methods, with a metric of a user's own measure: 3 and 2 degrees."""
-    for n, name in enumerate(("fedavg", "fednh")):
-        for seed in (0, 1):
-            row = {"global/accuracy": 0.5, "drift/angle": 3.0 - n}
-            overrides = [f"algorithm={name}", f"seed={seed}"]
-            write_run(folder / f"{n}{seed}", overrides, [row], headlines=headlines)
+    first, second = ({"global/accuracy": 0.5, "drift/angle": angle} for angle in (3.0, 2.0))
+    methods = {"fedavg": [[first]] * 2, "fednh": [[second]] * 2}
+    write_methods(folder, methods, headlines=headlines)
     return Report.read(folder, metrics=() if headlines else ["drift/angle"])
 
 
@@ -188,11 +180,9 @@ def test_the_direction_of_a_metric() -> None:
 
 def test_the_fewest_bytes_are_the_best(tmp_path: Path) -> None:
     """A run says so itself: its measure of costs declares it."""
-    for n, (name, sent) in enumerate([("fedavg", 100.0), ("scaffold", 200.0)]):
-        for seed in (0, 1):
-            folder = tmp_path / f"{n}_{seed}"
-            rows = [{"global/accuracy": 0.5, "cost/upload_bytes": sent, "time/train_s": 9.0 + n}]
-            write_run(folder, [f"algorithm={name}", f"seed={seed}"], rows)
+    few = {"global/accuracy": 0.5, "cost/upload_bytes": 100.0, "time/train_s": 9.0}
+    many = {"global/accuracy": 0.5, "cost/upload_bytes": 200.0, "time/train_s": 10.0}
+    write_methods(tmp_path, {"fedavg": [[few]] * 2, "scaffold": [[many]] * 2})
     metrics = ("cost/upload_bytes", "time/train_s")
     made = Report.read(tmp_path, metrics=metrics)
     assert made.tables()[0].marks == {}  # runs of an older version do not say it
@@ -216,11 +206,9 @@ def test_runs_that_disagree_about_a_metric_give_it_no_direction(tmp_path: Path) 
 
 
 def test_a_method_without_the_shown_metric_has_finished_runs(tmp_path: Path) -> None:
-    rows = {"fedavg": {"global/accuracy": 0.5}, "fedper": {"personal/accuracy_local": 0.6}}
-    for name, row in rows.items():
-        for seed in (0, 1):
-            folder = tmp_path / f"{name}{seed}"
-            write_run(folder, [f"algorithm={name}", f"seed={seed}"], [row | {"cost/bytes": 8}])
+    first = {"global/accuracy": 0.5, "cost/bytes": 8}
+    second = {"personal/accuracy_local": 0.6, "cost/bytes": 8}
+    write_methods(tmp_path, {"fedavg": [[first]] * 2, "fedper": [[second]] * 2})
     results, _ = Report.read(tmp_path, metrics=["global/accuracy"]).tables()
     assert results.rows[1] == ["fedper", "2", ""]
     assert not any(note.startswith("n = 0") for note in results.notes)
@@ -231,8 +219,7 @@ def test_a_method_without_the_shown_metric_has_finished_runs(tmp_path: Path) -> 
 
 
 def test_one_seed_is_said_and_nothing_is_marked(tmp_path: Path) -> None:
-    for n, name in enumerate(("fedavg", "fednh")):
-        write_run(tmp_path / str(n), [f"algorithm={name}"], accuracies(0.5 + 0.1 * n))
+    write_methods(tmp_path, {"fedavg": [accuracies(0.5)], "fednh": [accuracies(0.6)]})
     made = Report.read(tmp_path, baseline="algorithm=fedavg")
     results, difference, _ = made.tables()
     assert results.marks == {}
@@ -341,13 +328,11 @@ class Page(HTMLParser):
 
 
 def test_every_format(tmp_path: Path) -> None:
-    for n, name in enumerate(("fedavg", "fed<nh>")):
-        for seed in (0, 1):
-            write_run(
-                tmp_path / "runs" / f"{n}_{seed}",
-                [f"algorithm={name}", f"seed={seed}"],
-                accuracies(0.1, 0.5 + 0.1 * n + 0.01 * seed),
-            )
+    methods = {
+        name: [accuracies(0.1, value), accuracies(0.1, value + 0.01)]
+        for name, value in {"fedavg": 0.5, "fed<nh>": 0.6}.items()
+    }
+    write_methods(tmp_path / "runs", methods)
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "summary.json").write_text("{}")
     made = Report.read(tmp_path / "runs", baseline="algorithm=fedavg")

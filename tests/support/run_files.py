@@ -79,6 +79,22 @@ def write_run(
     return folder
 
 
+def write_methods(
+    folder: Path,
+    methods: Mapping[str, Sequence[Sequence[Mapping[str, float | None]]]],
+    *typed: str,
+    **more: Any,
+) -> None:
+    """Runs of several methods, one for each history of a method, with the seeds 0, 1, 2, ...
+
+    ``typed`` are overrides of all runs; ``more`` are further arguments of ``write_run``.
+    """
+    for n, (name, histories) in enumerate(methods.items()):
+        for seed, history in enumerate(histories):
+            overrides = [*typed, f"algorithm={name}", f"seed={seed}"]
+            write_run(folder / f"{n}_{seed}", overrides, history, **more)
+
+
 def accuracies(*values: float) -> list[dict[str, float]]:
     """A history of the global accuracy."""
     return [{"global/accuracy": value} for value in values]

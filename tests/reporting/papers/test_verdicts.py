@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.run_files import accuracies, write_run
+from support.run_files import accuracies, write_methods, write_run
 
 from fedexp.reporting.interval import AtLeast
 from fedexp.reporting.papers.cells import Cell
@@ -378,11 +378,9 @@ def test_seeds_below_the_target_are_counted(tmp_path: Path) -> None:
             "values": {"algorithm=fedavg": 9, "algorithm=fednh": 3},
         }
     ]
-    for method, curves in {"fedavg": [(0.1, 0.7), (0.1, 0.2)], "fednh": [(0.8, 0.7)] * 2}.items():
-        for seed, curve in enumerate(curves):
-            history = [{"global/accuracy": value} for value in curve]
-            overrides = ("experiment=a/b", f"algorithm={method}", f"seed={seed}")
-            write_run(tmp_path / f"{method}{seed}", overrides, history, paper=paper)
+    fedavg = [accuracies(0.1, 0.7), accuracies(0.1, 0.2)]
+    methods = {"fedavg": fedavg, "fednh": [accuracies(0.8, 0.7)] * 2}
+    write_methods(tmp_path, methods, "experiment=a/b", paper=paper)
     made = PaperReport.read(tmp_path)
     assert made.paper["seeds"].tolist() == [2, 2]
     assert made.paper["at_bound"].tolist() == [1, 0]
