@@ -105,12 +105,11 @@ def test_flags_of_hydra_are_still_taken(
     assert not err
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize(("override", "line"), MISTAKES.items())
-def test_from_python(override: str, line: str) -> None:
+@pytest.mark.parametrize("override", ["algorithm=FedNova", "local.lr=1", "rounds=["])
+def test_from_python(override: str) -> None:
     with pytest.raises(InputError) as raised:
         fedexp.run([override])
-    assert str(raised.value) == line
+    assert str(raised.value) == MISTAKES[override]
 
 
 def test_two_flags_that_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,4 @@
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -80,32 +79,6 @@ def test_the_spec(made: Report) -> None:
         ("config", "head.value.rho"),
     ]
     assert '"name": "name"' in json.dumps(runs["filters"])  # the run's id
-
-
-def lines(error: pytest.ExceptionInfo[SystemExit]) -> list[str]:
-    return str(error.value.code).splitlines()
-
-
-def test_a_missing_package_is_one_line(
-    made: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "wandb_workspaces.expr", None)
-    with pytest.raises(SystemExit) as error:
-        main([str(tmp_path), "--wandb", "lab/digits"])
-    (line,) = lines(error)
-    package = "needs wandb-workspaces; pip install 'fedexp[wandb-report]'"
-    assert line == f"fedexp-report: --wandb lab/digits: {package}"
-
-
-def test_an_unreachable_server_is_one_line(
-    made: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens
-    with pytest.raises(SystemExit) as error:
-        main([str(tmp_path), "--wandb", "lab/digits"])
-    (line,) = lines(error)
-    place = "--wandb lab/digits: http://127.0.0.1:9"
-    assert line.startswith(f"fedexp-report: {place} does not answer (")
 
 
 def test_a_mistyped_project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

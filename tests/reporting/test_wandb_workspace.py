@@ -193,12 +193,12 @@ def without_ids(value: Any) -> Any:
     return [without_ids(each) for each in value] if isinstance(value, list) else value
 
 
-def refusal(folder: Path, place: str = "lab/test") -> str:
+def refusal(folder: Path, place: str = "lab/test", option: str = "--workspace") -> str:
     """The line that the command ends with."""
     with pytest.raises(SystemExit) as error:
-        main([str(folder), "--workspace", place])
+        main([str(folder), option, place])
     (line,) = str(error.value.code).splitlines()
-    return line.removeprefix(f"fedexp-report: --workspace {place}: ")
+    return line.removeprefix(f"fedexp-report: {option} {place}: ")
 
 
 def test_what_is_missing_is_one_line_that_says_what_to_do(
@@ -212,8 +212,9 @@ def test_what_is_missing_is_one_line_that_says_what_to_do(
         assert refusal(folder) == "not logged in to W&B; `wandb login` stores a key"
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "wandb_workspaces.workspaces", None)
+        patch.setitem(sys.modules, "wandb_workspaces.expr", None)
         package = "needs wandb-workspaces; pip install 'fedexp[wandb-report]'"
-        assert refusal(folder) == package
+        assert refusal(folder) == refusal(folder, option="--wandb") == package
     server.status = 500
     assert refusal(folder).startswith(f"{server.address} answers with HTTP 500; try again later")
     server.status = 401
@@ -223,5 +224,6 @@ def test_what_is_missing_is_one_line_that_says_what_to_do(
     )
     server.status = 200
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens
-    assert refusal(folder).startswith("http://127.0.0.1:9 does not answer (")
+    for option in ("--workspace", "--wandb"):
+        assert refusal(folder, option=option).startswith("http://127.0.0.1:9 does not answer (")
     assert not server.views
