@@ -55,6 +55,7 @@ def saved(
     report: Report,
     entity: str,
     project: str,
+    *,
     should_exist: bool,
 ) -> str:
     """Build a page and save it in a W&B project; returns its address.
