@@ -101,7 +101,7 @@ def _share_held_out(run: Run) -> float:
 
 def _draws_cohorts(run: Run) -> bool:
     count, share = run.values.get("clients.count", 0), _share_held_out(run)
-    return run.values.get("clients.per_round") != count - rounded_down(share, count)
+    return bool(run.values.get("clients.per_round") != count - rounded_down(share, count))
 
 
 def _is_chosen(group: str, run: Run) -> bool:
