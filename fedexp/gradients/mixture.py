@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import MIXED_MODEL, OWN_MODEL
+from fedexp.config.compatibility.traits import MIXED_MODEL, MIXES_OWN_MODEL
 from fedexp.contract import Client, GradientAt, LocalGradient, Memory, PartMessage, Setting, Tensors
 from fedexp.personalization.own_model import as_own, mixture
 
@@ -22,7 +22,7 @@ class Mixture(LocalGradient):
 
     takes_only_merged = True
     traits = frozenset({MIXED_MODEL})
-    needs = {OWN_MODEL: "gradient=mixture: mixes with an own model; use personalization=apfl"}
+    needs = {MIXES_OWN_MODEL: "gradient=mixture: mixes with an own model; use personalization=apfl"}
     alpha: Tensor
 
     def setup(self, setting: Setting) -> None:

@@ -6,7 +6,7 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import OWN_MODEL, PROXIMAL_POINTS
+from fedexp.config.compatibility.traits import KEEPS_PROXIMAL_POINTS, PROXIMAL_POINTS
 from fedexp.contract import Client, GradientAt, LocalGradient, Memory, PartMessage, Setting, Tensors
 from fedexp.personalization.own_model import as_own, own_model, rate_of_round
 
@@ -35,7 +35,10 @@ class Moreau(LocalGradient):
 
     takes_only_merged = True
     traits = frozenset({PROXIMAL_POINTS})
-    needs = {OWN_MODEL: "gradient=moreau: keeps theta in an own model; use personalization=pfedme"}
+    needs = {
+        KEEPS_PROXIMAL_POINTS: "gradient=moreau: keeps theta in an own model; use "
+        "personalization=pfedme"
+    }
     eta: Tensor
 
     def __init__(

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedexp.config.compatibility.traits import MUTUAL, OWN_MODEL
+from fedexp.config.compatibility.traits import MUTUAL, SECOND_MODEL
 from fedexp.contract import Forward, Loss, Network, Outputs
 from fedexp.losses.distillation import distillation
 
@@ -29,7 +29,7 @@ class AdaptiveMutual(Loss):
     takes_own_model = True
     traits = frozenset({MUTUAL})
     needs = {
-        OWN_MODEL: "loss=adaptive_mutual: needs a second model at the client; use "
+        SECOND_MODEL: "loss=adaptive_mutual: needs a second model at the client; use "
         "personalization=second_model"
     }
 

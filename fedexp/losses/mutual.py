@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import MUTUAL, OWN_MODEL
+from fedexp.config.compatibility.traits import MUTUAL, SECOND_MODEL
 from fedexp.config.schema import Share
 from fedexp.contract import Forward, Loss, Outputs
 from fedexp.losses.distillation import distillation
@@ -31,7 +31,7 @@ class Mutual(Loss):
     takes_own_model = True
     traits = frozenset({MUTUAL})
     needs = {
-        OWN_MODEL: "loss=mutual: needs a second model at the client; use "
+        SECOND_MODEL: "loss=mutual: needs a second model at the client; use "
         "personalization=second_model"
     }
 

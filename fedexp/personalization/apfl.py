@@ -4,7 +4,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import MIXED_MODEL
+from fedexp.config.compatibility.traits import MIXED_MODEL, MIXES_OWN_MODEL
 from fedexp.config.schema import Share
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.personalization.own_model import OwnModel, mixture, own_model, rate_of_round
@@ -34,6 +34,7 @@ class APFL(OwnModel):
 
     unread_if = {"batch_size": {"adaptive": (False,)}}
     takes_only_merged = True
+    traits = OwnModel.traits | {MIXES_OWN_MODEL}
     needs = {MIXED_MODEL: "personalization=apfl: trains nothing by itself; use gradient=mixture"}
     alpha: Tensor
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedexp.config.compatibility.traits import PROXIMAL_POINTS
+from fedexp.config.compatibility.traits import KEEPS_PROXIMAL_POINTS, PROXIMAL_POINTS
 from fedexp.contract import Client, Memory, PartMessage, Phase, Tensors
 from fedexp.personalization.own_model import OwnModel, own_model
 
@@ -20,6 +20,7 @@ class PFedMe(OwnModel):
     personal accuracy is that of the local w. Here it is that of theta.
     """
 
+    traits = OwnModel.traits | {KEEPS_PROXIMAL_POINTS}
     needs = {
         PROXIMAL_POINTS: "personalization=pfedme: trains nothing by itself; use gradient=moreau"
     }

@@ -2,7 +2,7 @@
 
 import torch
 
-from fedexp.config.compatibility.traits import MUTUAL
+from fedexp.config.compatibility.traits import MUTUAL, SECOND_MODEL
 from fedexp.contract import Setting, Tensors
 from fedexp.personalization.own_model import OwnModel, own_name
 
@@ -19,6 +19,7 @@ class SecondModel(OwnModel):
     """
 
     takes_only_merged = True
+    traits = OwnModel.traits | {SECOND_MODEL}
     needs = {
         MUTUAL: "personalization=second_model: trains nothing by itself; use loss=mutual or "
         "loss=adaptive_mutual"

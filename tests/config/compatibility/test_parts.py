@@ -52,6 +52,11 @@ REFUSED = {
         "head=etf",
         "head.missing=exclude",
     ): r"this head leaves out",
+    ("algorithm=fml", "gradient=mixture"): r"^gradient=mixture: .* use personalization=apfl",
+    ("algorithm=fml", "gradient=moreau"): r"^gradient=moreau: .* use personalization=pfedme",
+    ("algorithm=apfl", "loss=mutual"): r"^loss=mutual: .* use personalization=second_model",
+    ("algorithm=pfedme", "loss=mutual"): r"^loss=mutual: .* use personalization=second_model",
+    ("algorithm=pfedme", "loss=adaptive_mutual"): r"^loss=adaptive_mutual: .* use",
     ("loss=generative", "head=etf", "head.feature_norm=batchnorm"): r"statistics of this head",
     (
         "loss=generative",
