@@ -13,6 +13,7 @@ from fedexp.config.compatibility.traits import (
     DERIVES_CLASSIFIER,
     OTHER_START,
     READS_ROUNDS,
+    SENDS_KEPT,
 )
 from fedexp.contract import (
     Client,
@@ -78,7 +79,7 @@ class CyclicDistillation(Loss):
         validation: the share of a client's training samples that are its validation samples.
     """
 
-    traits = frozenset({COMPARES_WITH_MODEL, OTHER_START, READS_ROUNDS})
+    traits = frozenset({COMPARES_WITH_MODEL, OTHER_START, READS_ROUNDS, SENDS_KEPT})
     forbids = {
         DERIVES_CLASSIFIER: "loss=cyclic_distillation: compares the received model with the "
         "client's own; this {other} computes its classifier from class means, so both would have "

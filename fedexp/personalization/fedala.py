@@ -8,7 +8,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import MOVES_START
+from fedexp.config.compatibility.traits import MOVES_START, SENDS_KEPT
 from fedexp.contract import Batch, Client, Loss, Memory, Network, Personalization, Setting
 from fedexp.core.messages import PartMessage, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
@@ -53,7 +53,7 @@ class FedALA(Personalization):
         max_epochs: largest number of epochs when W is learned for the first time.
     """
 
-    traits = frozenset({MOVES_START})
+    traits = frozenset({MOVES_START, SENDS_KEPT})
     takes_only_merged = True
     takes_tokens = False
 

@@ -23,6 +23,7 @@ from fedexp.config.compatibility.traits import (
     OFFSET_START,
     OTHER_START,
     OTHER_STEPS,
+    SENDS_KEPT,
     SEVERAL_PROCESSES,
     TAKES_MORE,
     TAKES_STALE,
@@ -191,6 +192,7 @@ def _declarations(
     yield declared("data", plan.description)
     yield declared("faults", plan.faults)
     yield declared("system", plan.system)
+    yield from _of_upload(plan.upload)
     yield from _of_download(plan.download)
     yield declared("coordination", plan.coordination)
     yield declared("model", backbone)
@@ -310,6 +312,20 @@ def _traits_of_start(part: Part) -> set[str]:
     if isinstance(part, Personalization) and type(part).choose is not Personalization.choose:
         return {CHOOSES_START, OTHER_START}
     return {OTHER_START} if type(part).message_to is not Part.message_to else set()
+
+
+def _of_upload(upload: Compressor) -> Iterator[Declaration]:
+    """The declaration of uploads with error feedback: a difference should be a new step."""
+    if upload.error_feedback:
+        key = "compression.error_feedback"
+        discourages = {
+            SENDS_KEPT: f"{key}=true: what was not sent is added to the next update, but this "
+            "{other} may send weights that a client kept, which contain it already; use "
+            f"{key}=false",
+            CHOOSES_START: f"{key}=true: what was not sent is added to the next update, but this "
+            f"{{other}} may choose another model for that; use {key}=false",
+        }
+        yield Declaration("compression", discourages=discourages)
 
 
 def _of_download(download: Compressor) -> Iterator[Declaration]:

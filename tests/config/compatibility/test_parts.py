@@ -64,6 +64,7 @@ REFUSED = {
         "head.feature_norm=batchnorm_affine",
     ): r"statistics of this head",
 }
+STARTS = ("local", "global", "reset")
 ACCEPTED = [
     [*PLAIN_PHASE, "gradient=client_momentum", "optimizer.momentum=0"],
     [*PLAIN_PHASE, "regularizer=control_variates", "regularizer.estimate=gradient"],
@@ -132,6 +133,11 @@ def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
         (["algorithm=feddyn", "sampler=clustered"], "draws twice"),
         (["algorithm=fedadmm", "sampler=clustered"], "each time that sampler draws it"),
         (["algorithm=fedcm", "optimizer=adam"], "the server expects steps of SGD"),
+        *(
+            (["compression=topk", f"algorithm={each}"], "may send weights that a client kept")
+            for each in ("metafed", "fedala", "fedah", "fedcp")
+        ),
+        (["compression=signsgd", "algorithm=ifca"], "may choose another model"),
         (["sampler=hics"], "use aggregator=uniform"),
         (["sampler=clustered"], "use aggregator=uniform"),
     ],
@@ -171,6 +177,10 @@ def test_own_validation_samples_that_overlap_are_warned_of(
         ["aggregator=median"],
         ["aggregator=normalized", "sampler=random"],
         ["algorithm=fedacg"],
+        ["algorithm=fedala", "compression=topk", "compression.error_feedback=false"],
+        ["algorithm=ifca", "compression=qsgd"],
+        *(["algorithm=fedadmm", "compression=topk", f"regularizer.start={s}"] for s in STARTS),
+        ["algorithm=fedamp", "compression=topk"],  # a client starts from its own message
     ],
     ids=str,
 )
