@@ -10,6 +10,7 @@ from fedexp.config.compatibility.traits import (
     ADDS_DRIFT,
     DRAWS_REPEATEDLY,
     NOT_THE_MEAN,
+    OTHER_GRADIENT,
     OTHER_STARTS,
 )
 from fedexp.contract import Client, Memory, PartMessage, Regularizer, Setting, Tensors
@@ -67,7 +68,8 @@ class Dynamic(Regularizer):
         clip_quadratic: whether ``local.grad_clip`` clips the whole gradient. If false, the term
             alpha w of the gradient is added after clipping. The logged loss then does not include
             (alpha/2) (||w||^2 + ||w^t||^2). If nothing is clipped, the option changes gradients
-            only by rounding.
+            only by rounding. Because the term does not go through ``gradient``, that must be
+            ``plain``.
     """
 
     unread_if = {name: {"alpha": (0,)} for name in ("alpha_scaling", "clip_quadratic")}
@@ -97,6 +99,11 @@ class Dynamic(Regularizer):
         super().__init__()
         self.alpha, self.alpha_scaling = alpha, alpha_scaling
         self.clip_quadratic = clip_quadratic
+        if alpha > 0 and not clip_quadratic:
+            self.forbids = {
+                OTHER_GRADIENT: "regularizer.clip_quadratic=false: this {other} would change "
+                "only a part of the penalty's gradient; use regularizer.clip_quadratic=true"
+            }
 
     def setup(self, setting: Setting) -> None:
         """Make buffers for the received model w^t, the client's drift d_k and alpha_k / alpha.

@@ -21,6 +21,7 @@ from fedexp.config.compatibility.traits import (
     DIVIDES_STEPS,
     EXPECTS_CURRENT,
     OFFSET_START,
+    OTHER_GRADIENT,
     OTHER_START,
     OTHER_STEPS,
     SENDS_KEPT,
@@ -37,7 +38,15 @@ from fedexp.core import results
 from fedexp.core.description import Description
 from fedexp.core.part import Part, has_server_half, hooks_beside_merge
 from fedexp.core.randomness import seeded
-from fedexp.core.sockets import Aggregator, Head, Network, Personalization, Phase, Sockets
+from fedexp.core.sockets import (
+    Aggregator,
+    Head,
+    LocalGradient,
+    Network,
+    Personalization,
+    Phase,
+    Sockets,
+)
 from fedexp.data.configured_partition import SUPPLIED as PARTITION_SUPPLIED
 from fedexp.data.configured_partition import declared_partition
 from fedexp.data.dataset import Describer
@@ -282,7 +291,7 @@ def _of_parts(sockets: Sockets[Sampler], dataset: str) -> Iterator[Declaration]:
     """The declarations of the parts; errors name the ``dataset``."""
     for socket, part in sockets.by_name().items():
         of_part = declared(socket, part)
-        yield replace(of_part, traits=of_part.traits | _traits_of_start(part))
+        yield replace(of_part, traits=of_part.traits | _traits_of_hooks(part))
         yield from _of_reduction(socket, part)
         if has_server_half(part) and TAKES_STALE not in part.traits:
             yield Declaration(socket, frozenset({EXPECTS_CURRENT}))
@@ -307,8 +316,10 @@ def _of_reduction(socket: str, part: object) -> Iterator[Declaration]:
             yield Declaration(socket, forbids={SEVERAL_PROCESSES: message})
 
 
-def _traits_of_start(part: Part) -> set[str]:
-    """The traits of a part by whose hooks clients start from other weights than the global ones."""
+def _traits_of_hooks(part: Part) -> set[str]:
+    """The traits that follow from the hooks that a part overrides."""
+    if isinstance(part, LocalGradient) and not part.is_plain:
+        return {OTHER_GRADIENT}
     if isinstance(part, Personalization) and type(part).choose is not Personalization.choose:
         return {CHOOSES_START, OTHER_START}
     return {OTHER_START} if type(part).message_to is not Part.message_to else set()

@@ -57,6 +57,13 @@ REFUSED = {
     ("algorithm=apfl", "loss=mutual"): r"^loss=mutual: .* use personalization=second_model",
     ("algorithm=pfedme", "loss=mutual"): r"^loss=mutual: .* use personalization=second_model",
     ("algorithm=pfedme", "loss=adaptive_mutual"): r"^loss=adaptive_mutual: .* use",
+    **{
+        ("algorithm=feddyn", f"gradient={each}"): r"^regularizer\.clip_quadratic=false: .* gradient"
+        for each in ("sam", "lesam", "meta", "client_momentum", "sam_momentum")
+    },
+    (
+        *("algorithm=feddyn", "personalization=apfl", "gradient=mixture"),
+    ): r"^regularizer\.clip_quadratic=false: .* use regularizer\.clip_quadratic=true",
     ("loss=generative", "head=etf", "head.feature_norm=batchnorm"): r"statistics of this head",
     (
         "loss=generative",
@@ -69,6 +76,9 @@ ACCEPTED = [
     [*PLAIN_PHASE, "gradient=client_momentum", "optimizer.momentum=0"],
     [*PLAIN_PHASE, "regularizer=control_variates", "regularizer.estimate=gradient"],
     ["algorithm=pfedme", "regularizer=control_variates"],
+    ["algorithm=feddyn", "gradient=sam", "regularizer.clip_quadratic=true"],
+    ["algorithm=feddyn", "gradient=sam", "regularizer.alpha=0"],
+    *([f"algorithm={each}", "gradient=sam"] for each in ("feddyn_paper", "feddc", "fedadmm")),
     ["algorithm=scaffold", "local.keep_optimizer=true"],
     ["algorithm=scaffold", "regularizer.estimate=gradient", *KEPT],
     ["algorithm=feddc", "regularizer.estimate=gradient", *KEPT],
