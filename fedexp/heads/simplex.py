@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
-from fedexp.config.compatibility.traits import READS_ROUNDS
+from fedexp.config.compatibility.traits import OTHER_STARTS, READS_ROUNDS
 from fedexp.config.schema import PositiveShare
 from fedexp.contract import Client, Head, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.randomness import key, uniform
@@ -63,6 +63,12 @@ class Simplex(Head):
     """
 
     traits = frozenset({READS_ROUNDS})
+    discourages = dict.fromkeys(
+        OTHER_STARTS,
+        "head=simplex: the server finds a client's subregion from the change of its endpoints from "
+        "the global ones; this {other} may start clients from other weights, so the change is not "
+        "only the client's own step; use head=linear",
+    )
     derived = ("point",)
     saved = ("steps", "last", "changes", "centers")
     key: Tensor

@@ -148,6 +148,13 @@ def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
             for each in ("metafed", "fedala", "fedah", "fedcp")
         ),
         (["compression=signsgd", "algorithm=ifca"], "may choose another model"),
+        *(
+            (["algorithm=floco", other], "head=simplex: the server finds a client's subregion")
+            for other in (
+                *("personalization=ifca", "personalization=fedamp", "personalization=cfl"),
+                *("personalization=fedala", "regularizer=accelerated"),
+            )
+        ),
         (["sampler=hics"], "use aggregator=uniform"),
         (["sampler=clustered"], "use aggregator=uniform"),
     ],
@@ -187,6 +194,7 @@ def test_own_validation_samples_that_overlap_are_warned_of(
         ["aggregator=median"],
         ["aggregator=normalized", "sampler=random"],
         ["algorithm=fedacg"],
+        ["algorithm=floco", "personalization=ditto"],
         ["algorithm=fedala", "compression=topk", "compression.error_feedback=false"],
         ["algorithm=ifca", "compression=qsgd"],
         *(["algorithm=fedadmm", "compression=topk", f"regularizer.start={s}"] for s in STARTS),
