@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import DERIVES_CLASSIFIER
+from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT, DERIVES_CLASSIFIER, OWN_MODEL
 from fedexp.contract import Client, Head, Memory, PartMessage, Setting, Tensors
 from fedexp.core.randomness import key
 from fedexp.heads.discriminant import (
@@ -47,6 +47,12 @@ class Gaussian(Head):
 
     takes_only_merged = True
     traits = frozenset({DERIVES_CLASSIFIER})
+    forbids = {
+        CHANGES_HEAD_INPUT: "head=gaussian: computes its classifier from the features as they are, "
+        "but this {other} changes them before the head; use another {other}",
+        OWN_MODEL: "head=gaussian: computes its classifier from the features of the shared model, "
+        "which are not those of the own model of this {other}; use another {other}",
+    }
     derived = ("weight", "bias")
     means: Tensor
     covariance: Tensor

@@ -4,7 +4,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from fedexp.config.compatibility.traits import DIFFERENT_NETWORKS, MIXTURE
+from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT, DIFFERENT_NETWORKS, MIXTURE
 from fedexp.contract import Client, Head, Memory, PartMessage, Tensors
 
 
@@ -39,8 +39,10 @@ class Mixture(Head):
     takes_only_merged = True
     traits = frozenset({MIXTURE})
     forbids = {
+        CHANGES_HEAD_INPUT: "head=mixture: weighs the components by the features as they are, but "
+        "this {other} changes them before the head; use another {other}",
         DIFFERENT_NETWORKS: "{other}: a mixture has several copies of one network; with "
-        "head=mixture use a model that is the same for all clients"
+        "head=mixture use a model that is the same for all clients",
     }
     shares: Tensor
     prior: Tensor

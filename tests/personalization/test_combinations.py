@@ -42,10 +42,19 @@ REFUSED = {
     **{
         ("fedcp", f"head={name}"): "personalization=fedcp needs a linear classifier"
         for name in options("head")
-        if name not in ("linear", "linear_nobias", "corrected")
+        if name not in ("linear", "linear_nobias", "corrected", "gaussian", "mixture")
+    },
+    **{
+        (name, f"head={head}"): f"head={head}: .* changes them before the head"
+        for name in ("fedcp", "feddbe", "gpfl")
+        for head in ("gaussian", "mixture")
     },
     **{(name, "head=etf"): "head=etf: trains nothing" for name in PRIVATE_HEAD},
-    **{(name, "head=gaussian"): "head=gaussian: trains nothing" for name in PRIVATE_HEAD},
+    **{
+        (name, "head=gaussian"): "head=gaussian: trains nothing"
+        for name in PRIVATE_HEAD
+        if name != "gpfl"
+    },
     **{(name, "head=identity"): "head=identity: trains nothing" for name in PRIVATE_HEAD},
     **{
         ("pfl_da", f"head={head}"): "the private head is linear|trains nothing"

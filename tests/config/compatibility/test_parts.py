@@ -44,6 +44,18 @@ REFUSED = {
     ("personalization=pfedhn", "head=corrected"): r"^head=corrected: .* clients other models",
     ("personalization=ifca", "head=gaussian"): r"^head: computes its classifier from class means",
     ("personalization=fedfomo", "head=gaussian"): r"^head: computes its classifier from class",
+    **{
+        (f"algorithm={each}", "head=gaussian"): r"^head=gaussian: .* features of the shared model"
+        for each in ("apfl", "pfedme", "fml")
+    },
+    **{
+        (
+            "personalization=feddbe",
+            f"head={each}",
+        ): rf"^head={each}: .* changes them before the head"
+        for each in ("gaussian", "mixture")
+    },
+    ("algorithm=gpfl", "head=mixture"): r"^head=mixture: .* changes them before the head",
     ("loss=cyclic_distillation", "head=gaussian"): r"^loss=cyclic_distillation: .* this head",
     ("regularizer=proximal_synthetic", "loss=logit_calibration"): r"this loss leaves out",
     ("regularizer=proximal_synthetic", "loss=balanced_softmax"): r"this loss leaves out",
