@@ -64,9 +64,10 @@ class DivFL(LastUpdates):
     uniformly (``aggregator=uniform``).
 
     A gradient is the gradient of a client's mean cross-entropy on all its training data, in eval
-    mode, with respect to the shared parameters. For sequences the cross-entropy is summed over the
-    tokens of a sequence. ``LastUpdates`` says how much memory the stored vectors take. With
-    ``ideal`` and ``all_updates`` the vectors are deleted after they are compared.
+    mode, with respect to the shared parameters. It is taken at the received model, before any part
+    adapts the head to the client or moves the weights. For sequences the cross-entropy is summed
+    over the tokens of a sequence. ``LastUpdates`` says how much memory the stored vectors take.
+    With ``ideal`` and ``all_updates`` the vectors are deleted after they are compared.
 
     Args:
         signal: the vectors by which clients are compared.
@@ -122,7 +123,7 @@ class DivFL(LastUpdates):
         Otherwise it is the client's gradient.
         """
         if self.signal != "all_updates":
-            return {"update": self._gradient(client)}
+            return {"update": self._gradient(client, client.weights)}
         weights = client.weights
         return {"update": self.flatten({n: weights[n] - self._received[n] for n in self.names})}
 
@@ -130,19 +131,22 @@ class DivFL(LastUpdates):
         """If the signal is ``gradient``, compute the gradient at the received model."""
         self._received = message.weights
         if self.signal == "gradient":
-            memory["gradient"] = self._gradient(client)
+            memory["gradient"] = self._gradient(client, message.weights)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """Send the gradient, if the signal is ``gradient``."""
         return {"update": memory.pop("gradient")} if self.signal == "gradient" else {}
 
-    def _gradient(self, client: Client) -> Tensor:
-        """The gradient [D] of the mean cross-entropy on the client's training data, float32."""
-        weights = client.weights
-        parameters = {name: weights[name].requires_grad_() for name in self.names}
+    def _gradient(self, client: Client, weights: Tensors) -> Tensor:
+        """The gradient [D] of the mean cross-entropy on the client's training data, float32.
+
+        ``weights`` has the shared parameters that the client received.
+        """
+        model = client.global_model()
+        parameters = {name: weights[name].detach().requires_grad_() for name in self.names}
         total = {name: torch.zeros_like(value) for name, value in parameters.items()}
         for inputs, targets in client.data.batches(1000):
-            targets, logits = scored_rows(targets, client.logits_with(parameters, inputs))
+            targets, logits = scored_rows(targets, model(parameters, inputs))
             loss = F.cross_entropy(logits, targets, reduction="sum") / client.data.num_samples
             found = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
             for name, gradient in zip(parameters, found, strict=True):

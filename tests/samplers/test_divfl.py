@@ -246,8 +246,13 @@ def gradients_of(federation: Federation) -> list[list[float]]:
     return [gradient(federation, client).double().tolist() for client in clients]
 
 
-def test_released_rounds_renew_the_gradients_of_each_cohort() -> None:
-    federation = federate("sampler=divfl_released", *TINY)
+MOVED = ["algorithm=fedadmm", "regularizer.start=local"]
+
+
+@pytest.mark.parametrize("method", [[], ["algorithm=fedgela"], MOVED], ids=str)
+def test_released_rounds_renew_the_gradients_of_each_cohort(method: list[str]) -> None:
+    """Of the received model, also if its head is adapted to a client or its weights are moved."""
+    federation = federate("sampler=divfl_released", *method, *TINY)
     sampler = federation.sampler
     assert isinstance(sampler, DivFL)
     known = gradients_of(federation)
