@@ -4,6 +4,7 @@ import torch
 from pydantic import PositiveFloat
 
 from fedexp.config.compatibility.traits import (
+    ACTS_ON_SHARED,
     DIVIDES_STEPS,
     KEEPS_MOMENTUM,
     NOT_THE_MEAN,
@@ -51,7 +52,7 @@ class ClientMomentum(LocalGradient):
 
     summed = True
     saved = ("mean",)
-    traits = frozenset({DIVIDES_STEPS})
+    traits = frozenset({ACTS_ON_SHARED, DIVIDES_STEPS})
     forbids = {
         KEEPS_MOMENTUM: "local.keep_optimizer=true: client momentum divides the global step by the "
         "length of a round's steps; momentum of earlier rounds lengthens them; use "
@@ -120,6 +121,8 @@ class SharpnessAwareMomentum(ClientMomentum):
         alpha: weight of FedSAM's gradient in a step; the paper calls it beta.
         rho: norm of the step from w to the weights where FedSAM computes its gradient.
     """
+
+    traits = ClientMomentum.traits - {ACTS_ON_SHARED}
 
     def __init__(self, alpha: PositiveShare, rho: PositiveFloat) -> None:
         super().__init__(alpha)

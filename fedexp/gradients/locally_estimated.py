@@ -1,5 +1,6 @@
 """FedLESAM: FedSAM with a direction from the last two global models that the client received."""
 
+from fedexp.config.compatibility.traits import ACTS_ON_SHARED
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.gradients.sharpness_aware import SharpnessAware
 from fedexp.regularizers.anchors import Anchors
@@ -23,6 +24,7 @@ class LocallyEstimated(SharpnessAware):
     """
 
     takes_only_merged = True
+    traits = SharpnessAware.traits | {ACTS_ON_SHARED}
 
     def setup(self, setting: Setting) -> None:
         """Make a buffer for the direction d along which each shared parameter is moved."""

@@ -7,7 +7,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import DIVIDES_STEPS, KEEPS_MOMENTUM, TAKES_STALE
+from fedexp.config.compatibility.traits import (
+    ACTS_ON_SHARED,
+    DIVIDES_STEPS,
+    KEEPS_MOMENTUM,
+    TAKES_STALE,
+)
 from fedexp.contract import Client, Memory, PartMessage, Regularizer, Setting, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.core.unit_distance import optimizer_of, unit_distance
@@ -75,7 +80,8 @@ class ControlVariates(Regularizer):
 
     summed = True
     saved = ("mean",)
-    traits = frozenset({TAKES_STALE})  # c stays the mean of all c_k, whenever a change arrives
+    # TAKES_STALE: c stays the mean of all c_k, whenever a change arrives.
+    traits = frozenset({ACTS_ON_SHARED, TAKES_STALE})
 
     def __init__(
         self,

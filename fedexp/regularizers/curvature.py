@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
+from fedexp.config.compatibility.traits import ACTS_ON_SHARED
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Regularizer, Setting, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.regularizers.anchors import Anchors, combine, total
@@ -39,6 +40,7 @@ class Curvature(Regularizer):
     """
 
     takes_tokens = False
+    traits = frozenset({ACTS_ON_SHARED})
     saved = ("terms",)
 
     def __init__(self, lam: NonNegativeFloat, batch_size: PositiveInt) -> None:

@@ -7,6 +7,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from fedexp.config.compatibility.traits import (
+    ACTS_ON_SHARED,
     ADDS_DRIFT,
     DRAWS_REPEATEDLY,
     NOT_THE_MEAN,
@@ -75,7 +76,7 @@ class Dynamic(Regularizer):
     unread_if = {name: {"alpha": (0,)} for name in ("alpha_scaling", "clip_quadratic")}
     takes_only_merged = True
     saved: tuple[str, ...] = ("mean_drift",)
-    traits = frozenset({ADDS_DRIFT})
+    traits = frozenset({ACTS_ON_SHARED, ADDS_DRIFT})
     # The server computes the sum of the clients' steps from the cohort's mean. So all clients must
     # have the same weight in this mean, and start from the global weights.
     discourages: Mapping[str, str] = {

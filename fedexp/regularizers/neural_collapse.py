@@ -6,7 +6,7 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import LINEAR_HEAD
+from fedexp.config.compatibility.traits import ACTS_ON_HEAD, LINEAR_HEAD
 from fedexp.contract import Client, Memory, PartMessage, Regularizer, Setting
 from fedexp.core.transfer import to_device
 
@@ -46,6 +46,7 @@ class NeuralCollapse(Regularizer):
     """
 
     takes_only_merged = True
+    traits = frozenset({ACTS_ON_HEAD})
     takes_tokens = False
     needs = {LINEAR_HEAD: "regularizer=neural_collapse: needs a linear classifier; use head=linear"}
     holds: Tensor

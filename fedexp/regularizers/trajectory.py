@@ -12,6 +12,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from torch import Tensor
 
 from fedexp.config.compatibility.traits import (
+    ACTS_ON_SHARED,
     DERIVES_CLASSIFIER,
     PRIVATE_STATISTICS,
     SECOND_DERIVATIVES,
@@ -109,7 +110,7 @@ class Trajectory(Regularizer):
 
     takes_tokens = False
     saved = ("round", "memory", "projected")
-    traits = frozenset({SECOND_DERIVATIVES, TAKES_STALE})
+    traits = frozenset({ACTS_ON_SHARED, SECOND_DERIVATIVES, TAKES_STALE})
     forbids: Mapping[str, str] = {UNTRAINED_CLASSIFIER: OTHER_CLASSIFIER}
     active: Tensor
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from fedexp.compression.compressor import Compressor
 from fedexp.config.compatibility.declaration import Declaration
-from fedexp.config.compatibility.traits import DRAWS_REPEATEDLY
+from fedexp.config.compatibility.traits import ACTS_ON_HEAD, ACTS_ON_SHARED, DRAWS_REPEATEDLY
 from fedexp.config.schema import Config
 from fedexp.core.part import Part
 from fedexp.core.sockets import Head, Personalization
@@ -41,8 +41,14 @@ def declared_unread(
         why = f"because no weights are shared with this personalization ({name})"
         keys = {"aggregator": True, "compression": not upload.is_none}
         keys |= {"download": not download.is_none}
+        keys |= {name: True for name, part in parts.items() if ACTS_ON_SHARED in part.traits}
         yield Declaration("personalization", unread={k: why for k, used in keys.items() if used})
     yield from _of_phases(config, personalization)
+    if ACTS_ON_HEAD in parts["regularizer"].traits and not _trains_head(personalization):
+        why = (
+            f"because this personalization ({type(personalization).__name__}) trains no shared head"
+        )
+        yield Declaration("personalization", unread={"regularizer": why})
     clients, part = config.clients, parts["sampler"]
     training = clients.count - rounded_down(clients.held_out, clients.count)
     if clients.per_round == training and DRAWS_REPEATEDLY not in part.traits:
@@ -79,6 +85,12 @@ def _of_phases(config: Config, personalization: Personalization) -> Iterator[Dec
     if {phase.clipped for phase in phases} == {False}:
         why = f"because this personalization ({name}) does not clip"
         yield Declaration("personalization", unread={"local.grad_clip": why})
+
+
+def _trains_head(personalization: Personalization) -> bool:
+    """Whether a phase of the shared model's training trains parameters of the head."""
+    names = [name for phase in personalization.phases(1) for name in phase.trainable]
+    return any(name.startswith("head.") or "head.".startswith(name) for name in names)
 
 
 def _shares_weights(

@@ -18,6 +18,31 @@ from fedexp.runtime.plan import plan
         (["algorithm=local", "compression=topk"], {"aggregator", "compression"}, r"(Local)"),
         (["algorithm=local"], {"aggregator"}, r"(Local)"),
         (["algorithm=fedproto"], {"aggregator"}, r"(PrototypesOnly)"),
+        *(
+            (
+                [f"personalization={name}", f"regularizer={each}"],
+                {"regularizer"},
+                "no weights are shared",
+            )
+            for name in ("local", "fedmd", "fedgh", "fedfomo", "prototypes_only")
+            for each in ("control_variates", "curvature")
+        ),
+        *(
+            (["algorithm=local", f"regularizer={each}"], {"regularizer"}, "no weights are shared")
+            for each in ("dynamic", "drift_correction", "augmented_lagrangian", "trajectory")
+        ),
+        *(
+            (["algorithm=local", f"gradient={each}"], {"gradient"}, "no weights are shared")
+            for each in ("client_momentum", "lesam")
+        ),
+        *(
+            (
+                [f"personalization={each}", "regularizer=neural_collapse"],
+                {"regularizer"},
+                "trains no shared head",
+            )
+            for each in ("fedbabu", "fedcp")
+        ),
         (["algorithm=ifca"], {"aggregator"}, "with personalization.common=[]"),
         (["clients.per_round=20"], {"sampler"}, "because clients.per_round=20 takes all clients"),
         (
@@ -84,6 +109,21 @@ def test_what_is_used_is_not_declared() -> None:
     without_global = {"measure.fewshot", "measure.global", "measure.validation"}
     assert named == {"engine.balance", *without_global}
     assert "system.late" in unread
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm=local", "regularizer=proximal"],  # of private parameters, too
+        ["algorithm=local", "gradient=sam_momentum"],
+        ["algorithm=lg_fedavg", "regularizer=dynamic"],
+        ["algorithm=fedper", "gradient=client_momentum"],
+        ["algorithm=flute"],
+    ],
+    ids=str,
+)
+def test_parts_that_act_on_some_parameters_are_used(overrides: list[str]) -> None:
+    assert not {"regularizer", "gradient"} & plan(compose(*overrides)).unread.keys()
 
 
 def test_a_run_says_it_once_and_only_of_typed_keys(

@@ -19,6 +19,8 @@ class Need(StrEnum):
 
 
 # Traits of parts.
+ACTS_ON_HEAD = "acts on the parameters of the head alone"
+ACTS_ON_SHARED = "acts on shared parameters alone"
 ADDS_DRIFT = "adds the mean drift of the clients to the global model"
 CHOOSES_START = "lets each client choose the weights that it starts from"
 CLASS_PROTOTYPES = "sends class prototypes"
