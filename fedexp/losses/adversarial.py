@@ -36,14 +36,15 @@ def discriminate(weights: Tensors | Anchors, z: Tensor) -> Tensor:
     return z
 
 
-def away_from_uniform(logits: Tensor) -> Tensor:
+def away_from_uniform(logits: Tensor, clients: Tensor) -> Tensor:
     """The divergence KL(u || p) [B] of the predictions p from the uniform distribution u.
 
     Args:
         logits: [B, N]; p is their softmax.
+        clients: [m] the numbers of the m clients among which u is uniform.
     """
-    losses: Tensor = -F.log_softmax(logits, dim=1).mean(dim=1)
-    return losses - torch.full((), logits.shape[1], device=logits.device).log()
+    losses: Tensor = -F.log_softmax(logits, dim=1)[:, clients].mean(dim=1)
+    return losses - torch.full((), len(clients), device=logits.device).log()
 
 
 class Adversarial(Loss):
@@ -55,12 +56,12 @@ class Adversarial(Loss):
 
         $CE + mu KL(u || softmax(D(z)))$
 
-    with the uniform distribution u over the N clients (Li et al., ICML 2023). So the features of
-    all clients get the same distribution. D is Linear-ReLU-Linear-ReLU-Linear; in the first round
-    it has its random initial weights. It is trained with SGD without momentum, and in later rounds
-    goes on from its weights; training that diverges is undone. The features are those of the
-    trained model, in eval mode and without augmentation; the server needs memory for the features
-    of a cohort.
+    with the uniform distribution u over the clients that have data (Li et al., ICML 2023). So the
+    features of all clients get the same distribution. D is Linear-ReLU-Linear-ReLU-Linear; in the
+    first round it has its random initial weights. It is trained with SGD without momentum, and in
+    later rounds goes on from its weights; training that diverges is undone. The features are those
+    of the trained model, in eval mode and without augmentation; the server needs memory for the
+    features of a cohort.
 
     In the paper all clients take part in all rounds. Here D is trained on the clients of a cohort.
     FL-bench's D has BatchNorm, its features come from the steps of the last epoch, and it averages
@@ -92,10 +93,11 @@ class Adversarial(Loss):
         self.rounds = 0
 
     def setup(self, setting: Setting) -> None:
-        """Draw D's initial weights, and make buffers for the clients' copy of D."""
+        """Draw D's initial weights. Make buffers for the clients' copy of D."""
         self.seed = setting.seed
         widths = (setting.feature_dim, self.hidden, self.hidden, setting.num_clients)
         self.weights = first_discriminator(widths, torch_generator(self.seed, "discriminator"))
+        self.with_data = setting.clients.sizes.nonzero().flatten()
         self.received = Anchors({name: value.shape for name, value in self.weights.items()})
 
     def broadcast(self, round: int) -> Tensors:
@@ -105,12 +107,13 @@ class Adversarial(Loss):
     def receive(self, message: PartMessage) -> None:
         """Load D. The initial weights are on the CPU."""
         device = next(self.buffers()).device
+        self.with_data = to_device(self.with_data, device)
         self.received.fill({name: to_device(w, device) for name, w in message.extras.items()})
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
         labels = F.cross_entropy(batch.logits, batch.targets, reduction="none")
-        away = away_from_uniform(discriminate(self.received, batch.z))
+        away = away_from_uniform(discriminate(self.received, batch.z), self.with_data)
         return batch.mean(labels + self.mu * away)
 
     def report(self, client: Client, memory: Memory) -> Tensors:

@@ -18,9 +18,9 @@ class FedPHP(Personalization):
     After the local training of a client its private model is $p <- mu p + (1 - mu) w$, where w is
     the trained model. So what the client has learned is not lost when it gets the next global
     model. $mu = momentum * Z / max(q T, 1)$, but at most ``momentum``: Z is the number of the
-    client's earlier turns, q the share of clients whose updates a server step takes, and T the
-    number of rounds; q T is rounded down. In the first turn p becomes w. p is the personal model,
-    and it is never sent.
+    client's earlier turns, q the share of the clients with data whose updates a server step takes,
+    and T the number of rounds; q T is rounded down. In the first turn p becomes w. p is the
+    personal model, and it is never sent.
 
     The method's other half is ``loss=inherited``, with which the client learns from p. Without it
     local training and the global model are FedAvg's. Float buffers are averaged like weights;
@@ -55,7 +55,8 @@ class FedPHP(Personalization):
 
     def setup(self, setting: Setting) -> None:
         """Compute the expected number of a client's turns, q T."""
-        turns = setting.most_updates * setting.rounds // setting.num_clients
+        clients = max(setting.clients.num_with_data, 1)  # 0 in an exported model
+        turns = setting.most_updates * setting.rounds // clients
         self._expected_turns = max(turns, 1)
 
     def shared(self, name: str) -> bool:

@@ -36,18 +36,16 @@ def declared_unread(
     head, personalization = parts["head"], parts["personalization"]
     assert isinstance(head, Head)
     assert isinstance(personalization, Personalization)
+    name = type(personalization).__name__
     if not _shares_weights(backbone, parts, personalization):
-        name = type(personalization).__name__
         why = f"because no weights are shared with this personalization ({name})"
         keys = {"aggregator": True, "compression": not upload.is_none}
         keys |= {"download": not download.is_none}
-        keys |= {name: True for name, part in parts.items() if ACTS_ON_SHARED in part.traits}
+        keys |= {n: True for n, part in parts.items() if ACTS_ON_SHARED in part.traits}
         yield Declaration("personalization", unread={k: why for k, used in keys.items() if used})
     yield from _of_phases(config, personalization)
     if ACTS_ON_HEAD in parts["regularizer"].traits and not _trains_head(personalization):
-        why = (
-            f"because this personalization ({type(personalization).__name__}) trains no shared head"
-        )
+        why = f"because this personalization ({name}) trains no shared head"
         yield Declaration("personalization", unread={"regularizer": why})
     clients, part = config.clients, parts["sampler"]
     training = clients.count - rounded_down(clients.held_out, clients.count)

@@ -30,8 +30,23 @@ def discriminator(weights: Tensors) -> nn.Sequential:
 def test_the_divergence_by_hand() -> None:
     # p = (1/4, 3/4): (1/2) log((1/2) / (1/4)) + (1/2) log((1/2) / (3/4)); it is 0 for p = u.
     logits = torch.tensor([[0.0, math.log(3)], [5.0, 5.0]])
-    found = away_from_uniform(logits).tolist()
+    both, second = torch.tensor([0, 1]), torch.tensor([1])
+    found = away_from_uniform(logits, both).tolist()
     assert found == pytest.approx([0.5 * math.log(2) + 0.5 * math.log(2 / 3), 0], abs=1e-6)
+    # u = (0, 1): log(1 / (3/4)) and log(1 / (1/2))
+    found = away_from_uniform(logits, second).tolist()
+    assert found == pytest.approx([math.log(4 / 3), math.log(2)], abs=1e-6)
+
+
+def test_clients_that_never_train_are_not_asked_for() -> None:
+    """Where D tells nothing, the divergence is log(N / m) of the m = 4 of N = 5 that train."""
+    size = ["clients.count=5", "clients.per_round=2", "clients.held_out=0.2", "data.subset=200"]
+    federation = federate("algorithm=adcol", *size)
+    loss: Any = federation.module.loss
+    assert loss.with_data.tolist() == [n for n, size in enumerate(federation.data.sizes) if size]
+    assert len(loss.with_data) == 4
+    found = away_from_uniform(torch.zeros(1, 5), loss.with_data)
+    assert found.item() == pytest.approx(math.log(5 / 4), abs=1e-6)
 
 
 def test_the_discriminator_is_a_network_of_three_layers() -> None:

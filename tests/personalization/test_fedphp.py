@@ -53,6 +53,12 @@ def test_four_turns_by_hand(words: list[str], mus: tuple[float, ...]) -> None:
             torch.testing.assert_close(personal[name], value)
 
 
+def test_clients_that_are_held_out_take_no_turns() -> None:
+    """Two of three clients train in each of six rounds: four turns, and not 2 * 6 / 4 = 3."""
+    federation = personalized("fedphp", "clients.held_out=0.25", "rounds=6")
+    assert federation.module.personalization._expected_turns == 4
+
+
 def test_the_shared_model_is_fedavg_s_without_the_loss() -> None:
     size = ["clients.count=4", "clients.per_round=2", "data.subset=200"]
     one, other = (federate(*size, *own) for own in (["personalization=fedphp"], []))
