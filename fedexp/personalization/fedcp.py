@@ -6,7 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT, LINEAR_HEAD, SENDS_KEPT
+from fedexp.config.compatibility.traits import (
+    CHANGES_HEAD_INPUT,
+    LINEAR_HEAD,
+    SENDS_KEPT,
+    SENDS_OTHER,
+)
 from fedexp.contract import (
     Client,
     Loss,
@@ -53,7 +58,7 @@ class FedCP(Personalization):
     random in the first round.
     """
 
-    traits = frozenset({CHANGES_HEAD_INPUT, SENDS_KEPT})
+    traits = frozenset({CHANGES_HEAD_INPUT, SENDS_KEPT, SENDS_OTHER})
     takes_only_merged = True
     takes_tokens = False
     has_global = False

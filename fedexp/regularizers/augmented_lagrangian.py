@@ -11,6 +11,7 @@ from fedexp.config.compatibility.traits import (
     NOT_THE_MEAN,
     OTHER_START,
     OTHER_STARTS,
+    SENDS_OTHER,
 )
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
@@ -66,6 +67,8 @@ class AugmentedLagrangian(Dynamic):
         "aggregator=uniform fits",
         DRAWS_REPEATEDLY: "FedADMM: a client changes its z_k once a round, but the server counts a "
         "client's change each time that {other} draws it; use sampler=random",
+        SENDS_OTHER: "FedADMM: a client's z_k has its trained weights; with this {other} it sends "
+        "other weights; the global model is then not the mean of all z_k",
         **dict.fromkeys(
             OTHER_STARTS,
             "FedADMM: the server adds the change of z_k to the global weights; this {other} may "

@@ -13,6 +13,7 @@ from fedexp.config.compatibility.traits import (
     NOT_THE_MEAN,
     OTHER_GRADIENT,
     OTHER_STARTS,
+    SENDS_OTHER,
 )
 from fedexp.contract import Client, Memory, PartMessage, Regularizer, Setting, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
@@ -86,6 +87,9 @@ class Dynamic(Regularizer):
         DRAWS_REPEATEDLY: "FedDyn, FedDC: a client that this sampler draws twice counts twice in "
         "the cohort's mean, but its drift grows once, so that the server's mean drift is wrong; "
         "use sampler=random",
+        SENDS_OTHER: "FedDyn, FedDC: the server computes the clients' steps from the weights that "
+        "they send; with this {other} these are not the trained ones; the server's mean drift is "
+        "then wrong",
         **dict.fromkeys(
             OTHER_STARTS,
             "FedDyn, FedDC: the server computes the clients' steps from the global weights; this "

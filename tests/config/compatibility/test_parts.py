@@ -138,6 +138,12 @@ def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
             ["algorithm=fedala", "regularizer=drift_correction"],
             "start clients from other weights; the server's mean",
         ),
+        (["algorithm=fedcp", "regularizer=dynamic"], "these are not the trained ones"),
+        (["algorithm=fedcp", "regularizer=drift_correction"], "these are not the trained ones"),
+        (
+            ["algorithm=fedcp", "regularizer=augmented_lagrangian"],
+            "is then not the mean of all z_k",
+        ),
         (["algorithm=fedadmm", "personalization=fedala"], "from other weights; the sum"),
         (["algorithm=fedcm", "personalization=fedala"], "from other weights; the momentum"),
         (["algorithm=fedcm", "regularizer=accelerated"], "this regularizer may start clients"),
@@ -206,6 +212,8 @@ def test_own_validation_samples_that_overlap_are_warned_of(
         ["aggregator=median"],
         ["aggregator=normalized", "sampler=random"],
         ["algorithm=fedacg"],
+        ["algorithm=fedcp", "head=corrected"],
+        ["algorithm=fedcp", "gradient=client_momentum"],  # the head is frozen
         ["algorithm=floco", "personalization=ditto"],
         ["algorithm=fedala", "compression=topk", "compression.error_feedback=false"],
         ["algorithm=ifca", "compression=qsgd"],
