@@ -26,7 +26,7 @@ from fedexp.cli.option_folders import config_folder
 from fedexp.cli.own_frames import shorten
 from fedexp.cli.pipes import drop_unread_output, quiet_in_a_pipe
 from fedexp.cli.quoting import with_home
-from fedexp.cli.resume import check_run, make_folder, with_saved_overrides
+from fedexp.cli.resume import check_run, hydra_files_kept, make_folder, with_saved_overrides
 from fedexp.cli.sweeps import sweep_name
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
@@ -156,11 +156,12 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
     folder = Path(cfg.hydra.run.dir).resolve()
     checked = checked_config(cfg, cfg.hydra, overrides)
     check_run(folder, checked.config)
-    with disk_errors_in_one_line(folder):
-        saved = make_folder("hydra.run.dir", folder / ".hydra")
-        OmegaConf.save(without_hydra(cfg), saved / "config.yaml")
-        OmegaConf.save(list(overrides), saved / "overrides.yaml")
-    return _execute(checked, folder)
+    with hydra_files_kept(folder):
+        with disk_errors_in_one_line(folder):
+            saved = make_folder("hydra.run.dir", folder / ".hydra")
+            OmegaConf.save(without_hydra(cfg), saved / "config.yaml")
+            OmegaConf.save(list(overrides), saved / "overrides.yaml")
+        return _execute(checked, folder)
 
 
 def _execute(checked: Checked, folder: Path, sweep: str | None = None) -> RunResult:

@@ -22,6 +22,7 @@ from fedexp.config.keys import may_change, override_key
 from fedexp.distributed import launcher
 from fedexp.errors import InputError
 from fedexp.state import run_folder
+from fedexp.state.atomic import write_atomically
 from fedexp.state.folder_lock import check_free, locked, remove_unused
 
 LOGGER = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ LOGGER = logging.getLogger(__name__)
 _SWEEP = "multirun.yaml"
 _FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")  # a folder that was moved is resumed where it is
 HELD = ExitStack()
-"""The lock on the folder of the sweep that this process runs; the command releases it at its end.
+"""What the command ends at its end, such as the lock on the folder of the sweep that it runs.
 
 Hydra works with copies of its callbacks, so they cannot keep it.
 """
@@ -142,6 +143,7 @@ def check_run_folder(config: DictConfig) -> None:
         if checked is not None:  # otherwise the job reports the error
             check_run(folder, checked)
         make_folder("hydra.run.dir", folder)
+    HELD.enter_context(hydra_files_kept(folder))
     if checked is not None and checked.resume == run_folder.AUTO and not any(folder.iterdir()):
         place = _searched(config.hydra.run)
         _print_line(f"resume=auto: found no unfinished run with this config in {place}")
@@ -183,6 +185,8 @@ def check_sweep_folder(config: DictConfig) -> None:
             )
         if not exists and resume not in (None, run_folder.AUTO):
             raise InputError(f"resume={resume}: has no sweep")
+    for job in folder.glob(f"*/{run_folder.FILE_NAME}"):
+        HELD.enter_context(hydra_files_kept(job.parent))
     if exists and resume is not None:
         _print_line(f"resuming the sweep in {folder}")
     elif resume is not None:
@@ -209,6 +213,36 @@ def check_run(folder: Path, config: Any) -> None:
     found = run_folder.check(folder, config)
     if config.resume not in (None, run_folder.AUTO) and found is None:
         raise InputError(f"resume={folder}: has no run")
+
+
+@contextmanager
+def hydra_files_kept(folder: Path) -> Iterator[None]:
+    """After the block, put back the files in ``.hydra``, unless the run has begun or gone on.
+
+    Hydra writes these files before it is known whether the run can be resumed, and the next
+    ``resume`` takes its overrides from them. A run that goes on with another config has another
+    ``run.json`` than before.
+    """
+    identity, before = folder / run_folder.FILE_NAME, _contents(folder)
+    try:
+        yield
+    finally:
+        after = _contents(folder)
+        if len(before) > 1 and before[identity] == after.get(identity):
+            with suppress(OSError):
+                for path in after.keys() - before.keys():
+                    path.unlink()
+                for path in (path for path in before if before[path] != after.get(path)):
+                    write_atomically(path, before[path])
+
+
+def _contents(folder: Path) -> dict[Path, bytes]:
+    """The contents of ``run.json`` and Hydra's files; empty if one of them cannot be read."""
+    paths = (folder / run_folder.FILE_NAME, *(folder / ".hydra").glob("*.yaml"))
+    try:
+        return {path: run_folder.read_json(path) for path in paths}
+    except OSError:
+        return {}
 
 
 def make_folder(key: str, folder: Path) -> Path:

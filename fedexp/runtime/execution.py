@@ -117,6 +117,9 @@ def _run(
         shape = planned.description.input_shape
         set_threads(config, planned.backbone, shape, fabric.device, ranks)
         federation = Federation(planned, fabric, data, run.tracker, run.clients, population)
+        if run.checkpoint:
+            federation.restore(run.checkpoint)
+        run.begin(config, launch)
         warnings = _record_start(planned, run, data, code, federation) if ranks.is_first else []
         last, stopped = _train(federation, config, run, clock)
         writes = ranks.is_first and run.has_folder()
@@ -169,7 +172,6 @@ def _train(
     done = 0
     with closing(federation.store):
         if run.checkpoint:
-            federation.restore(run.checkpoint)
             clock.add(run.checkpoint.seconds)
             done = run.checkpoint.round
         saves, announce = config.checkpoint.keep > 0, federation.ranks.is_first

@@ -6,7 +6,7 @@ import logging
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -18,13 +18,12 @@ from fedexp.distributed.ranks import Ranks
 from fedexp.errors import InputError
 from fedexp.measures.measure import Measure
 from fedexp.measures.panel import directions, headlines
-from fedexp.state.atomic import write_atomically, write_durably
+from fedexp.state.atomic import write_atomically
 from fedexp.state.checkpoint import Checkpoint
 from fedexp.state.checkpoints import Checkpoints
 from fedexp.state.disk_errors import disk_errors_in_one_line
 from fedexp.state.folder_lock import LOCK, locked
 from fedexp.state.run_folder import (
-    FILE_NAME,
     METRICS,
     SUMMARY,
     Identity,
@@ -32,6 +31,7 @@ from fedexp.state.run_folder import (
     model_files,
     read_identity,
     rounds_finished,
+    write_identity,
 )
 from fedexp.tracking.follow import History, follow
 from fedexp.tracking.jsonl import parse_records
@@ -53,7 +53,7 @@ class OpenRun:
         clients: this process's folder for states that exceed the RAM bound; deleted at the end.
         checkpoint: the checkpoint to resume from; with None the run begins at round 1.
         history: the metrics of every round so far.
-        tracker: writes each round to the history and to ``recorder``.
+        tracker: writes each round to the history and, from ``begin`` on, to ``recorder``.
         recorder: all trackers that the config chooses, as one. It gets the summary at the end.
         identity: the content of ``run.json``; None in ranks other than the first.
         origins: the content of ``origin.json``; empty in ranks other than the first.
@@ -63,13 +63,30 @@ class OpenRun:
     clients: Path
     checkpoint: Checkpoint | None
     history: History
-    tracker: Tracker
-    recorder: Tracker
     identity: Identity | None
     origins: list[Origin]
+    _past: list[Record]
     _stack: ExitStack
+    recorder: Tracker = field(default_factory=Tracker)
     _is_new: bool = False
     _is_lost: bool = False
+
+    def __post_init__(self) -> None:
+        self.tracker = Trackers([self.history])
+
+    def begin(self, config: Config, launch: Launch) -> None:
+        """Write ``run.json``, delete the results of an earlier process, and start the trackers.
+
+        A run that cannot be resumed is refused before, so that its results stay as they are.
+        """
+        if self.identity:
+            write_identity(self.folder, self.identity)
+            earlier = [self.folder / SUMMARY, *model_files(self.folder)] if config.resume else []
+            for result in earlier:  # the run is no longer finished
+                result.unlink(missing_ok=True)
+        trackers = follow(config, self.folder, launch, self.identity, self._past)
+        self.recorder = self._stack.enter_context(trackers)
+        self.tracker.trackers.append(self.recorder)
 
     @property
     def lines(self) -> bytes:
@@ -107,7 +124,7 @@ class OpenRun:
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / LOCK).exists():
             self._stack.enter_context(locked(self.folder))
-        write_durably(self.folder / FILE_NAME, identity.content)
+        write_identity(self.folder, identity)
 
 
 @contextmanager
@@ -119,7 +136,7 @@ def open_run(
     measures: Mapping[str, Measure],
     code: Code,
 ) -> Iterator[OpenRun]:
-    """Lock the folder, find the checkpoint to resume from, and start the trackers.
+    """Lock the folder and find the checkpoint to resume from; ``OpenRun.begin`` begins the run.
 
     Args:
         folder: the folder that Hydra made for this process. All processes use the folder of the
@@ -144,13 +161,9 @@ def open_run(
         checkpoint = ranks.from_first(partial(_resume_point, config, folder, run, launch, code))
         origins = read_origins(folder) if checkpoint and ranks.is_first else []
         past = _past(checkpoint) if checkpoint else []
-        history = History(past)
-        recorder = stack.enter_context(follow(config, folder, launch, run, past))
         clients = folder / _CLIENTS.format(ranks.rank)
         stack.callback(shutil.rmtree, clients, ignore_errors=True)
-        tracker = Trackers([history, recorder])
-        told = tracker, recorder, run, origins
-        yield OpenRun(folder, clients, checkpoint, history, *told, stack)
+        yield OpenRun(folder, clients, checkpoint, History(past), run, origins, past, stack)
 
 
 def _past(checkpoint: Checkpoint) -> list[Record]:
@@ -178,12 +191,11 @@ def _resume_point(
 ) -> Checkpoint | None:
     """Find the checkpoint to resume from, if any, and log how the run starts.
 
-    Also deletes what an earlier process left: folders of client states, ``summary.json``, and the
-    models of a run that was finished.
+    Also deletes the folders of client states that a killed process left.
 
     Raises:
-        InputError: the run is finished and has no checkpoint, the checkpoint cannot be read,
-            belongs to another run, or has more rounds than ``rounds``, or the code has changed.
+        InputError: the run is finished and has no checkpoint, the checkpoint cannot be read or
+            belongs to another run, or the code has changed.
     """
     if config.resume is None:
         return None
@@ -195,8 +207,6 @@ def _resume_point(
                 f"{checkpoint.folder}: is the checkpoint of a run that had {', '.join(changed)}; "
                 "move it to another folder"
             )
-    if checkpoint and checkpoint.round > config.rounds:
-        raise InputError(f"rounds={config.rounds}: {folder} has {checkpoint.round} rounds already")
     if not checkpoint and rounds_finished(folder):
         raise InputError(f"resume={folder}: the run is finished and has no checkpoint to resume")
     if checkpoint and (starts := read_origins(folder)):  # earlier versions wrote no origin
@@ -211,6 +221,4 @@ def _resume_point(
         LOGGER.info("resume: found no unfinished run like this one; starts afresh in %s", folder)
     for left in folder.glob(_CLIENTS.format("*")):  # left by a killed process
         shutil.rmtree(left, ignore_errors=True)
-    for result in (folder / SUMMARY, *model_files(folder)):  # the run is no longer finished
-        result.unlink(missing_ok=True)
     return checkpoint

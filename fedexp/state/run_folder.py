@@ -121,7 +121,7 @@ def check(folder: Path, config: Config) -> Identity | None:
         raise InputError(
             f"resume={folder}: the config has changed; the run had {', '.join(changed)}"
         )
-    elif (done := rounds_finished(folder)) > config.rounds:
+    elif (done := max(rounds_finished(folder), newest_checkpoint(folder))) > config.rounds:
         raise InputError(f"rounds={config.rounds}: {folder} has {done} rounds already")
     return found
 
@@ -134,7 +134,7 @@ def claim(
     directions: Mapping[str, str] = MappingProxyType({}),
     wandb_id: str | None = None,
 ) -> Iterator[Identity]:
-    """Lock ``folder`` while the block runs, write its ``run.json``, and yield the identity in it.
+    """Lock ``folder`` while the block runs, and yield the run's identity, which is not written yet.
 
     A new run has the id ``wandb_id``, or a random one; a resumed run keeps its id.
 
@@ -149,11 +149,15 @@ def claim(
         found = Identity(now, new_id, dict(headlines), dict(directions), known=False)
         if known:
             found = replace(found, wandb_id=known.wandb_id, known=True)
-        write_durably(folder / FILE_NAME, found.content)
-        for parent in folder.resolve().parents[:3]:  # new folders, such as outputs/DATE
-            with suppress(OSError):
-                sync(parent)
         yield found
+
+
+def write_identity(folder: Path, identity: Identity) -> None:
+    """Write ``run.json``; on return the file and its folders are on disk."""
+    write_durably(folder / FILE_NAME, identity.content)
+    for parent in folder.resolve().parents[:3]:  # new folders, such as outputs/DATE
+        with suppress(OSError):
+            sync(parent)
 
 
 def rounds_finished(folder: Path) -> int:
@@ -222,7 +226,7 @@ def find_unfinished(root: Path, config: Config) -> Path | None:
                 LOGGER.warning("%s: is damaged or no file of fedexp; skipped", path)
             elif not differences(found.config, values) and not is_busy(path.parent):
                 finished = rounds_finished(path.parent)
-                if not finished or (finished < config.rounds and has_checkpoint(path.parent)):
+                if not finished or (finished < config.rounds and newest_checkpoint(path.parent)):
                     return path.parent
         except (OSError, InputError) as error:
             LOGGER.warning("%s: cannot be read (%s); skipped", path, error)
@@ -244,15 +248,15 @@ def model_files(folder: Path) -> list[Path]:
     return sorted((folder / CHECKPOINTS).glob("*.pt"))
 
 
-def has_checkpoint(folder: Path) -> bool:
-    """Whether there is a checkpoint, complete or damaged."""
-    return bool(checkpoint_folders(folder))
+def newest_checkpoint(folder: Path) -> int:
+    """The round of the newest checkpoint, complete or damaged; 0 if there is none."""
+    return max(map(_round_of, checkpoint_folders(folder)), default=0)
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
     """The folders of the run's checkpoints, the newest first; other names are ignored."""
     found = [p for p in (folder / CHECKPOINTS).glob("round_*") if _ROUND.fullmatch(p.name)]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("round_")), reverse=True)
+    return sorted(found, key=_round_of, reverse=True)
 
 
 def parse_identity(content: bytes) -> Identity | None:
@@ -268,6 +272,10 @@ def parse_identity(content: bytes) -> Identity | None:
     if not of_right_types or not isinstance(found.wandb_id, str):
         return None
     return replace(found, config=with_added(with_moved(found.config)))
+
+
+def _round_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("round_"))
 
 
 def _is_number(value: object) -> bool:

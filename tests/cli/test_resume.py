@@ -13,9 +13,11 @@ import pytest
 from omegaconf import OmegaConf
 from support.command_line import fedexp, fedexp_partition
 from support.refusals import refused
+from support.short_runs import contents
 
 from fedexp.cli.resume import with_saved_overrides
 from fedexp.cli.sweeps import save_sweep
+from fedexp.errors import InputError
 from fedexp.state.folder_lock import locked
 from fedexp.train import run
 
@@ -182,6 +184,32 @@ def test_a_job_whose_folder_holds_another_run_has_failed(tmp_path: Path) -> None
     assert done.returncode == 1
     assert "the config has changed; the run had optimizer.lr=0.02" in done.stderr
     assert "Failed: s/0; fedexp.log there says why" in done.stdout
+
+
+def test_a_refused_run_is_not_changed(tmp_path: Path) -> None:
+    """A run of two rounds is killed; then it is resumed with fewer rounds and on no such device."""
+    typed = ["rounds=2", "hydra.run.dir=r", *QUICK]
+    assert fedexp(*typed, folder=tmp_path).returncode == 0
+    (tmp_path / "r" / "summary.json").unlink()
+    before = contents(tmp_path / "r")
+    for words in (["rounds=1"], ["rounds=3", "engine.device=cuda"]):
+        done = fedexp("resume=r", *words, folder=tmp_path)
+        assert done.returncode == 1, done.stderr
+        with pytest.raises(InputError):
+            run([f"resume={tmp_path / 'r'}", *words])
+        assert contents(tmp_path / "r") == before
+    again = fedexp("resume=r", folder=tmp_path)
+    assert again.returncode == 0, again.stderr
+
+
+def test_refused_jobs_of_a_sweep_are_not_changed(tmp_path: Path) -> None:
+    typed = ["seed=0,1", "rounds=1", "checkpoint.keep=0", "hydra.sweep.dir=s", *QUICK]
+    assert fedexp("-m", *typed, folder=tmp_path).returncode == 0
+    before = [contents(tmp_path / "s" / job) for job in "01"]
+    refused = fedexp("-m", "resume=s", "rounds=2", folder=tmp_path)
+    assert refused.returncode == 1
+    assert refused.stderr.count("the run is finished and has no checkpoint to resume") == 2
+    assert [contents(tmp_path / "s" / job) for job in "01"] == before
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from support.command_line import PROCESSES
 from support.forgetful_disk import ForgetfulDisk, Image, restore
 from support.short_runs import Outcome, outcome, run
 
-from fedexp.state.run_folder import has_checkpoint
+from fedexp.state.run_folder import newest_checkpoint
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 RUNS = {
@@ -159,7 +159,7 @@ def test_replayed_journals(journal: tuple[Path, Path], tmp_path: Path) -> None:
         again.mkdir()
         mount(image, again)
         try:
-            is_begun = has_checkpoint(again / "run")
+            is_begun = newest_checkpoint(again / "run")
             assert run(again / "run", *overrides) == expected
         finally:
             subprocess.run(["umount", str(again)], check=True)

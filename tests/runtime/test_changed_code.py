@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.short_runs import SHORT
+from support.short_runs import SHORT, contents
 
 import fedexp
+from fedexp.core.server import Server
 from fedexp.errors import InputError
 from fedexp.tracking import origin as origin_file
 
@@ -70,15 +71,26 @@ def test_changed_code_is_refused_unless_it_is_accepted(own_loss: OwnLoss) -> Non
     assert own_loss.run(2)["warnings"] == own_loss.run(1, "rounds=2")["warnings"]  # nothing changed
     assert [each["rounds"] for each in own_loss.starts] == [1, 2]
     own_loss.write(2.0)
-    summary = (own_loss.folder / "summary.json").read_bytes()
+    before = contents(own_loss.folder)
     line = r"loss \(changing_loss.py\) has changed since round 2; checkpoint.changed_code=accept"
     with pytest.raises(InputError, match=line):
         own_loss.run(3)
-    assert (own_loss.folder / "summary.json").read_bytes() == summary
+    assert contents(own_loss.folder) == before
     changed = "since round 3 with changed code: loss (changing_loss.py)"
     assert changed in own_loss.run(3, "checkpoint.changed_code=accept")["warnings"]
     assert [each["from_round"] for each in own_loss.starts] == [1, 2, 3]
     assert changed in own_loss.run(4)["warnings"]  # the accepted code goes on
+
+
+def test_a_checkpoint_that_does_not_fit_leaves_the_finished_run(
+    own_loss: OwnLoss, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_loss.run(1)
+    before = contents(own_loss.folder)
+    monkeypatch.setattr(Server, "load_state_dict", lambda *_: 1 / 0)
+    with pytest.raises(InputError, match="does not fit this run"):
+        own_loss.run(2)
+    assert contents(own_loss.folder) == before
 
 
 def test_another_engine_is_no_changed_code(own_loss: OwnLoss) -> None:

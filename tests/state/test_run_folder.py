@@ -22,13 +22,14 @@ from fedexp.state.run_folder import (
     parse_identity,
     read,
     rounds_finished,
+    write_identity,
 )
 
 
 def begin(folder: Path, config: Config, rounds: int = 0) -> None:
     """A run that was started and, with ``rounds``, finished with a checkpoint."""
-    with claim(folder, config):
-        pass
+    with claim(folder, config) as run:
+        write_identity(folder, run)
     if rounds:
         (folder / "metrics.jsonl").write_text("{}\n" * rounds)
         (folder / "summary.json").write_text(json.dumps({"rounds": rounds, "metrics": {}}))
@@ -36,14 +37,14 @@ def begin(folder: Path, config: Config, rounds: int = 0) -> None:
 
 
 def test_a_resumed_run_may_have_another_length(tmp_path: Path) -> None:
-    with claim(tmp_path, compose("rounds=5")):
-        pass
+    begin(tmp_path, compose("rounds=5"))
     long = (tmp_path / "run.json").read_bytes()
     with claim(tmp_path, compose("rounds=12", "resume=auto")) as run:
         assert run.config["rounds"] == 12
         assert run.config["resume"] is None
-    with claim(tmp_path, compose("rounds=7", "resume=auto")):
-        pass
+        assert (tmp_path / "run.json").read_bytes() == long  # it may yet be refused
+        write_identity(tmp_path, run)
+    begin(tmp_path, compose("rounds=7", "resume=auto"))
     found = read(tmp_path)  # a shorter text takes the place of a longer one
     assert found is not None
     assert found.config["rounds"] == 7
@@ -55,6 +56,7 @@ def test_a_claimed_folder_is_locked_and_later_known(tmp_path: Path) -> None:
     with claim(folder, compose()) as first:
         assert not first.known
         assert is_busy(folder)
+        write_identity(folder, first)
     assert not is_busy(folder)
     with claim(folder, compose("resume=auto")) as second:
         assert second.known
@@ -73,8 +75,8 @@ def test_two_processes_cannot_work_in_one_folder(tmp_path: Path) -> None:
 
 def test_directions_of_metrics_are_kept_and_older_files_have_none(tmp_path: Path) -> None:
     better, others = {"global/accuracy": "higher"}, {"cost/*": "lower"}
-    with claim(tmp_path, compose(), better, others):
-        pass
+    with claim(tmp_path, compose(), better, others) as run:
+        write_identity(tmp_path, run)
     found = read(tmp_path)
     assert found is not None
     assert (found.headlines, found.directions) == (better, others)
@@ -90,6 +92,7 @@ def test_a_run_file_that_is_incomplete_counts_as_absent(tmp_path: Path) -> None:
     assert read(tmp_path) is None
     with claim(tmp_path, compose()) as run:
         assert not run.known
+        write_identity(tmp_path, run)
     found = read(tmp_path)
     assert found is not None
     assert found.wandb_id == run.wandb_id
@@ -255,8 +258,7 @@ def test_a_summary_that_cannot_be_read_is_one_line(
 def test_a_full_disk_leaves_the_old_run_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with claim(tmp_path, compose("rounds=5")):
-        pass
+    begin(tmp_path, compose("rounds=5"))
     before = (tmp_path / "run.json").read_bytes()
 
     def fill_up(path: Path, content: bytes) -> int:
@@ -265,8 +267,8 @@ def test_a_full_disk_leaves_the_old_run_file(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", fill_up)
-    with pytest.raises(OSError, match="No space left"), claim(tmp_path, compose("resume=auto")):
-        pass
+    with pytest.raises(OSError, match="No space left"):
+        begin(tmp_path, compose("resume=auto"))
     assert (tmp_path / "run.json").read_bytes() == before
 
 

@@ -47,3 +47,13 @@ def refusal(folder: Path, *overrides: str) -> str | None:
     except InputError as error:
         return str(error)
     return None
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Name of each file -> content, but for the lock and the log, which every start writes."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in files
+        if path.name not in (".lock", "fedexp.log")
+    }
