@@ -215,8 +215,8 @@ def find_unfinished(root: Path, config: Config) -> Path | None:
     """Find the newest run of this config with rounds left; None if there is none.
 
     The runs' folders are two levels below ``root``. Runs that another process uses are skipped, and
-    so are finished runs without a checkpoint. A ``run.json`` that cannot be read or is not fedexp's
-    is skipped with a warning.
+    so are finished runs without a checkpoint and runs with more rounds than ``rounds``. A
+    ``run.json`` that cannot be read or is not fedexp's is skipped with a warning.
     """
     values = config.model_dump(mode="json")
     for path in sorted(root.glob(f"*/*/{FILE_NAME}"), reverse=True):
@@ -225,8 +225,9 @@ def find_unfinished(root: Path, config: Config) -> Path | None:
             if found is None:
                 LOGGER.warning("%s: is damaged or no file of fedexp; skipped", path)
             elif not differences(found.config, values) and not is_busy(path.parent):
-                finished = rounds_finished(path.parent)
-                if not finished or (finished < config.rounds and newest_checkpoint(path.parent)):
+                finished, saved = rounds_finished(path.parent), newest_checkpoint(path.parent)
+                has_rounds_left = not finished or (saved and finished < config.rounds)
+                if has_rounds_left and saved <= config.rounds:
                     return path.parent
         except (OSError, InputError) as error:
             LOGGER.warning("%s: cannot be read (%s); skipped", path, error)

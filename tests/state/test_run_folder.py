@@ -136,6 +136,16 @@ def test_the_newest_run_with_rounds_left(tmp_path: Path) -> None:
     assert find_unfinished(tmp_path, config) == tmp_path / "1" / "a"
 
 
+def test_a_killed_run_with_more_rounds_is_left_alone(tmp_path: Path) -> None:
+    killed = tmp_path / "1" / "a"
+    begin(killed, compose("rounds=9"))
+    (killed / "checkpoints" / "round_0005").mkdir(parents=True)
+    for rounds, found in {4: None, 5: killed, 6: killed}.items():  # 5 lacks its summary alone
+        assert find_unfinished(tmp_path, compose(f"rounds={rounds}")) == found
+    with pytest.raises(InputError, match=r"rounds=4: .* has 5 rounds already"):
+        check(killed, compose("resume=auto", "rounds=4"))
+
+
 STRAY: dict[str, Callable[[Path], object]] = {
     "a list": lambda path: path.write_text("[]"),
     "a number": lambda path: path.write_text("1"),
