@@ -35,7 +35,7 @@ from fedexp.state.run_folder import (
 )
 from fedexp.tracking.follow import History, follow
 from fedexp.tracking.jsonl import parse_records
-from fedexp.tracking.origin import Origin, check_code, read_origins
+from fedexp.tracking.origin import Origin, check_code, of_rounds, read_origins
 from fedexp.tracking.tracker import Record, Tracker, Trackers
 
 LOGGER = logging.getLogger(__name__)
@@ -209,7 +209,8 @@ def _resume_point(
             )
     if not checkpoint and rounds_finished(folder):
         raise InputError(f"resume={folder}: the run is finished and has no checkpoint to resume")
-    if checkpoint and (starts := read_origins(folder)):  # earlier versions wrote no origin
+    starts = of_rounds(read_origins(folder), checkpoint.round) if checkpoint else []
+    if starts:  # earlier versions wrote no origin
         accepts = config.checkpoint.changed_code == "accept"
         for warning in check_code(folder, starts[-1], asdict(code), accepts):
             LOGGER.warning("%s", warning)

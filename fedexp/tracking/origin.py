@@ -54,12 +54,17 @@ def read_origins(folder: Path) -> list[Origin]:
         return list(starts)
 
 
+def of_rounds(starts: Sequence[Origin], done: int) -> list[Origin]:
+    """The starts that trained some of the first ``done`` rounds."""
+    return [each for each in starts if each["from_round"] <= done]
+
+
 def write_origins(folder: Path, past: Sequence[Origin], now: Origin, done: int) -> list[Origin]:
     """Add a start after ``done`` rounds to the entries ``past``, unless nothing has changed.
 
     Entries of starts that began after these rounds are dropped. Returns the written entries.
     """
-    kept = [each for each in past if each["from_round"] <= done]
+    kept = of_rounds(past, done)
     started = {**now, "from_round": done + 1}
     if not kept or {**kept[-1], "from_round": done + 1} != started:
         kept.append(started)
@@ -93,7 +98,7 @@ def later_code(starts: Sequence[Origin]) -> list[str]:
 
 
 def check_code(folder: Path, old: Origin, code: Mapping[str, Any], accepts: bool) -> list[str]:
-    """Compare the code of a run that is resumed with the code at its last start.
+    """Compare the code of a run that is resumed with the code of its last rounds.
 
     If only fedexp's version has changed, fedexp's own files may differ.
 

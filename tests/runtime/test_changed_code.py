@@ -12,6 +12,7 @@ from support.short_runs import SHORT, contents
 import fedexp
 from fedexp.core.server import Server
 from fedexp.errors import InputError
+from fedexp.runtime.federation import Federation
 from fedexp.tracking import origin as origin_file
 
 LOSS = """from fedexp.losses.cross_entropy import CrossEntropy
@@ -91,6 +92,25 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_finished_run(
     with pytest.raises(InputError, match="does not fit this run"):
         own_loss.run(2)
     assert contents(own_loss.folder) == before
+
+
+def test_the_code_of_rounds_that_were_lost_does_not_count(
+    own_loss: OwnLoss, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_loss.run(1)
+    own_loss.write(2.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Federation, "run_round", power_cut)
+        with pytest.raises(RuntimeError, match="power cut"):
+            own_loss.run(2, "checkpoint.changed_code=accept")
+    with pytest.raises(InputError, match="has changed since round 1;"):
+        own_loss.run(2)
+    own_loss.write(1.0)
+    assert not any("changed code" in line for line in own_loss.run(2)["warnings"])
+
+
+def power_cut(*_: object) -> None:
+    raise RuntimeError("power cut")
 
 
 def test_another_engine_is_no_changed_code(own_loss: OwnLoss) -> None:
