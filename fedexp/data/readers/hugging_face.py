@@ -245,10 +245,7 @@ class HuggingFace(Source):
         places = self._of_each(key, lambda place, _: place)
         if not hasattr(features[0], "names"):
             return encode_classes(places, columns)
-        if any(feature != features[0] for feature in features):
-            raise InputError(
-                f"{key}: has other classes in the split {self.test} than in {self.train}"
-            )
+        self._check_names(features)
         labels = [np.array(column.fillna(-1), dtype=np.int64) for column in columns]
         for place, each in zip(places, labels, strict=True):
             if (each < 0).any():
@@ -257,6 +254,15 @@ class HuggingFace(Source):
                     f"{(each < 0).argmax()}; use another split"
                 )
         return tuple(features[0].names), labels
+
+    def _check_names(self, features: Sequence[Any]) -> None:
+        """Raise InputError if the training split's classes have other names in the test split."""
+        names = getattr(features[0], "names", None)
+        if names and any(getattr(each, "names", None) != names for each in features):
+            raise InputError(
+                f"data.target={self.target}: has other classes in the split {self.test} than in "
+                f"{self.train}"
+            )
 
     @cached_property
     def _token_targets(self) -> list[np.ndarray] | None:
@@ -267,6 +273,7 @@ class HuggingFace(Source):
         key, length = f"data.target={self.target}", self.sequence_length
         if any(inputs.kind_of(key, each) != "tokens" for each in features):
             raise InputError(f"{key}: should hold lists of whole numbers, a class for each token")
+        self._check_names([each.feature for each in features])
         lists = self._of_each(key, lambda place, part: (place, ragged(place, part, self.target)))
         return [
             of_tokens(place, classes, ids, length)

@@ -434,6 +434,21 @@ def test_a_list_of_classes_has_one_for_each_token(library: Any, tmp_path: Path) 
         assert label == targets[-1]
 
 
+def test_classes_of_tokens_in_another_order_are_refused(library: Any, tmp_path: Path) -> None:
+    def split(*names: str) -> Any:
+        tags = library.Sequence(library.ClassLabel(names=[*names]))
+        columns = {"x": library.Sequence(library.Value("int64")), "y": tags}
+        rows = {"x": [[1, 2, 3]] * 4, "y": [[0, 1, 0]] * 4}
+        return library.Dataset.from_dict(rows, library.Features(columns))
+
+    for number, names in enumerate((("O", "PER"), ("PER", "O"))):
+        splits = library.DatasetDict(train=split("O", "PER"), test=split(*names))
+        splits.save_to_disk(tmp_path / str(number))
+    assert read(tmp_path / "0", input="x", target="y").description.classes == ("O", "PER")
+    with pytest.raises(InputError, match=r"^data\.target=y: has other classes in the split test "):
+        read(tmp_path / "1", input="x", target="y")
+
+
 def test_the_last_token_that_is_scored_is_a_sample_s_class() -> None:
     targets = np.array([[3, -100, -100], [1, 2, -100], [0, -100, 4]])
     assert last_scored(targets).tolist() == [3, 2, 4]
