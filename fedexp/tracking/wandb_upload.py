@@ -16,12 +16,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from http.client import HTTPException
 from pathlib import Path
 from threading import Thread
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from fedexp.drawing.texts import printable
+from fedexp.drawing.texts import legible, printable
+from fedexp.errors import first_line
 
 DELETED = "fedexp: the run was deleted"
 ELSEWHERE = "fedexp: the run was also started in "
@@ -281,4 +283,6 @@ def server_problem(server: str, timeout_s: float) -> str | None:
         return None if is_useful else f"{server} answers with HTTP {error.code}"
     except OSError as error:
         return f"{server} does not answer ({getattr(error, 'reason', None) or error})"
+    except HTTPException as error:
+        return f"{server} does not speak HTTP ({legible(first_line(error).strip())})"
     return None

@@ -7,11 +7,13 @@ import os
 import platform
 import secrets
 import shlex
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -152,6 +154,30 @@ def test_a_server_that_is_late_costs_nothing(
     server.delay_s = 0
     run_command(line)
     assert on_server(server) == EVERYTHING
+
+
+@pytest.mark.parametrize(
+    ("banner", "reason"),
+    [
+        ("SSH-2.0-x\r\n", "SSH-2.0-x"),
+        (f"HTTP/1.1 200 OK\r\n{'x' * 70_000}", "got more than 65536 bytes when reading …"),
+    ],
+)
+def test_a_server_that_does_not_speak_http_is_a_problem_in_one_line(
+    banner: str, reason: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with listening.accept()[0] as connection:
+                connection.recv(2**16)
+                connection.sendall(banner.encode())
+
+        Thread(target=answer, daemon=True).start()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        found = wandb_upload.server_problem(address, 10)
+    assert found is not None
+    assert found == f"{address} does not speak HTTP ({reason})"
 
 
 @pytest.fixture
