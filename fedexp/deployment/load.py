@@ -17,6 +17,7 @@ from fedexp.data.description_file import Described, read_description
 from fedexp.data.partition_table import read_partition
 from fedexp.deployment.predictor import Network, Predictor
 from fedexp.errors import InputError, readable
+from fedexp.measures.training import Training
 from fedexp.models.weights import without_initial_weights
 from fedexp.runtime.assembly import resident_module, setting_without_data
 from fedexp.runtime.plan import plan
@@ -107,12 +108,14 @@ def _untrained(folder: Path, config: Config, about: Description) -> ClientModule
 def _independent(config: Config, about: Description) -> Config:
     """A config with the same model that needs no files of training, and fewer libraries.
 
-    It has other data, partition, devices, availability and trackers.
+    It has other data, partition, devices, availability, measures and trackers.
     """
     update: dict[str, Any] = {
         "data": _with_option(config.data, Described, description=about),
         "partition": _with_option(config.partition, partitions.iid),
         "availability": {"_target_": _path(Availability)},
+        "measure": {"training": {"_target_": _path(Training)}},
+        "objective": "train/loss",
         "tracking": config.tracking.model_copy(
             update={"trackers": {"jsonl": config.tracking.trackers.get("jsonl")}}
         ),

@@ -61,7 +61,7 @@ def test_a_clients_personal_model_scores_as_in_the_run(tmp_path: Path, method: s
 def test_files_and_libraries_of_training_need_not_be_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Initial weights, devices, times of availability, and Flower's partitions."""
+    """Initial weights, devices, times of availability, Flower's partitions, an own measure."""
     first = digits(tmp_path, "algorithm=fedavg")
     (tmp_path / "second").mkdir()
     start, devices, times = (tmp_path / name for name in ("start.pt", "devices.csv", "times.csv"))
@@ -69,16 +69,21 @@ def test_files_and_libraries_of_training_need_not_be_there(
     devices.write_text("samples_per_second,download,upload,latency\n1,1e6,1e6,0\n")
     times.write_text("client,from,to\n" + "".join(f"{client},0,100\n" for client in range(4)))
     library = "flwr_datasets.partitioner"
+    measure = tmp_path / "my_measure.py"
+    measure.write_text("from fedexp.measures.training import Training as Mine\n")
+    monkeypatch.syspath_prepend(tmp_path)
     run = digits(
         tmp_path / "second",
         *("algorithm=fedavg", f"model.start_from={start}"),
         *("system=table", f"system.file={devices}", "sampler=oort"),  # which needs devices
         *("availability=trace", f"availability.file={times}"),
         *("partition=flwr", f"partition.partitioner._target_={library}.IidPartitioner"),
+        *("+measure.mine._target_=my_measure.Mine", "~measure.training", "objective=train/loss"),
     )
-    for path in (start, devices, times):
+    for path in (start, devices, times, measure):
         path.unlink()
-    monkeypatch.setitem(sys.modules, library, None)
+    for name in (library, "my_measure"):
+        monkeypatch.setitem(sys.modules, name, None)
     found = fedexp.load(run.folder).predict(run.raw).astype(int)
     assert (found == run.labels).mean() == pytest.approx(run.accuracy)
 
