@@ -136,12 +136,14 @@ def _wait(processes: Sequence[BaseProcess]) -> dict[int, int]:
 def _forward_signals(processes: Sequence[BaseProcess]) -> Iterator[list[signal.Signals]]:
     """Forward Ctrl-C, SIGTERM, SIGUSR1 and SIGUSR2 to ``processes``; yield the received signals.
 
-    After the first signal the processes finish their round. The second signal ends them at once.
-    The third signal ends the wait for them.
+    After the first signal the processes finish their round. A second Ctrl-C or SIGTERM ends them at
+    once, and a third ends the wait for them. A second SIGUSR1 or SIGUSR2 does nothing.
     """
     received: list[signal.Signals] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
+        if received and number not in (signal.SIGINT, signal.SIGTERM):
+            return
         received.append(signal.Signals(number))
         if len(received) > 2:
             raise Interrupted(received[0])

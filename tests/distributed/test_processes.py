@@ -26,7 +26,7 @@ from fedexp.core.messages import Tensors
 from fedexp.core.reducible import Contribution
 from fedexp.data.load import load_data
 from fedexp.distributed.fabric import make_fabric
-from fedexp.distributed.processes import reason_of, spawn
+from fedexp.distributed.processes import _forward_signals, reason_of, spawn
 from fedexp.distributed.ranks import ranks_of
 from fedexp.errors import InputError, Interrupted
 from fedexp.runtime.federation import Federation
@@ -321,6 +321,17 @@ def test_a_failure_after_a_signal_is_said(tmp_path: Path) -> None:
     threading.Thread(target=interrupt).start()
     with pytest.raises(InputError, match=r"^the checkpoint cannot be written$"):
         spawn(fail_after_a_signal, 2, tmp_path)
+
+
+def test_only_ctrl_c_and_sigterm_count_after_the_first_signal() -> None:
+    with _forward_signals([]) as received:
+        for _ in range(3):
+            signal.raise_signal(signal.SIGUSR2)
+        assert received == [signal.SIGUSR2]
+        signal.raise_signal(signal.SIGTERM)
+        assert received == [signal.SIGUSR2, signal.SIGTERM]
+        with pytest.raises(Interrupted):
+            signal.raise_signal(signal.SIGTERM)
 
 
 @pytest.mark.slow
