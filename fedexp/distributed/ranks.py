@@ -5,6 +5,7 @@ ranks are summed, every rank takes the same server step.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from math import prod
 from typing import TypeVar, cast
@@ -22,7 +23,10 @@ T = TypeVar("T")
 
 
 class LostRankError(RuntimeError):
-    """An exchange failed, because another rank has ended or cannot be reached."""
+    """An exchange of ``rank`` failed, because another rank has ended or cannot be reached."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(f"rank {rank} lost the connection to another rank")
 
 
 class Ranks:
@@ -121,12 +125,29 @@ class ProcessGroup(Ranks):
         try:
             collective(*arguments)
         except RuntimeError as error:
-            raise LostRankError(f"rank {self.rank} lost the connection to another rank") from error
+            raise LostRankError(self.rank) from error
 
 
 def ranks_of(fabric: Fabric) -> Ranks:
     """The processes (ranks) of the run, as a ``Ranks``; ``fabric`` must be launched."""
     return ProcessGroup(fabric) if fabric.world_size > 1 else Ranks()
+
+
+@contextmanager
+def first_rank_first(fabric: Fabric) -> Iterator[None]:
+    """Let the first rank of each machine run the block before the machine's other ranks."""
+    failure: BaseException | None = None
+    try:
+        with fabric.rank_zero_first(local=True):
+            try:
+                yield
+            except BaseException as error:
+                failure = error
+                raise
+    except RuntimeError as error:
+        if error is failure:
+            raise
+        raise LostRankError(fabric.global_rank) from error
 
 
 _Shapes = dict[str, tuple[int, ...]]

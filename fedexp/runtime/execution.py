@@ -28,7 +28,7 @@ from fedexp.data.partition_table import write_partition
 from fedexp.distributed import launcher
 from fedexp.distributed.fabric import make_fabric
 from fedexp.distributed.processes import reason_of, spawn
-from fedexp.distributed.ranks import LostRankError, ranks_of
+from fedexp.distributed.ranks import LostRankError, first_rank_first, ranks_of
 from fedexp.drawing.data_figure import save_picture
 from fedexp.engines.layout import gains_from_bf16
 from fedexp.engines.threads import restored_threads, set_threads
@@ -110,7 +110,7 @@ def _run(
         warn_of_unread(planned.unread, launch.overrides, LOGGER)
         if planned.why_engine and launch.sweep is None:  # a sweep has many jobs
             LOGGER.info("engine=auto: %s", planned.why_engine)
-    with fabric.rank_zero_first(local=True):  # the first rank fills the caches for the others
+    with first_rank_first(fabric):  # it fills the caches for the others
         data = population.load(config, planned.source, fabric.device)
     code = source_code(config.model_dump(mode="json"))
     with restored_threads(), open_run(folder, config, launch, ranks, planned.measures, code) as run:

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,9 @@ from fedexp.cli.command import config_folder
 from fedexp.core.messages import Tensors
 from fedexp.core.reducible import Contribution
 from fedexp.data.load import load_data
-from fedexp.distributed.fabric import make_fabric
+from fedexp.distributed.fabric import cpu_fabric, make_fabric
 from fedexp.distributed.processes import _forward_signals, reason_of, spawn
-from fedexp.distributed.ranks import ranks_of
+from fedexp.distributed.ranks import LostRankError, first_rank_first, ranks_of
 from fedexp.errors import InputError, Interrupted
 from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
@@ -408,6 +408,35 @@ def test_the_reason_of_a_lost_connection_is_the_error_before_it() -> None:
     assert str(reason_of(lost.value)) == "a=1: no"
     other = RuntimeError("out of memory")
     assert reason_of(other) is other
+
+
+class Lonely:
+    """A fabric whose other rank ends during the block."""
+
+    global_rank = 1
+
+    @contextmanager
+    def rank_zero_first(self, local: bool) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            raise RuntimeError("connection closed by peer")
+
+
+@pytest.mark.parametrize("error", [InputError("a=1: no"), RuntimeError("out of memory")])
+def test_a_rank_that_ends_before_the_others_does_not_hide_their_error(error: Exception) -> None:
+    fabric: Any = Lonely()
+    with pytest.raises(LostRankError, match="rank 1 lost the") as lost, first_rank_first(fabric):
+        raise error
+    is_expected = isinstance(error, InputError)
+    assert reason_of(lost.value) is (error if is_expected else lost.value)
+
+
+def test_an_error_of_the_block_itself_is_raised() -> None:
+    error = RuntimeError("out of memory")
+    with pytest.raises(RuntimeError) as raised, first_rank_first(cpu_fabric()):
+        raise error
+    assert raised.value is error
 
 
 def test_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
