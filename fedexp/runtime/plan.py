@@ -346,5 +346,13 @@ def _of_download(download: Compressor) -> Iterator[Declaration]:
             "compression@download: this {other} may start clients from other weights than the "
             "global ones, and only the difference of those is sent; should be none"
         )
-        traits = {OFFSET_START} if download.error_feedback else ()
-        yield Declaration("download", frozenset(traits), forbids={OTHER_START: error})
+        traits, discourages = set(), {}
+        if download.error_feedback:
+            traits = {OFFSET_START}
+            discourages = {
+                SENDS_KEPT: "download.error_feedback=true: what the client did not get is added to "
+                "what it sends, but this {other} may send weights that a client kept, which do not "
+                "lack it; use download.error_feedback=false"
+            }
+        forbids = {OTHER_START: error}
+        yield Declaration("download", frozenset(traits), {}, forbids, discourages)

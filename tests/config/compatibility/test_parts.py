@@ -166,6 +166,7 @@ def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
             for each in ("metafed", "fedala", "fedah", "fedcp")
         ),
         (["compression=signsgd", "algorithm=ifca"], "may choose another model"),
+        (["compression@download=topk", "algorithm=fedala"], "which do not lack it"),
         *(
             (["algorithm=floco", other], "head=simplex: the server finds a client's subregion")
             for other in (
@@ -217,6 +218,7 @@ def test_own_validation_samples_that_overlap_are_warned_of(
         ["algorithm=floco", "personalization=ditto"],
         ["algorithm=fedala", "compression=topk", "compression.error_feedback=false"],
         ["algorithm=ifca", "compression=qsgd"],
+        ["algorithm=fedala", "compression@download=topk", "download.error_feedback=false"],
         *(["algorithm=fedadmm", "compression=topk", f"regularizer.start={s}"] for s in STARTS),
         ["algorithm=fedamp", "compression=topk"],  # a client starts from its own message
     ],
