@@ -5,24 +5,15 @@ from collections.abc import Sequence
 import torch
 from pydantic import PositiveFloat, PositiveInt
 
-from fedexp.config.compatibility.traits import FIXED_HEAD, PRIVATE_BACKBONE
-from fedexp.contract import (
-    Client,
-    Loss,
-    Memory,
-    Network,
-    PartMessage,
-    PartUpdate,
-    Personalization,
-    Setting,
-    Tensors,
-)
+from fedexp.config.compatibility.traits import FIXED_HEAD
+from fedexp.contract import Client, Loss, Memory, Network, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.prototypes import class_prototypes
 from fedexp.core.randomness import torch_generator
 from fedexp.core.server_training import train_classifier
+from fedexp.personalization.local import Local
 
 
-class FedGH(Personalization):
+class FedGH(Local):
     """Clients send the mean feature of each class, and get a head (Yi et al., ACM MM 2023).
 
     The bodies (backbones) are private and may be different networks. A client replaces its head by
@@ -38,8 +29,6 @@ class FedGH(Personalization):
     """
 
     takes_tokens = False
-    has_global = False
-    traits = frozenset({PRIVATE_BACKBONE})
     forbids = {
         FIXED_HEAD: "{other}: has nothing that the server could train; with this personalization "
         "use head=linear or head=cosine"
@@ -60,10 +49,6 @@ class FedGH(Personalization):
     def setup(self, setting: Setting) -> None:
         """Keep the setting, which has the head as a function."""
         self._setting = setting
-
-    def shared(self, name: str) -> bool:
-        """Always false: the server's head is not an average of weights."""
-        return False
 
     def broadcast(self, round: int) -> Tensors:
         """The parameters of the server's head, after its first training."""

@@ -7,18 +7,11 @@ import torch.nn.functional as F
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
-from fedexp.config.compatibility.traits import HEAD_LEAVES_OUT_CLASSES, PRIVATE_BACKBONE, Need
-from fedexp.contract import (
-    Client,
-    Memory,
-    PartMessage,
-    PartUpdate,
-    Personalization,
-    Setting,
-    Tensors,
-)
+from fedexp.config.compatibility.traits import HEAD_LEAVES_OUT_CLASSES, Need
+from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.core.transfer import to_device
+from fedexp.personalization.local import Local
 
 Distance = Callable[[Tensor, Tensor], Tensor]
 """(Scores [B, C], targets) -> a scalar."""
@@ -27,7 +20,7 @@ _CHUNK = 1000
 """Number of public samples in one forward pass that is not a training step."""
 
 
-class FedMD(Personalization):
+class FedMD(Local):
     """Clients exchange class scores on public data in place of weights (Li and Wang, 2019).
 
     The server has some public samples, and sends them to a client once. In its first turn a client
@@ -51,8 +44,6 @@ class FedMD(Personalization):
 
     summed = True
     takes_tokens = False
-    has_global = False
-    traits = frozenset({PRIVATE_BACKBONE})
     needs = {
         Need.ALL_CLIENTS: "personalization=fedmd: draws its public data from the samples of all "
         "clients at once, which these data lack; take another personalization"
@@ -80,10 +71,6 @@ class FedMD(Personalization):
         """Keep the setting; no client has the public data."""
         self._setting = setting
         self.holders = torch.zeros(setting.num_clients, dtype=torch.bool)
-
-    def shared(self, name: str) -> bool:
-        """Always false, because no weight is shared."""
-        return False
 
     # The client's half.
 

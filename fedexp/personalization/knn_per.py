@@ -1,6 +1,5 @@
 """kNN-Per: the global model's prediction, mixed with a vote of the client's nearest samples."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -9,10 +8,11 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from fedexp.config.schema import Share
-from fedexp.contract import Client, Memory, PartMessage, Personalization, Phase, Setting
+from fedexp.contract import Client, Memory, PartMessage, Setting
+from fedexp.personalization.received import Received
 
 
-class KNNPer(Personalization):
+class KNNPer(Received):
     """Mixes the global model's prediction with a prediction by nearest neighbours (kNN-Per).
 
     The mixture is $share * kNN + (1 - share) * softmax$ of the global model (Marfoq et al., ICML
@@ -65,10 +65,6 @@ class KNNPer(Personalization):
         self.register_buffer("store_z", features, persistent=False)
         self.register_buffer("store_y", labels, persistent=False)
         self.register_buffer("is_stored", torch.zeros(size, dtype=torch.bool), persistent=False)
-
-    def tuning(self) -> Sequence[Phase]:
-        """One phase without epochs: the global model is evaluated after ``begin``."""
-        return (Phase(0),)
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Store the client's features and labels before its personal model is evaluated."""

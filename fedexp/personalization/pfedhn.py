@@ -1,6 +1,7 @@
 """pFedHN: a network at the server makes each client's model from the client's embedding."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import torch
@@ -8,8 +9,9 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from torch import Tensor, nn
 
 from fedexp.config.compatibility.traits import REPLACES_MODEL
-from fedexp.contract import PartMessage, PartUpdate, Personalization, Phase, Setting, Tensors
+from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.randomness import seeded
+from fedexp.personalization.received import Received
 from fedexp.personalization.server_network import ServerNetwork, fully_connected
 
 
@@ -41,7 +43,7 @@ class ModelMaker(nn.Module):
         return {n: part.view(self.shapes[n]) for n, part in zip(self.shapes, parts, strict=True)}
 
 
-class PFedHN(Personalization):
+class PFedHN(Received):
     """The server makes each client's model by a hypernetwork (Shamsian et al., ICML 2021).
 
     The server sends client i the model $theta_i = h(v_i; phi)$. h is a network with the parameters
@@ -100,15 +102,11 @@ class PFedHN(Personalization):
             network = ModelMaker(setting.num_clients, [width, *self.body], made)
         self._names, self._network = list(made), ServerNetwork(network, *self.sgd)
 
-    def tuning(self) -> Sequence[Phase]:
-        """One phase without epochs: the model that the server makes is the personal model."""
-        return (Phase(0),)
-
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
         """The message with the model that the hypernetwork makes for the client."""
         made = self._made(client, next(iter(message.weights.values())))
         weights = message.weights | {n: w.to(message.weights[n]) for n, w in made.items()}
-        return PartMessage(message.round, weights, message.extras)
+        return replace(message, weights=weights)
 
     @torch.no_grad()
     def _made(self, client: int, like: Tensor) -> Tensors:

@@ -5,21 +5,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import CLASS_PROTOTYPES, PRIVATE_BACKBONE
-from fedexp.contract import (
-    Client,
-    Loss,
-    Memory,
-    Network,
-    PartMessage,
-    Personalization,
-    Setting,
-    Tensors,
-)
+from fedexp.config.compatibility.traits import CLASS_PROTOTYPES
+from fedexp.contract import Client, Loss, Memory, Network, PartMessage, Setting, Tensors
 from fedexp.core.prototypes import class_prototypes
+from fedexp.personalization.local import Local
 
 
-class PrototypesOnly(Personalization):
+class PrototypesOnly(Local):
     """No weight is sent; prediction is by the nearest prototype (FedProto, AAAI 2022, Alg. 1).
 
     The loss sends the prototypes, such as ``loss=prototype_align``. The predicted class is the
@@ -36,8 +28,6 @@ class PrototypesOnly(Personalization):
 
     takes_only_merged = True
     takes_tokens = False
-    has_global = False
-    traits = frozenset({PRIVATE_BACKBONE})
     needs = {
         CLASS_PROTOTYPES: "loss: personalization=prototypes_only sends only the loss's prototypes; "
         "use loss=prototype_align or loss=prototype_contrast"
@@ -63,10 +53,6 @@ class PrototypesOnly(Personalization):
         # Do not store the loss itself: its weights would become weights of this module.
         self._buffer_of_loss = loss.get_buffer
         self._embed = getattr(loss, "embed", lambda z: z)
-
-    def shared(self, name: str) -> bool:
-        """Always false, because no weight is shared."""
-        return False
 
     def receive(self, message: PartMessage) -> None:
         """Copy the prototypes from the loss, which receives them before this part."""
