@@ -8,6 +8,7 @@ from torch import Tensor
 from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT, COMPARES_WITH_MODEL
 from fedexp.contract import Forward, Loss, Outputs
 from fedexp.core.forward import is_of_class
+from fedexp.losses.distillation import distillation
 
 
 def not_true_distillation(
@@ -32,16 +33,9 @@ def not_true_distillation(
     true = is_of_class(targets, logits.shape[1])
     excluded = true | logits.isneginf() | global_logits.isneginf()
     local, reference = (
-        _log_softmax(each / temperature, excluded) for each in (logits, global_logits)
+        (each / temperature).masked_fill(excluded, -torch.inf) for each in (logits, global_logits)
     )
-    # F.kl_div is not used, because vmap would run it client by client.
-    return (reference.exp() * (reference - local)).sum(dim=1)
-
-
-def _log_softmax(logits: Tensor, excluded: Tensor) -> Tensor:
-    """log softmax of ``logits`` [B, C] over the classes that are not ``excluded`` [B, C]."""
-    # The least finite number replaces -inf: -inf minus -inf would be NaN.
-    return F.log_softmax(logits.masked_fill(excluded, torch.finfo(logits.dtype).min), dim=1)
+    return distillation(local, reference)
 
 
 class NotTrueDistillation(Loss):
@@ -69,7 +63,7 @@ class NotTrueDistillation(Loss):
     def forward(self, batch: Forward, **references: Outputs) -> Tensor:
         """The loss, a scalar."""
         losses = F.cross_entropy(batch.logits, batch.targets, reduction="none")
-        distillation = not_true_distillation(
+        divergences = not_true_distillation(
             batch.logits, references["global"].logits, batch.targets, self.temperature
         )
-        return batch.mean(losses + self.beta * self.temperature**2 * distillation)
+        return batch.mean(losses + self.beta * self.temperature**2 * divergences)
