@@ -6,7 +6,7 @@ from pydantic import PositiveFloat
 
 from fedexp.config.compatibility.traits import BATCH_NORM
 from fedexp.contract import GradientAt, LocalGradient, Tensors
-from fedexp.gradients.sharpness_aware import along
+from fedexp.regularizers.anchors import combine
 
 
 class Meta(LocalGradient):
@@ -50,11 +50,11 @@ class Meta(LocalGradient):
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
         """The approximate gradient of the client's loss after one more gradient step."""
         parts = 2 if self.approximation == "first_order" else 3
-        stepped = along(parameters, gradient_at(parameters, 0, parts), -self.alpha)
+        stepped = combine(parameters, gradient_at(parameters, 0, parts), -self.alpha)
         after = gradient_at(stepped, 1, parts)
         if self.approximation == "first_order":
             return after
-        up = gradient_at(along(parameters, after, self.delta), 2, parts)
-        down = gradient_at(along(parameters, after, -self.delta), 2, parts)
-        curvature = along(up, down, -1)
-        return along(after, curvature, -self.alpha / (2 * self.delta))
+        up = gradient_at(combine(parameters, after, self.delta), 2, parts)
+        down = gradient_at(combine(parameters, after, -self.delta), 2, parts)
+        curvature = combine(up, down, -1)
+        return combine(after, curvature, -self.alpha / (2 * self.delta))

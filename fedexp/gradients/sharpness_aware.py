@@ -4,14 +4,7 @@ import torch
 from pydantic import PositiveFloat
 
 from fedexp.contract import GradientAt, LocalGradient, Tensors
-
-
-def along(parameters: Tensors, direction: Tensors, scale: float = 1.0) -> Tensors:
-    """Compute parameters + scale * direction. Parameters without a direction do not change."""
-    return {
-        name: value + scale * direction[name] if name in direction else value
-        for name, value in parameters.items()
-    }
+from fedexp.regularizers.anchors import combine
 
 
 def scaled_to(length: float, direction: Tensors) -> Tensors:
@@ -43,7 +36,8 @@ class SharpnessAware(LocalGradient):
 
     def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
         """The gradient at w + rho g / ||g||, where g is the gradient at the local weights w."""
-        return gradient_at(along(parameters, scaled_to(self.rho, self.direction(parameters, own))))
+        ascent = scaled_to(self.rho, self.direction(parameters, own))
+        return gradient_at(combine(parameters, ascent))
 
     def direction(self, parameters: Tensors, own: Tensors) -> Tensors:
         """The direction of the step away from the local weights w: the gradient g at w.
