@@ -44,6 +44,10 @@ class OwnModel(Personalization):
         """The own model's parameters, named like the shared model's parameters."""
         return {name: self.own[_key(name)] for name in self._names}
 
+    def personal_weights(self, local: Tensors) -> Tensors:
+        """The personal model: the own model."""
+        return own_model(local)
+
     def start_from(self, client: Client, weights: Tensors) -> None:
         """Set the own model to these weights. Weights that the own model lacks are ignored."""
         client.load({own_name(name): weights[name] for name in self._names})
@@ -59,11 +63,7 @@ def own_model(weights: Tensors) -> Tensors:
 
     ``weights`` must hold the parameters of both models.
     """
-    return {
-        name: weights[own]
-        for name, own in ((name, own_name(name)) for name in weights)
-        if own in weights
-    }
+    return {name: weights[own] for name in weights if (own := own_name(name)) in weights}
 
 
 def mixture(weights: Tensors, alpha: Tensor) -> Tensors:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from fedexp.config.compatibility.traits import KEEPS_PROXIMAL_POINTS, PROXIMAL_POINTS
-from fedexp.contract import Client, Memory, PartMessage, Phase, Tensors
-from fedexp.personalization.own_model import OwnModel, own_model
+from fedexp.contract import Client, Memory, PartMessage, Phase
+from fedexp.personalization.own_model import OwnModel
 
 
 class PFedMe(OwnModel):
@@ -32,7 +32,3 @@ class PFedMe(OwnModel):
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """Start the personal model theta from the global model."""
         self.start_from(client, message.weights)
-
-    def personal_weights(self, local: Tensors) -> Tensors:
-        """The personal model theta."""
-        return own_model(local)

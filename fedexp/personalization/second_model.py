@@ -3,8 +3,8 @@
 import torch
 
 from fedexp.config.compatibility.traits import MUTUAL, SECOND_MODEL
-from fedexp.contract import Setting, Tensors
-from fedexp.personalization.own_model import OwnModel, own_name
+from fedexp.contract import Setting
+from fedexp.personalization.own_model import OwnModel
 
 _NUMBER = 1
 """The number of the initial model for the clients' own models; number 0 is no drawn model."""
@@ -36,7 +36,3 @@ class SecondModel(OwnModel):
     def shared(self, name: str) -> bool:
         """Whether the weight is shared: the weights of backbone and head are."""
         return name.startswith(("backbone.", "head."))
-
-    def personal_weights(self, local: Tensors) -> Tensors:
-        """The personal model: the own model."""
-        return {name: local[own_name(name)] for name in self.own_parameters()}
