@@ -3,36 +3,29 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fedexp.config.compatibility.traits import (
-    ADDS_DRIFT,
-    NOT_THE_MEAN,
-    READS_ROUNDS,
-    REPLACES_MODEL,
-)
+from fedexp.config.compatibility.traits import ADDS_DRIFT, NOT_THE_MEAN, READS_ROUNDS
 from fedexp.config.schema import Share
-from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
-from fedexp.personalization.client_models import StoresModels
+from fedexp.contract import PartUpdate, Setting, Tensors
+from fedexp.personalization.client_models import MixesModels
 from fedexp.rounding import rounded_down
 
 
-class AfterWarmup(StoresModels):
+class AfterWarmup(MixesModels):
     """In the warm-up the shared weights are averaged; afterwards clients have models of their own.
 
-    A subclass defines ``mixture``. The server stores the model that each client sent last after the
-    warm-up. A client without a stored model gets the global model of the warm-up, which stays as it
-    is. Rounds that leave the global weights as they were do not count as warm-up.
+    The server stores no model in the warm-up. Afterwards the global model stays as it is. Rounds
+    that leave the global weights as they were do not count as warm-up.
 
     Args:
         warmup: the share of the run's rounds that are warm-up; their number is rounded down. A run
             that goes on with more rounds keeps the number.
     """
 
-    traits = frozenset({NOT_THE_MEAN, READS_ROUNDS, REPLACES_MODEL})
+    traits = MixesModels.traits | {NOT_THE_MEAN, READS_ROUNDS}
     forbids = {
         ADDS_DRIFT: "{other}: would move the global weights of the warm-up, which stay as they are "
         "afterwards; with this personalization use another regularizer"
     }
-    has_global = False
     saved: tuple[str, ...] = ("steps", "warmup_steps")
 
     def __init__(self, warmup: Share) -> None:
@@ -41,38 +34,22 @@ class AfterWarmup(StoresModels):
         self.steps = 0
 
     def setup(self, setting: Setting) -> None:
-        """Make the store of the clients' models."""
+        """Make the store of the clients' models, and compute the number of warm-up rounds."""
         super().setup(setting)
         self.warmup_steps = rounded_down(self.warmup, setting.rounds)
-        self._shared = sorted(setting.model.shared)
 
     @property
     def _is_warmup(self) -> bool:
         return self.steps < self.warmup_steps
 
-    def mixture(self, client: int, own: Tensors) -> Tensors:
-        """The weights that the client gets in place of those of the model ``own`` that it sent."""
-        raise NotImplementedError
-
-    def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message with the client's own model and its mixture of the clients' models."""
-        if client not in self._stored:
-            return message
-        own = self._stored[client]
-        model = own | self.mixture(client, own)
-        weights = {name: model[name].to(w) for name, w in message.weights.items()}
-        return PartMessage(message.round, weights, message.extras)
-
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """All weights that the client sent, for ``aggregate``; nothing in the warm-up."""
-        return {} if self._is_warmup else dict(weights)
+        return {} if self._is_warmup else super().extract(weights, current)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Store the cohort's models, after the warm-up."""
-        if self._is_warmup:
-            return
-        for update in updates:
-            self._stored[update.client] = {name: update.extras[name] for name in self._shared}
+        if not self._is_warmup:
+            super().aggregate(updates)
 
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         """The average in the warm-up; afterwards the global weights stay."""

@@ -1,9 +1,11 @@
-"""The server's store of the latest tensors of each client, and means of them."""
+"""The server's store of the latest tensors of each client, and mixtures of them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from fedexp.contract import Personalization, Setting, Tensors, TensorStore
+from fedexp.config.compatibility.traits import REPLACES_MODEL
+from fedexp.contract import PartMessage, PartUpdate, Personalization, Setting, Tensors, TensorStore
 
 
 class ClientModels:
@@ -57,6 +59,43 @@ class StoresModels(Personalization):
         """Inverse of ``server_state``."""
         super().load_server_state(state)
         self._stored.versions = dict(state["versions"])
+
+
+class MixesModels(StoresModels):
+    """The server stores each client's latest model, and sends the client a mixture of the models.
+
+    A subclass defines ``mixture``. A client without a stored model gets the global model.
+    """
+
+    has_global = False
+    traits = frozenset({REPLACES_MODEL})
+
+    def setup(self, setting: Setting) -> None:
+        """Make the store of the clients' models."""
+        super().setup(setting)
+        self._shared = sorted(setting.model.shared)
+
+    def mixture(self, client: int, own: Tensors) -> Tensors:
+        """The weights that the client gets in place of those of its stored model ``own``."""
+        raise NotImplementedError
+
+    def message_to(self, client: int, message: PartMessage) -> PartMessage:
+        """The message with the client's own model and its mixture of the clients' models."""
+        if client not in self._stored:
+            return message
+        own = self._stored[client]
+        model = own | self.mixture(client, own)
+        weights = {name: model[name].to(w) for name, w in message.weights.items()}
+        return replace(message, weights=weights)
+
+    def extract(self, weights: Tensors, current: Tensors) -> Tensors:
+        """All weights that the client sent, for ``aggregate``."""
+        return dict(weights)
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        """Store the cohort's models."""
+        for update in updates:
+            self._stored[update.client] = {name: update.extras[name] for name in self._shared}
 
 
 def weighted_mean(

@@ -2,21 +2,19 @@
 
 import logging
 import math
-from collections.abc import Sequence
 
 import torch
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import REPLACES_MODEL
-from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
+from fedexp.contract import Setting, Tensors
 from fedexp.core.named_tensors import floats
-from fedexp.personalization.client_models import StoresModels
+from fedexp.personalization.client_models import MixesModels
 
 LOGGER = logging.getLogger(__name__)
 
 
-class FedAMP(StoresModels):
+class FedAMP(MixesModels):
     """Sends each client its own mean of all models (Huang et al., AAAI 2021, Algorithm 1).
 
     The server stores the latest model w_i of each client. It sends client i the cloud model
@@ -49,9 +47,6 @@ class FedAMP(StoresModels):
             u_i is never negative.
     """
 
-    has_global = False
-    traits = frozenset({REPLACES_MODEL})
-
     def __init__(self, sigma: PositiveFloat, alpha: PositiveFloat) -> None:
         super().__init__()
         self.sigma, self.alpha = sigma, alpha
@@ -73,28 +68,7 @@ class FedAMP(StoresModels):
                 self.sigma / others,
             )
 
-    def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message with the client's cloud model, its mean of all clients' models.
-
-        If the client has not trained yet, the result is ``message``.
-        """
-        if client not in self._stored:
-            return message
-        own = self._stored[client]
-        cloud = self._cloud_model(client, own)
-        weights = {name: cloud.get(name, own[name]).to(w) for name, w in message.weights.items()}
-        return PartMessage(message.round, weights, message.extras)
-
-    def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """All weights that the client sent; ``aggregate`` stores them."""
-        return dict(weights)
-
-    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
-        """Store the cohort's models."""
-        for update in updates:
-            self._stored[update.client] = update.extras
-
-    def _cloud_model(self, client: int, own: Tensors) -> Tensors:
+    def mixture(self, client: int, own: Tensors) -> Tensors:
         """Compute the float weights of the client's cloud model in float64.
 
         Only one other client's model at a time is in memory.
