@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedexp.config.compatibility.traits import RUNNING_STATISTICS
 from fedexp.config.schema import ShareBelowOne
-from fedexp.contract import Client, Forward, Memory, PartMessage, Setting, Tensors
+from fedexp.contract import Client, Forward, Memory, Setting, Tensors
 from fedexp.core.prototypes import class_prototypes
 from fedexp.losses.prototype_align import mean_prototypes
 from fedexp.losses.prototype_loss import PrototypeLoss
@@ -67,12 +67,6 @@ class HyperKnowledge(PrototypeLoss):
         self.register_buffer("features", features, persistent=False)
         self.register_buffer("predictions", torch.zeros(classes, classes), persistent=False)
         self.register_buffer("holds", torch.zeros(classes), persistent=False)
-
-    def receive(self, message: PartMessage) -> None:
-        """Load H, Q and the mask of known classes. If the server sent none, no class is known."""
-        self.holds.zero_()
-        for name, tensor in message.extras.items():
-            self.get_buffer(name).copy_(tensor)
 
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""

@@ -8,7 +8,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from fedexp.config.compatibility.traits import CLASS_PROTOTYPES, COMPARES_WITH_MODEL, TAKES_STALE
-from fedexp.contract import Client, Forward, Memory, PartMessage, Setting, Tensors
+from fedexp.contract import Client, Forward, Memory, Setting, Tensors
 from fedexp.core.forward import is_of_class
 from fedexp.core.randomness import torch_generator
 from fedexp.losses.prototype_loss import PrototypeLoss
@@ -104,12 +104,6 @@ class PrototypeAlign(PrototypeLoss):
             squares = (z - self.prototypes[y]).square().mean(dim=1)
             return loss + self.lam * batch.mean(squares * self.holds[y])
         return loss + self.lam * cpdr(z, y, self.prototypes, self.holds, real=batch.real)
-
-    def receive(self, message: PartMessage) -> None:
-        """Load the prototypes that the server sent. If it sent none, no class has a prototype."""
-        self.holds.fill_(False)
-        for name, tensor in message.extras.items():
-            self.get_buffer(name).copy_(tensor)
 
     def measure(self, batch: Forward) -> Tensors:
         """For each class, sum and count the features of the batch: sums [C, d], counts [C].

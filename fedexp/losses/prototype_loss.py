@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL
-from fedexp.contract import Client, Loss, Memory, PartUpdate, Setting, Tensors
+from fedexp.contract import Client, Loss, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.prototypes import class_prototypes, stack_reports
 
 
@@ -15,8 +15,9 @@ class PrototypeLoss(Loss):
     """A loss that uses tensors that the server computes from the cohort's class prototypes.
 
     Clients report their class prototypes and class counts. A subclass defines in ``merge`` how the
-    server computes the tensors, and in ``receive`` how clients store them. For a class that the
-    latest cohort lacks, the server sends the values of an earlier cohort.
+    server computes the tensors, and makes buffers for them. The buffer ``holds`` says which classes
+    have a prototype. For a class that the latest cohort lacks, the server sends the values of an
+    earlier cohort.
 
     Attributes:
         by_client: names of the tensors from ``merge`` whose first dimension is the client.
@@ -48,6 +49,12 @@ class PrototypeLoss(Loss):
     def broadcast(self, round: int) -> Tensors:
         """Send the tensors from ``merge``, or at first the tensors from ``setup``, if any."""
         return dict(self.known)
+
+    def receive(self, message: PartMessage) -> None:
+        """Store the tensors that the server sent. If it sent none, no class has a prototype."""
+        self.get_buffer("holds").fill_(False)
+        for name, tensor in message.extras.items():
+            self.get_buffer(name).copy_(tensor)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """For each class, the trained model's mean features and the number of samples."""
