@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -164,7 +165,7 @@ class APPLE(StoresModels):
             for name in (self.others if others else ())
         }
         weights = {name: own.get(name, w).to(w) for name, w in message.weights.items()}
-        return PartMessage(message.round, weights, stacked)
+        return replace(message, weights=weights, extras=stacked)
 
     def _core(self, client: int, weights: Tensors) -> Tensors:
         """The core model of a client: the global ``weights`` if it has not trained yet."""

@@ -1,6 +1,7 @@
 """CFL: a cluster of clients is divided in two if their updates have different directions."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import sqrt
 from typing import Annotated, Any, Literal
 
@@ -111,7 +112,7 @@ class CFL(ClusterModels):
         """The message with the model of the client's cluster."""
         weights = message.weights
         own = {n: w.to(weights[n].device) for n, w in self._tree.node_of(client).model.items()}
-        return PartMessage(message.round, weights | own, message.extras)
+        return replace(message, weights=weights | own)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Store the updates for ``correct``, which also gets the global weights before training."""

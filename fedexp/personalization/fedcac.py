@@ -1,6 +1,7 @@
 """FedCAC: critical parameters are averaged over similar clients, the others over all."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import torch
@@ -93,7 +94,7 @@ class FedCAC(StoresModels):
             value = weights[name]
             marks, mean = (own[f"{each}/{name}"].to(value.device) for each in ("marks", "mean"))
             weights[name] = torch.where(marks, mean, value)
-        return PartMessage(message.round, weights, message.extras)
+        return replace(message, weights=weights)
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """The parameters that the client sent, for ``aggregate``."""

@@ -1,6 +1,7 @@
 """FedPAC: a shared body, and for each client a different combination of the cohort's heads."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -158,4 +159,4 @@ class FedPAC(StoresModels, FedRep):
             return message
         device = next((w.device for w in message.weights.values()), torch.device("cpu"))
         head = {name: w.to(device) for name, w in self._stored[client].items()}
-        return PartMessage(message.round, message.weights | head, message.extras)
+        return replace(message, weights=message.weights | head)

@@ -1,6 +1,7 @@
 """pFedLA: each client gets a mixture of all clients' models, with learned shares for each layer."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
@@ -114,7 +115,7 @@ class PFedLA(StoresModels):
         own = with_prefix("model", self._stored[client]) if client in self._stored else {}
         model = message.weights | own | mixture
         weights = {name: model[name].to(w) for name, w in message.weights.items()}
-        return PartMessage(message.round, weights, message.extras)
+        return replace(message, weights=weights)
 
     def extract(self, weights: Tensors, current: Tensors) -> Tensors:
         """All weights that the client sent, for ``aggregate``."""
