@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import begin_client, federate
+from support.federations import assert_engine_agrees, begin_client, federate
 from support.natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
 from torch import Tensor, nn
 
@@ -143,15 +143,8 @@ def test_one_number_is_sent() -> None:
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 @pytest.mark.parametrize("gradients", ["sample", "batch"])
 def test_every_engine_gives_the_same_model(engine: str, gradients: str) -> None:
-    one, other = (
-        federation(f"engine={each}", f"aggregator.gradients={gradients}")
-        for each in ("serial", engine)
-    )
-    for round in (1, 2):
-        one.run_round(round)
-        other.run_round(round)
-    for name, value in one.server.weights.items():
-        torch.testing.assert_close(other.server.weights[name], value, rtol=1e-5, atol=1e-5)
+    words = [*SMALL, "aggregator=fisher_weighted", f"aggregator.gradients={gradients}"]
+    assert_engine_agrees(engine, words, rounds=2)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.small_federations import copy, moved, personalized, train
+from support.small_federations import assert_models_agree, copy, moved, personalized, train
 from torch import nn
 
 from fedexp.core.messages import Tensors
@@ -105,14 +105,7 @@ def test_only_the_body_and_one_number_are_sent() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_every_engine_gives_the_same_models(engine: str) -> None:
-    one, other = (personalized("fedas", *ALIGNED, f"engine={each}") for each in ("serial", engine))
-    for federation in (one, other):
-        for round, cohort in ((1, (0, 1)), (2, (1, 2)), (3, (0, 2))):
-            train(federation, round, cohort)
-    for client in (0, 1, 2):
-        models = [each.store.model(client) for each in (one, other)]
-        for name, value in models[0].items():
-            torch.testing.assert_close(models[1][name], value, rtol=1e-5, atol=1e-5)
+    assert_models_agree(engine, ALIGNED)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from support.federations import federate, take_step
 from support.plain_mlp import features, logits
-from support.small_federations import ONE_STEP, copy, personalized, train
+from support.small_federations import ONE_STEP, assert_models_agree, copy, personalized, train
 from torch import Tensor
 
 from fedexp.core.messages import Tensors
@@ -79,14 +79,7 @@ def test_the_classes_of_the_public_samples_are_balanced() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
-    one, other = (personalized("fedmd", *WHOLE, f"engine={e}") for e in ("serial", engine))
-    for federation in (one, other):
-        for round in (1, 2):
-            train(federation, round)
-    for client in (0, 1):
-        found = other.store.model(client)
-        for name, value in one.store.model(client).items():
-            torch.testing.assert_close(found[name], value, rtol=0, atol=1e-5)
+    assert_models_agree(engine, ["personalization=fedmd", *WHOLE])
 
 
 def test_scores_without_a_mean_are_refused() -> None:

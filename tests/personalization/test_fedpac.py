@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 import torch
-from support.small_federations import ONE_STEP, RATE, copy, moved, personalized, train
+from support.small_federations import (
+    ONE_STEP,
+    RATE,
+    assert_models_agree,
+    copy,
+    moved,
+    personalized,
+    train,
+)
 from torch import Tensor, nn
 
 from fedexp.core.messages import Tensors
@@ -148,15 +156,7 @@ def test_all_that_is_sent_is_counted() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_every_engine_gives_the_same_models(engine: str) -> None:
-    one, other = (personalized("fedpac", *ALIGNED, f"engine={each}") for each in ("serial", engine))
-    for federation in (one, other):
-        for round, cohort in ((1, (0, 1)), (2, (1, 2)), (3, (0, 2))):
-            train(federation, round, cohort)
-    for client in (0, 1, 2):
-        sent = [each.server.broadcast(4).to_client(client).weights for each in (one, other)]
-        assert sent[0].keys() > HEAD
-        for name, value in sent[0].items():
-            torch.testing.assert_close(sent[1][name], value, rtol=1e-5, atol=1e-5)
+    assert_models_agree(engine, ALIGNED)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from support.federations import equal, federate
 from support.plain_loop import LR, SETTING, PlainLoop, assert_same
-from support.small_federations import ONE_BY_ONE, copy, personalized, train
+from support.small_federations import ONE_BY_ONE, assert_models_agree, copy, personalized, train
 
 from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
@@ -148,14 +148,7 @@ def test_a_classifier_of_averaged_statistics_is_refused() -> None:
 @pytest.mark.parametrize("transfer", ["mmd", "kd"])
 def test_every_engine_gives_the_same_models(engine: str, transfer: str) -> None:
     words = [*FEDPHP, f"loss.transfer={transfer}", "loss.lam=0.5"]
-    one, other = (personalized("fedphp", *words, f"engine={e}") for e in ("serial", engine))
-    for federation in (one, other):
-        for round, cohort in ((1, (0, 1)), (2, (1, 2)), (3, (0, 2))):
-            train(federation, round, cohort)
-    for client in (0, 1, 2):
-        for name, value in one.store.model(client).items():
-            found = other.store.model(client)[name]
-            torch.testing.assert_close(found, value, rtol=1e-4, atol=1e-4)
+    assert_models_agree(engine, words, tolerance=1e-4)
 
 
 @pytest.mark.slow

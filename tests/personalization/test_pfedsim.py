@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.federations import equal, federate
 from support.plain_loop import LR, SETTING, PlainLoop, assert_same
-from support.small_federations import copy, personalized, train
+from support.small_federations import assert_models_agree, copy, personalized, train
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting
@@ -190,14 +190,7 @@ def test_a_warm_up_and_three_rounds_by_plain_pytorch() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_every_engine_gives_the_same_models(engine: str) -> None:
-    one, other = (personalized("pfedsim", NO_WARMUP, f"engine={e}") for e in ("serial", engine))
-    for federation in (one, other):
-        for round, cohort in ((1, (0, 1)), (2, (1, 2)), (3, (0, 2))):
-            train(federation, round, cohort)
-    for client in (0, 1, 2):
-        sent = [each.server.broadcast(4).to_client(client).weights for each in (one, other)]
-        for name, value in sent[0].items():
-            torch.testing.assert_close(sent[1][name], value, rtol=1e-5, atol=1e-5)
+    assert_models_agree(engine, ["personalization=pfedsim", NO_WARMUP])
 
 
 def test_a_head_without_trained_weights_is_refused() -> None:

@@ -113,6 +113,28 @@ def train(federation: Federation, round: int, cohort: Sequence[int] = (0, 1)) ->
     take_step(federation.server, federation.engine.train(cohort, message))
 
 
+def assert_models_agree(
+    engine: str,
+    words: Sequence[str],
+    cohorts: Sequence[Sequence[int]] = ((0, 1), (1, 2), (0, 2)),
+    tolerance: float = 1e-5,
+) -> None:
+    """Clients' personal models, and the weights they would get next, are those of a serial run."""
+    one, other = (federate(*SMALL, *words, f"engine={each}") for each in ("serial", engine))
+    for federation in (one, other):
+        for round, cohort in enumerate(cohorts, start=1):
+            train(federation, round, cohort)
+    for client in set().union(*cohorts):
+        expected, found = (
+            {
+                "personal": each.store.model(client),
+                "next": each.server.broadcast(len(cohorts) + 1).to_client(client).weights,
+            }
+            for each in (one, other)
+        )
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
 ONE_STEP = ["local.batch_size=1000", "optimizer.momentum=0", "optimizer.weight_decay=0"]
 """An epoch is one plain gradient step of this length:"""
 RATE = 0.02
