@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from support.draws import draw
 from support.federations import compose, equal, federate
-from torch import Tensor, nn
+from torch import nn
 
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
@@ -17,10 +18,6 @@ from fedexp.testing import check_part
 
 SMALL = ["clients.count=5", "clients.per_round=5", "local.epochs=1", "data.subset=300", "rounds=2"]
 CCVR = ["algorithm=ccvr", *SMALL, "head.features=30", "head.epochs=2"]
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 # The formulas.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from support.draws import draw
 from support.federations import equal, federate
 from torch import Tensor, nn
 
@@ -43,10 +44,6 @@ SENSITIVE_TO_MODE += [
     "~model.batch_norm",
     "local.batch_size=999",
 ]
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def gradient_of(features: Tensor, label: int, weight: Tensor, graph: bool = False) -> Tensor:

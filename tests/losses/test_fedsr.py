@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from support.draws import draw
 from support.federations import assert_engine_agrees, federate
 from support.plain_loop import SETTING, PlainLoop, assert_same
 from support.plain_mlp import average, descend, features, logits
@@ -23,10 +24,6 @@ from fedexp.losses.fedsr import Norm, SimpleRepresentation, normal_divergence
 from fedexp.testing import check_part
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=2"]
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def made(norm: Norm = "squared") -> tuple[SimpleRepresentation, Linear]:

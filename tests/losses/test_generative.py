@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from support.draws import draw
 from support.federations import begin_client, equal, federate, take_step
 from torch import Tensor, nn
 
@@ -23,10 +24,6 @@ CLASSES, DIM, NOISE, HIDDEN = 4, 5, 3, 7
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=2"]
 FEDGEN = [*SMALL, "algorithm=fedgen", "loss.steps=5", "loss.noise_dim=4", "loss.hidden=8"]
 LABELS = torch.tensor([2, 0, 1, 2, 3, 1])
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def folded() -> Tensors:

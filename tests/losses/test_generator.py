@@ -7,7 +7,8 @@ from copy import deepcopy
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from support.draws import draw
+from torch import nn
 
 from fedexp.core.randomness import torch_generator
 from fedexp.losses.generator import (
@@ -20,10 +21,6 @@ from fedexp.losses.generator import (
 )
 
 CLASSES, DIM, NOISE, HIDDEN = 4, 5, 3, 7
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def make_training(steps: int = 3) -> GeneratorTraining:

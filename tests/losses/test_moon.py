@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from support.draws import draw64
 from support.federations import begin_client, equal, federate, take_step
-from torch import Tensor
 
 from fedexp.core.forward import Forward, Outputs
 from fedexp.core.messages import Tensors
@@ -15,11 +15,6 @@ from fedexp.losses.moon import Moon, model_contrast
 from fedexp.runtime.federation import Federation
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
-
-
-def draw(*shape: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
 
 def slow_contrast(z: np.ndarray, glob: np.ndarray, previous: np.ndarray, tau: float) -> list[float]:
@@ -34,7 +29,7 @@ def slow_contrast(z: np.ndarray, glob: np.ndarray, previous: np.ndarray, tau: fl
 
 @pytest.mark.parametrize("tau", [0.1, 0.5, 2.0])
 def test_the_contrast_agrees_with_loops(tau: float) -> None:
-    z, glob, previous = (draw(5, 6, seed=seed) for seed in range(3))
+    z, glob, previous = (draw64(5, 6, seed=seed) for seed in range(3))
     found = model_contrast(z, glob, previous, tau)
     expected = slow_contrast(z.numpy(), glob.numpy(), previous.numpy(), tau)
     assert found.tolist() == pytest.approx(expected, rel=1e-9)
@@ -53,8 +48,8 @@ def test_value_and_gradient_by_hand() -> None:
 
 
 def test_gradient_by_finite_differences() -> None:
-    glob, previous = draw(5, 6, seed=1), draw(5, 6, seed=2)
-    z = draw(5, 6, seed=0).requires_grad_()
+    glob, previous = draw64(5, 6, seed=1), draw64(5, 6, seed=2)
+    z = draw64(5, 6, seed=0).requires_grad_()
     assert torch.autograd.gradcheck(lambda z: model_contrast(z, glob, previous, 0.5), z)
 
 
@@ -68,17 +63,17 @@ def test_it_is_stable_at_a_tiny_temperature() -> None:
 
 
 def test_where_both_models_agree_it_is_log_2_without_gradient() -> None:
-    z, other = draw(5, 6, seed=0).requires_grad_(), draw(5, 6, seed=1)
+    z, other = draw64(5, 6, seed=0).requires_grad_(), draw64(5, 6, seed=1)
     losses = model_contrast(z, other, other, 0.5)
     assert losses.tolist() == pytest.approx([math.log(2)] * 5)
     assert not torch.autograd.grad(losses.sum(), z)[0].any()
 
 
 def test_the_loss_is_the_weighted_sum() -> None:
-    z, logits, y = draw(5, 6, seed=0), draw(5, 4, seed=1), torch.tensor([0, 1, 2, 3, 0])
+    z, logits, y = draw64(5, 6, seed=0), draw64(5, 4, seed=1), torch.tensor([0, 1, 2, 3, 0])
     references = {
-        "global": Outputs(draw(5, 6, seed=2), logits),
-        "previous": Outputs(draw(5, 6, seed=3), logits),
+        "global": Outputs(draw64(5, 6, seed=2), logits),
+        "previous": Outputs(draw64(5, 6, seed=3), logits),
     }
     contrast = model_contrast(z, references["global"].z, references["previous"].z, 0.5)
     expected = F.cross_entropy(logits, y) + 5 * contrast.mean()

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from support.draws import draw64
 from support.federations import begin_client, federate
 from torch import Tensor
 
@@ -13,11 +14,6 @@ from fedexp.losses.ntd import NotTrueDistillation, not_true_distillation
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
 LABELS = torch.tensor([0, 1, 2, 3, 0])
-
-
-def draw(*shape: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
 
 def slow_distillation(local: list[float], glob: list[float], label: int, tau: float) -> float:
@@ -33,7 +29,7 @@ def slow_distillation(local: list[float], glob: list[float], label: int, tau: fl
 
 @pytest.mark.parametrize("tau", [0.5, 1.0, 3.0])
 def test_the_distillation_agrees_with_loops(tau: float) -> None:
-    local, glob = draw(5, 4, seed=0), draw(5, 4, seed=1)
+    local, glob = draw64(5, 4, seed=0), draw64(5, 4, seed=1)
     found = not_true_distillation(local, glob, LABELS, tau)
     rows = zip(local.tolist(), glob.tolist(), LABELS.tolist(), strict=True)
     assert found.tolist() == pytest.approx([slow_distillation(*r, tau) for r in rows], rel=1e-9)
@@ -51,12 +47,12 @@ def test_value_and_gradient_by_hand() -> None:
 
 
 def test_gradient_by_finite_differences() -> None:
-    local, glob = draw(5, 4, seed=0).requires_grad_(), draw(5, 4, seed=1)
+    local, glob = draw64(5, 4, seed=0).requires_grad_(), draw64(5, 4, seed=1)
     assert torch.autograd.gradcheck(lambda x: not_true_distillation(x, glob, LABELS, 2.0), local)
 
 
 def test_the_logits_of_the_true_class_do_not_matter() -> None:
-    local, glob = draw(5, 4, seed=0), draw(5, 4, seed=1)
+    local, glob = draw64(5, 4, seed=0), draw64(5, 4, seed=1)
     moved = [each.scatter(1, LABELS.unsqueeze(1), 7.0) for each in (local, glob)]
     one, other = (not_true_distillation(*pair, LABELS, 1.0) for pair in ((local, glob), moved))
     assert torch.equal(one, other)
@@ -64,7 +60,7 @@ def test_the_logits_of_the_true_class_do_not_matter() -> None:
 
 @pytest.mark.parametrize("side", ["local", "global", "both"])
 def test_a_class_left_out_is_left_out_on_both_sides(side: str) -> None:
-    local, glob = draw(5, 4, seed=0), draw(5, 4, seed=1)
+    local, glob = draw64(5, 4, seed=0), draw64(5, 4, seed=1)
     if side != "global":
         local[:, 3] = -math.inf
     if side != "local":
@@ -91,14 +87,14 @@ def test_without_any_other_class_the_distillation_is_zero() -> None:
 
 @pytest.mark.parametrize("scale", [1e3, 1e30])
 def test_large_logits_have_a_finite_loss_and_gradient(scale: float) -> None:
-    local = (draw(5, 4, seed=0) * scale).float().requires_grad_()
-    found = not_true_distillation(local, (draw(5, 4, seed=1) * scale).float(), LABELS, 1.0)
+    local = (draw64(5, 4, seed=0) * scale).float().requires_grad_()
+    found = not_true_distillation(local, (draw64(5, 4, seed=1) * scale).float(), LABELS, 1.0)
     assert found.isfinite().all()
     assert torch.autograd.grad(found.sum(), local)[0].isfinite().all()
 
 
 def test_the_loss_is_the_weighted_sum() -> None:
-    z, logits, glob = draw(5, 6, seed=0), draw(5, 4, seed=1), draw(5, 4, seed=2)
+    z, logits, glob = draw64(5, 6, seed=0), draw64(5, 4, seed=1), draw64(5, 4, seed=2)
     batch = Forward(z, logits, LABELS)
     found = NotTrueDistillation(0.3, 2.0)(batch, **{"global": Outputs(z, glob)})
     kl = not_true_distillation(logits, glob, LABELS, 2.0).mean()

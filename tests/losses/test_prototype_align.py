@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pytest
 import torch
 import torch.nn.functional as F
+from support.draws import draw
 from support.federations import equal, federate
 from torch import Tensor
 
@@ -17,10 +18,6 @@ from fedexp.errors import InputError
 from fedexp.losses.prototype_align import PrototypeAlign, Weighting, mean_prototypes
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=1"]
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def test_the_mean_of_prototypes_by_hand() -> None:

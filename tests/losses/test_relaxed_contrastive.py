@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from support.draws import draw64
 from support.federations import begin_client, federate
 from torch import Tensor, nn
 
@@ -14,11 +15,6 @@ from fedexp.errors import InputError
 from fedexp.losses.relaxed_contrastive import RelaxedContrastive, relaxed_contrast
 
 SMALL = ["clients.count=4", "clients.per_round=3", "data.subset=100", "local.epochs=1"]
-
-
-def draw(*shape: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
 
 def by_loops(
@@ -50,7 +46,7 @@ def by_loops(
 def test_both_terms_agree_with_loops(
     pairs: Any, tau: float, threshold: float, negatives: int
 ) -> None:
-    features, targets = draw(9, 4, seed=0), [0, 1, 0, 2, 1, 0, 3, 1, 0]
+    features, targets = draw64(9, 4, seed=0), [0, 1, 0, 2, 1, 0, 3, 1, 0]
     found = relaxed_contrast(features, torch.tensor(targets), tau, threshold, negatives, pairs)
     contrasts, divergences = by_loops(features, targets, tau, threshold, negatives, pairs)
     assert found.contrast.tolist() == pytest.approx(contrasts, rel=1e-9)
@@ -130,12 +126,12 @@ def test_gradient_by_finite_differences(pairs: Any) -> None:
         terms = relaxed_contrast(features, targets, 0.5, -0.5, pairs=pairs)
         return terms.contrast.sum() + terms.divergence.sum()
 
-    assert torch.autograd.gradcheck(total, draw(5, 3, seed=3).requires_grad_())
+    assert torch.autograd.gradcheck(total, draw64(5, 3, seed=3).requires_grad_())
 
 
 @pytest.mark.parametrize("pairs", ["hardest", "all"])
 def test_padding_is_in_no_pair(pairs: Any) -> None:
-    features, targets = draw(5, 3, seed=3), torch.tensor([0, 1, 0, 2, 1])
+    features, targets = draw64(5, 3, seed=3), torch.tensor([0, 1, 0, 2, 1])
     plain = relaxed_contrast(features, targets, 0.5, -0.5, pairs=pairs)
     # Copies of the first sample, as engine=vectorized pads: hardest pairs, were they real.
     padded = relaxed_contrast(
@@ -151,8 +147,8 @@ def test_padding_is_in_no_pair(pairs: Any) -> None:
 
 
 def test_the_loss_is_the_mean_over_levels() -> None:
-    logits, y = draw(5, 4, seed=1), torch.tensor([0, 1, 0, 3, 0])
-    levels = (draw(5, 6, seed=2), draw(5, 3, seed=3))
+    logits, y = draw64(5, 4, seed=1), torch.tensor([0, 1, 0, 3, 0])
+    levels = (draw64(5, 6, seed=2), draw64(5, 3, seed=3))
     terms = [relaxed_contrast(level, y, 0.5, 0.0, 1) for level in levels]
     expected = F.cross_entropy(logits, y) + sum(
         each.contrast.mean() + 2 * each.divergence.mean() for each in terms

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import pytest
 import torch
 import torch.nn.functional as F
+from support.draws import draw64
 from support.federations import begin_client, equal, federate, take_step
 from torch import Tensor
 from torch.func import grad, vmap
@@ -23,11 +24,6 @@ SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epo
 LABELS = torch.tensor([0, 1, 2, 3, 0])
 
 
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator)
-
-
 def make(
     rpcl_weight: float = 1.0,
     cpdr_weight: float = 1.0,
@@ -39,7 +35,7 @@ def make(
 
 
 def update(client: int, counts: Sequence[int]) -> PartUpdate:
-    report = {"prototypes": draw(4, 6, seed=client), "counts": torch.tensor(counts)}
+    report = {"prototypes": draw64(4, 6, seed=client), "counts": torch.tensor(counts)}
     return PartUpdate(client, sum(counts), {}, report)
 
 
@@ -123,7 +119,7 @@ def test_the_server_state_is_restored() -> None:
 def test_the_loss_is_the_weighted_sum() -> None:
     loss = served(COHORT)
     loss.ce_weight, loss.rpcl_weight, loss.cpdr_weight = 0.5, 2.0, 3.0
-    z, logits = draw(5, 6), draw(5, 4, seed=1)
+    z, logits = draw64(5, 6), draw64(5, 4, seed=1)
     sent = loss.broadcast(2)
     expected = (
         0.5 * F.cross_entropy(logits, LABELS)
@@ -134,7 +130,7 @@ def test_the_loss_is_the_weighted_sum() -> None:
 
 
 def test_without_prototypes_it_is_cross_entropy() -> None:
-    loss, batch = served(COHORT), Forward(draw(5, 6), draw(5, 4, seed=1), LABELS)
+    loss, batch = served(COHORT), Forward(draw64(5, 6), draw64(5, 4, seed=1), LABELS)
     plain = F.cross_entropy(batch.logits, batch.targets)
     assert not torch.equal(loss(batch), plain)
     loss.receive(PartMessage(1, {}))
@@ -157,9 +153,9 @@ def test_clients_can_be_stacked(normalizer: Normalizer | Literal["dataset"]) -> 
     loss = make(normalizer=normalizer)
     loss.aggregate(COHORT)
     loss.receive(PartMessage(2, {}, loss.broadcast(2)))
-    loss.spread = 1 + draw(3, 4).abs()
-    z, y = draw(2, 5, 6), torch.stack([LABELS, LABELS.flip(0)])
-    logits = draw(2, 5, 4, seed=1)
+    loss.spread = 1 + draw64(3, 4).abs()
+    z, y = draw64(2, 5, 6), torch.stack([LABELS, LABELS.flip(0)])
+    logits = draw64(2, 5, 4, seed=1)
 
     def objective(z: Tensor, logits: Tensor, y: Tensor) -> Tensor:
         value: Tensor = loss(Forward(z, logits, y))
@@ -260,15 +256,15 @@ def test_the_dataset_normalizer_is_what_the_loss_divides_by() -> None:
     loss = make(cpdr_weight=0.0, normalizer="dataset")
     loss.aggregate(COHORT)
     loss.receive(PartMessage(2, {}, loss.broadcast(2)))
-    client: Any = SimpleNamespace(features=lambda: (draw(11, 6, seed=5), None))
+    client: Any = SimpleNamespace(features=lambda: (draw64(11, 6, seed=5), None))
     loss.begin(client, PartMessage(2, {}), {})
-    z, logits = draw(5, 6), draw(5, 4, seed=1)
+    z, logits = draw64(5, 6), draw64(5, 4, seed=1)
     losses = []
     for feature, label in zip(z, LABELS.tolist(), strict=True):
         own = total = 0.0
         for k, j in loss.holds.nonzero().tolist():
             r = loss.relational[k, j]
-            u = sum(math.dist(q.tolist(), r.tolist()) for q in draw(11, 6, seed=5)) / 11
+            u = sum(math.dist(q.tolist(), r.tolist()) for q in draw64(11, 6, seed=5)) / 11
             cosine = float(feature @ r) / math.hypot(*feature.tolist()) / math.hypot(*r.tolist())
             term = math.exp(cosine / u / 0.05)
             total += term

@@ -4,6 +4,7 @@ from typing import Literal
 import pytest
 import torch
 import torch.nn.functional as F
+from support.draws import draw64
 from torch import Tensor
 
 from fedexp.losses.semantic import Distance, Normalizer, cpdr, rpcl
@@ -13,14 +14,9 @@ HOLDS = torch.tensor([[1, 0, 1, 0], [1, 1, 0, 0], [0, 1, 0, 0]], dtype=torch.boo
 LABELS = torch.tensor([0, 1, 2, 3, 0])
 
 
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, dtype=torch.float64, generator=generator)
-
-
 def example() -> tuple[Tensor, Tensor]:
     """Five features [5, 6], and relational prototypes [3, 4, 6] for ``HOLDS``."""
-    return draw(5, 6), draw(3, 4, 6, seed=1).masked_fill(~HOLDS.unsqueeze(-1), 0)
+    return draw64(5, 6), draw64(3, 4, 6, seed=1).masked_fill(~HOLDS.unsqueeze(-1), 0)
 
 
 def slow_rpcl(z: Tensor, y: Tensor, r: Tensor, holds: Tensor, tau: float, spread: Tensor) -> float:
@@ -85,7 +81,7 @@ def test_rpcl_agrees_with_loops(tau: float, normalizer: Literal["batch", "none"]
     spread = {
         "batch": slow_spread(z, r),
         "none": torch.ones(3, 4, dtype=torch.float64),
-        "given": 1 + draw(3, 4).abs(),
+        "given": 1 + draw64(3, 4).abs(),
     }[normalizer]
     argument = normalizer if normalizer in ("batch", "none") else spread
     value = rpcl(z, LABELS, r, HOLDS, tau, argument)
@@ -130,8 +126,8 @@ def test_rpcl_pulls_to_the_own_class_and_pushes_from_the_other(normalizer: Norma
 def test_rpcl_moves_every_sample_that_has_a_prototype(
     length: float, normalizer: Normalizer
 ) -> None:
-    r = draw(3, 4, 64, seed=1).float() * length
-    z = (draw(20, 64).float() * length).requires_grad_()
+    r = draw64(3, 4, 64, seed=1).float() * length
+    z = (draw64(20, 64).float() * length).requires_grad_()
     loss = rpcl(z, torch.arange(20) % 4, r, HOLDS, normalizer=normalizer)
     moved = gradient(loss, z).norm(dim=1) > 0
     assert moved.tolist() == [label != 3 for label in range(4)] * 5
