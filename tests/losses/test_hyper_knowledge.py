@@ -134,16 +134,6 @@ def test_engines_agree(engine: str) -> None:
     assert_engine_agrees(engine, [*SMALL, "algorithm=fedhkd", "loss.threshold=0.1"], rounds=2)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "others", [["algorithm=fedrep"], ["algorithm=fednh", "regularizer=proximal"], ["head=etf"]]
-)
-def test_it_combines_with_other_sockets(others: list[str]) -> None:
-    federation = federate(*SMALL, *others, "loss=hyper_knowledge")
-    for round in (1, 2, 3):
-        assert 0 < federation.run_round(round).metrics["train/loss"] < 100
-
-
 def test_a_head_with_running_statistics_is_refused() -> None:
     with pytest.raises(InputError, match="loss=hyper_knowledge: mean features would change"):
         federate("head=etf", "head.feature_norm=batchnorm", "loss=hyper_knowledge")

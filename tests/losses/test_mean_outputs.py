@@ -176,16 +176,6 @@ def test_engines_agree(engine: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "others", [["algorithm=fedrep"], ["algorithm=fednh", "regularizer=proximal"], ["head=etf"]]
-)
-def test_it_combines_with_other_sockets(others: list[str]) -> None:
-    federation = federate(*SMALL, *others, "loss=mean_outputs")
-    for round in (1, 2, 3):
-        assert 0 < federation.run_round(round).metrics["train/loss"] < 100
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["algorithm=feddistill", "loss=mean_outputs"])
 def test_the_contract(preset: str) -> None:
     check_part(preset, "clients.per_round=4")

@@ -72,11 +72,3 @@ def test_one_half_needs_the_other() -> None:
 @pytest.mark.slow
 def test_the_contract() -> None:
     check_part("algorithm=apfl", "clients.per_round=4")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("others", [["algorithm=fednh"], ["regularizer=proximal", "loss=moon"]])
-def test_it_combines_with_other_sockets(others: list[str]) -> None:
-    federation = federate(*SMALL, *others, "personalization=apfl", "gradient=mixture")
-    for round in (1, 2):
-        assert 0 < federation.run_round(round).metrics["train/loss"] < 10

@@ -90,6 +90,7 @@ REFUSED = {
         for head in ("retrained", "calibrated")
     },
     ("fedbabu", "head=calibrated"): "head=calibrated: the server has no classifier",
+    ("fedrep", "loss=generative"): "loss=generative: the server needs the clients' heads",
     **{
         (name, "aggregator=fltrust"): "aggregator=fltrust: the server trains the whole model"
         for name in ("local", "fedper")
@@ -160,10 +161,8 @@ def test_every_aggregator_where_little_or_nothing_is_shared(
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("loss", options("loss"))
-@pytest.mark.parametrize("personalization", ["finetune", "fedrod", "ditto"])
-def test_every_loss_where_more_than_the_shared_model_trains(
-    personalization: str, loss: str
-) -> None:
+@pytest.mark.parametrize("personalization", ["finetune", "fedrod", "fedrep", "ditto"])
+def test_every_loss(personalization: str, loss: str) -> None:
     try_two_rounds(personalization, f"loss={loss}")
 
 
@@ -171,12 +170,14 @@ MOON = ["loss=moon", "regularizer=proximal"]
 VARIATES = ["regularizer=control_variates"]
 INITIAL_HEAD = ["regularizer=proximal", "personalization.global_model=initial_head"]
 WITH_OTHER_PARTS = {
+    "apfl": [["gradient=mixture", *each] for each in (["algorithm=fednh"], MOON)],
     "apple": [
         ["loss=fedsr"],
         ["gradient=sam"],
         BATCHNORM,
         ["clients.count=1", "clients.per_round=1"],
     ],
+    "fedala": [["algorithm=fednh"], VARIATES, ["loss=moon", "gradient=sam"]],
     "fedamp": [VARIATES, BATCHNORM],
     "fedas": [INITIAL_HEAD, ["loss=prototype_align", *BATCHNORM]],
     "fedcac": [["personalization.tau=0"], BATCHNORM],
@@ -188,6 +189,7 @@ WITH_OTHER_PARTS = {
     "fedpac": [INITIAL_HEAD, ["loss=focal", *BATCHNORM]],
     "fedphp": [["loss=inherited", *each] for each in (["head=prototype"], VARIATES, BATCHNORM)],
     "gpfl": [MOON],
+    "knn_per": [["algorithm=fednh"], ["gradient=sam", *MOON]],
     "pfedsim": [["personalization.warmup=0", *each] for each in (VARIATES, BATCHNORM)],
 }
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import begin_client, compose, federate
+from support.federations import begin_client, compose
 from support.small_federations import ONE_STEP, RATE, copy, gradient, moved, personalized, train
 
 from fedexp.core.messages import Tensors
@@ -115,15 +115,3 @@ def test_nothing_but_the_weights_is_sent() -> None:
 @pytest.mark.slow
 def test_the_contract() -> None:
     check_part("algorithm=fedala", "clients.per_round=4", "personalization.top=2")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "others", [["algorithm=fednh"], ["regularizer=control_variates"], ["loss=moon", "gradient=sam"]]
-)
-def test_it_combines_with_other_sockets(others: list[str]) -> None:
-    small = ["clients.count=3", "clients.per_round=3", "data.subset=90", "local.epochs=1"]
-    federation = federate(*others, "personalization=fedala", *small)
-    for round in (1, 2):
-        metrics = federation.run_round(round).metrics
-    assert 0 < metrics["train/loss"] < 10

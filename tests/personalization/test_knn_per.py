@@ -109,12 +109,3 @@ def test_the_federation_is_that_of_fedavg() -> None:
 @pytest.mark.slow
 def test_the_contract() -> None:
     check_part("algorithm=knn_per", "clients.per_round=4")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "others", [["algorithm=fednh"], ["regularizer=proximal", "gradient=sam", "loss=moon"]]
-)
-def test_it_combines_with_other_sockets(others: list[str]) -> None:
-    federation = federate(*SMALL, *others, "personalization=knn_per", "rounds=1")
-    assert 0 < federation.run_round(1).metrics["personal/accuracy_local"] <= 1
