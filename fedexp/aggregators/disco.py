@@ -39,14 +39,13 @@ def disco_weights(
 ) -> Tensor:
     """The weights p_k of a cohort's K clients, as in ``Disco``: float64 [K], with the sum 1.
 
+    a, b and ``relative`` are arguments of ``Disco``.
+
     Args:
         sizes: [K] the number of training samples of each client.
         discrepancies: [K] the discrepancies d_k.
         draws: [K] how often each client was drawn. A client that was drawn twice gets twice the
             weight.
-        a: the factor of the discrepancy d_k. With a larger a, the size counts less.
-        b: a constant that is added to each client's weight before the ReLU.
-        relative: whether to divide the d_k by their sum.
     """
     shares = sizes / (draws * sizes).sum()
     total = (draws * discrepancies).sum()

@@ -70,23 +70,16 @@ class SpreadOut(Cosine):
 
 
 def spread(vectors: Tensor, margin: float, step: float, nearest: int | None) -> Tensor:
-    """The class vectors [C, d] after the step of ``SpreadOut``, with unit length.
+    """The class vectors W [C, d] after the step of ``SpreadOut``, with unit length.
 
-    Args:
-        vectors: W [C, d].
-        margin: the distance from which on two classes do not repel each other.
-        step: the step size.
-        nearest: the number of nearest classes that repel a class; None: all others.
+    The arguments besides W are those of ``SpreadOut``.
     """
     gradient: Tensor = grad(crowding)(vectors, margin, nearest)
     return normalize(vectors - step * gradient)
 
 
 def crowding(vectors: Tensor, margin: float, nearest: int | None = None) -> Tensor:
-    """The regularizer R(W) of ``SpreadOut``, a scalar.
-
-    The arguments are those of ``spread``.
-    """
+    """The regularizer R(W) of ``SpreadOut``, a scalar; its arguments are those of ``spread``."""
     units = normalize(vectors)
     itself = torch.eye(len(vectors), dtype=torch.bool, device=vectors.device)
     terms = (margin - (1 - units @ units.T)).clamp(min=0).square().masked_fill(itself, 0.0)

@@ -47,14 +47,11 @@ def relaxed_contrast(
     empty, the contrast uses s_ii = 1 in place of s_ij, so that i is only pushed away from N_i. The
     divergence is then 0. If N_i is empty, the contrast is 0.
 
+    The other arguments are those of ``RelaxedContrastive``.
+
     Args:
         features: [B, d].
         targets: the samples' classes [B].
-        temperature: tau.
-        threshold: the divergence pushes two samples of a class apart if their cosine is at least
-            this number. The paper calls it lambda.
-        negatives: the size of N_i with ``pairs="hardest"``.
-        pairs: ``hardest``, or ``all`` for the whole sets P_i and N_i.
         real: [B], 1 for a sample, 0 for padding. If None, all are samples.
     """
     unit = F.normalize(features, dim=1)
