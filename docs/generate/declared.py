@@ -11,14 +11,7 @@ from fedexp.cli.compose import compose
 from fedexp.config.build import build
 from fedexp.config.compatibility.declaration import Declaration, declared
 from fedexp.core.part import Part
-from fedexp.core.sockets import (
-    Aggregator,
-    Head,
-    LocalGradient,
-    Loss,
-    Personalization,
-    Regularizer,
-)
+from fedexp.core.sockets import Aggregator, Head, LocalGradient, Loss, Personalization, Regularizer
 from fedexp.samplers.base import Sampler
 from generate.options import CONF, Option, find, options
 from generate.target import is_own, located

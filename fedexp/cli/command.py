@@ -19,12 +19,7 @@ from fedexp.cli.hydra_errors import one_line
 from fedexp.cli.option_folders import config_folder
 from fedexp.cli.own_frames import print_shortened
 from fedexp.cli.quoting import with_home
-from fedexp.cli.resume import (
-    HELD,
-    choose_run_folder,
-    choose_sweep_folder,
-    with_saved_overrides,
-)
+from fedexp.cli.resume import HELD, choose_run_folder, choose_sweep_folder, with_saved_overrides
 from fedexp.cli.sweeps import check_in_jobs
 from fedexp.errors import InputError
 from fedexp.runtime.interrupts import exit_on_interrupt

@@ -22,14 +22,7 @@ from fedexp.models.weights import without_initial_weights
 from fedexp.runtime.assembly import resident_module, setting_without_data
 from fedexp.runtime.plan import plan
 from fedexp.state.files import check_finite, load_tensors
-from fedexp.state.run_folder import (
-    FILE_NAME,
-    FINAL,
-    PARTITION,
-    model_files,
-    read,
-    saved_weights,
-)
+from fedexp.state.run_folder import FILE_NAME, FINAL, PARTITION, model_files, read, saved_weights
 from fedexp.state.saved_models import load_personal_model
 from fedexp.system.availability import Availability
 from fedexp.system.table import Table

@@ -10,12 +10,7 @@ import torch
 from pydantic import Field, PositiveFloat
 
 from fedexp.config.compatibility.declaration import UnreadWith
-from fedexp.config.compatibility.traits import (
-    CHOOSES_START,
-    SEVERAL_PROCESSES,
-    TAKES_MORE,
-    Need,
-)
+from fedexp.config.compatibility.traits import CHOOSES_START, SEVERAL_PROCESSES, TAKES_MORE, Need
 from fedexp.contract import Message, Setting, Tensors, Update
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.federated import ClientData

@@ -7,12 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
-from fedexp.config.compatibility.traits import (
-    ADDS_DRIFT,
-    NOT_THE_MEAN,
-    OFFSET_START,
-    READS_ROUNDS,
-)
+from fedexp.config.compatibility.traits import ADDS_DRIFT, NOT_THE_MEAN, OFFSET_START, READS_ROUNDS
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.core.transfer import to_device

@@ -11,16 +11,7 @@ from torch import Size, Tensor, nn
 
 from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL, READS_ROUNDS, REPLACES_MODEL
 from fedexp.config.schema import Share
-from fedexp.contract import (
-    Client,
-    Loss,
-    Memory,
-    Network,
-    PartMessage,
-    PartUpdate,
-    Setting,
-    Tensors,
-)
+from fedexp.contract import Client, Loss, Memory, Network, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
 from fedexp.personalization.client_models import StoresModels

@@ -8,14 +8,7 @@ import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
-from fedexp.contract import (
-    Client,
-    Memory,
-    PartMessage,
-    PartUpdate,
-    Setting,
-    Tensors,
-)
+from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.personalization.client_models import StoresModels, weighted_mean
 from fedexp.rounding import rounded_down

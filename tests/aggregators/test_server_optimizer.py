@@ -7,13 +7,7 @@ import pytest
 import torch
 
 from fedexp.aggregators.average import Average
-from fedexp.aggregators.server_optimizer import (
-    Adagrad,
-    Adam,
-    Momentum,
-    ServerOptimizer,
-    Yogi,
-)
+from fedexp.aggregators.server_optimizer import Adagrad, Adam, Momentum, ServerOptimizer, Yogi
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Clients, Model, Setting
 

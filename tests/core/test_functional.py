@@ -9,13 +9,7 @@ from fedexp.core.client import ClientModule
 from fedexp.core.functional import functional, functional_head
 from fedexp.core.messages import Message
 from fedexp.core.part import Part, Setting
-from fedexp.core.sockets import (
-    Aggregator,
-    LocalGradient,
-    Personalization,
-    Regularizer,
-    Sockets,
-)
+from fedexp.core.sockets import Aggregator, LocalGradient, Personalization, Regularizer, Sockets
 from fedexp.heads.linear import Linear
 from fedexp.losses.cross_entropy import CrossEntropy
 from fedexp.runtime.federation import Federation

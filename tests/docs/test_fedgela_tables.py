@@ -23,17 +23,7 @@ from support.fedgela_runs import (
     recent,
     three_seeds,
 )
-from support.result_pages import (
-    both,
-    filled,
-    gain,
-    interval,
-    near,
-    prose,
-    rows,
-    section,
-    stored,
-)
+from support.result_pages import both, filled, gain, interval, near, prose, rows, section, stored
 
 TEXT = "".join((RESULTS / f"{name}.md").read_text() for name in ("fedgela", "cifar10_systems"))
 PARTS = section("fedgela.md", "What its two parts do with Dirichlet(0.3), digits")

@@ -13,12 +13,7 @@ from fedexp.reporting.interval import Interval, smallest_gain
 from fedexp.reporting.leaderboard.controls import BASELINE
 from fedexp.reporting.leaderboard.repetition import expected_inside, repetition
 from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, chosen
-from fedexp.reporting.leaderboard.standings import (
-    by_mean_rank,
-    conclusions,
-    standings,
-    survivors,
-)
+from fedexp.reporting.leaderboard.standings import by_mean_rank, conclusions, standings, survivors
 
 CONTESTS = ROOT / "conf" / "experiment" / "leaderboard"
 SYSTEMS = {"fednh", "fedsc", "fedgela", "fedptr_s", "hics"}

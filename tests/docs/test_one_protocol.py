@@ -7,14 +7,7 @@ from support import fednh_runs, system_runs
 from support.result_pages import could_show, gain, interval, prose, published, section, table_line
 
 from fedexp.reporting.families import corrected
-from fedexp.reporting.papers.verdicts import (
-    AHEAD,
-    BEHIND,
-    INSIDE,
-    NOT_SHOWN,
-    NOT_TESTED,
-    OUTSIDE,
-)
+from fedexp.reporting.papers.verdicts import AHEAD, BEHIND, INSIDE, NOT_SHOWN, NOT_TESTED, OUTSIDE
 
 README = (ROOT / "README.md").read_text()
 SECTION = section("cifar10_systems.md", "Three seeds")

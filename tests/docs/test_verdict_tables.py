@@ -9,15 +9,7 @@ from generate.results import RESULTS
 from support import fedgela_runs, fednh_runs, hics_runs
 from support.fedgela_runs import BEST, GLOBAL, PERSONAL
 from support.hics_runs import ALL, SIX, accuracy, delays, first
-from support.result_pages import (
-    could_show,
-    filled,
-    gain,
-    interval,
-    published,
-    section,
-    stored,
-)
+from support.result_pages import could_show, filled, gain, interval, published, section, stored
 
 from fedexp.reporting.interval import Interval
 from fedexp.reporting.papers.verdicts import AHEAD, INSIDE, NOT_SHOWN, OUTSIDE

@@ -13,12 +13,7 @@ import fedexp
 from fedexp.core.messages import Message
 from fedexp.data.readers.fc100 import FC100
 from fedexp.errors import InputError
-from fedexp.measures.fewshot import (
-    FewShot,
-    draw_episodes,
-    episode_accuracies,
-    fewshot_metrics,
-)
+from fedexp.measures.fewshot import FewShot, draw_episodes, episode_accuracies, fewshot_metrics
 from fedexp.runtime.plan import plan
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), [5, 6, 7, 12]))

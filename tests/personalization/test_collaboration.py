@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedexp.personalization.fedpac import (
-    collaboration_weights,
-    combined,
-    feature_statistics,
-)
+from fedexp.personalization.fedpac import collaboration_weights, combined, feature_statistics
 
 
 def test_the_statistics_by_hand() -> None:

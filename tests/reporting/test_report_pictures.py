@@ -14,11 +14,7 @@ from fedexp.reporting.bars import bar_figures
 from fedexp.reporting.curves import curve_figures, mean_curve
 from fedexp.reporting.drawing import pages
 from fedexp.reporting.files import write
-from fedexp.reporting.hyperparameter import (
-    hyperparameter_figure,
-    is_logarithmic,
-    varied_number,
-)
+from fedexp.reporting.hyperparameter import hyperparameter_figure, is_logarithmic, varied_number
 from fedexp.reporting.pictures import pictures
 from fedexp.reporting.report import Report
 from fedexp.reporting.saved_arrays import SAVED, entropy_panels, selection_panels

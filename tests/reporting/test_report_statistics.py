@@ -9,11 +9,7 @@ from fedexp.errors import InputError
 from fedexp.reporting.interval import AtLeast, Interval, paired_difference
 from fedexp.reporting.papers.report import PaperReport
 from fedexp.reporting.report import Report
-from fedexp.reporting.statistics import (
-    cost_to,
-    smooth,
-    smoothed_rounds_to,
-)
+from fedexp.reporting.statistics import cost_to, smooth, smoothed_rounds_to
 
 
 def test_mean_and_deviation_over_seeds(tmp_path: Path) -> None:

@@ -6,12 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedexp.tracking.statistics import (
-    best_round,
-    headline_statistics,
-    rounds_to,
-    rounds_to_best_of,
-)
+from fedexp.tracking.statistics import best_round, headline_statistics, rounds_to, rounds_to_best_of
 from fedexp.tracking.summary import config_hash, digest, summarize, write_summary
 
 CONFIG = {

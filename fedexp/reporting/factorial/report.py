@@ -15,12 +15,7 @@ from fedexp.reporting.drawing import file_name, png
 from fedexp.reporting.factorial.effects import Fit
 from fedexp.reporting.factorial.figures import draw_effects, draw_interactions
 from fedexp.reporting.factorial.responses import Responses, read_responses
-from fedexp.reporting.factorial.tables import (
-    chosen_table,
-    effects_table,
-    first_table,
-    pilot_line,
-)
+from fedexp.reporting.factorial.tables import chosen_table, effects_table, first_table, pilot_line
 from fedexp.reporting.families import Floats
 from fedexp.reporting.files import write_contents
 from fedexp.reporting.markdown import markdown

@@ -9,12 +9,7 @@ import pandas as pd
 
 from fedexp.config.keys import COSTS, flatten, is_below
 from fedexp.errors import InputError
-from fedexp.reporting.leaderboard.results import (
-    is_part,
-    read_results,
-    shared_overrides,
-    tuning_of,
-)
+from fedexp.reporting.leaderboard.results import is_part, read_results, shared_overrides, tuning_of
 from fedexp.reporting.leaderboard.tuning import Tuning
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.table import Table
