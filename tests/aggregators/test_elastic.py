@@ -184,7 +184,6 @@ def test_it_combines_with_other_parts(others: list[str]) -> None:
 
 @pytest.mark.slow
 def test_the_contract() -> None:
-    check_part("algorithm=elastic")
     check_part(
         "aggregator=elastic", "aggregator.largest=model", "head=prototype", "local.grad_clip=10"
     )

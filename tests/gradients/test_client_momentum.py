@@ -8,7 +8,6 @@ from support.plain_loop import LR, SETTING, PlainLoop, assert_same
 from fedexp.core.client_protocol import Batch
 from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
-from fedexp.testing import check_part
 
 ALPHA, RHO = 0.3, 0.05
 
@@ -118,9 +117,3 @@ def test_it_combines_with_other_sockets(gradient: str) -> None:
     federation = federate(*SETTING, *options)
     for round in (1, 2):
         assert federation.run_round(round).metrics["train/loss"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["fedcm", "mofedsam"])
-def test_the_contract(algorithm: str) -> None:
-    check_part(f"algorithm={algorithm}")

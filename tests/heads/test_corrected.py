@@ -15,7 +15,6 @@ from fedexp.core.client_protocol import Batch
 from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.heads.corrected import correction, rows_of_holders
-from fedexp.testing import check_part
 
 WEIGHT = "head.linear.weight"
 
@@ -135,8 +134,3 @@ def test_a_private_head_and_other_means_are_refused() -> None:
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 def test_engines_agree(engine: str) -> None:
     assert_engine_agrees(engine, [*SMALL, "algorithm=fedgc"], rounds=1)
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=fedgc")

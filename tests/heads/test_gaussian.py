@@ -229,5 +229,4 @@ def test_it_trains_nothing_that_could_be_private() -> None:
 
 @pytest.mark.slow
 def test_the_contract() -> None:
-    check_part("algorithm=pfedfda")
     check_part("algorithm=pfedfda", "head.separate=false", "head.folds=3")

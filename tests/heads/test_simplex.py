@@ -224,5 +224,4 @@ def test_it_combines_with_other_sockets(others: list[str]) -> None:
 
 @pytest.mark.slow
 def test_the_contract() -> None:
-    check_part("algorithm=floco")
     check_part("head=simplex", "loss=moon", "personalization=ditto")

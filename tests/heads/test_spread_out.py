@@ -120,5 +120,4 @@ def test_it_can_be_private() -> None:
 
 @pytest.mark.slow
 def test_the_contract() -> None:
-    check_part("algorithm=fedaws")
     check_part("algorithm=fedaws", "head.nearest=2", "head.scale.trainable=true")

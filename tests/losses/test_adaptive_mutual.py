@@ -18,7 +18,6 @@ from fedexp.errors import InputError
 from fedexp.heads.linear import Linear
 from fedexp.losses.adaptive_mutual import AdaptiveMutual
 from fedexp.personalization.own_model import own_model
-from fedexp.testing import check_part
 
 
 def made(matrix: list[list[float]]) -> AdaptiveMutual:
@@ -171,8 +170,3 @@ def test_engines_agree(engine: str) -> None:
 def test_it_needs_a_second_model() -> None:
     with pytest.raises(InputError, match=r"^loss=adaptive_mutual: needs a second model"):
         federate("loss=adaptive_mutual")
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=fedkd", "clients.per_round=4")

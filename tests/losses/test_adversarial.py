@@ -14,7 +14,6 @@ from torch import nn
 from fedexp.core.messages import Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.losses.adversarial import away_from_uniform, discriminate, first_discriminator
-from fedexp.testing import check_part
 
 WHOLE = ["loss.batch_size=1000", "loss.epochs=1", "loss.lr=0.2", "loss.hidden=16", "loss.mu=0.7"]
 
@@ -165,8 +164,3 @@ def test_clients_send_features_and_no_weights() -> None:
 def test_engines_agree(engine: str) -> None:
     words = [*SMALL, "algorithm=adcol", "personalization=none", "loss.hidden=16"]
     assert_engine_agrees(engine, words, rounds=2)
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=adcol", "loss.hidden=16")

@@ -10,7 +10,6 @@ from torch import Tensor
 from fedexp.core.messages import Tensors
 from fedexp.core.randomness import torch_generator
 from fedexp.losses.cyclic_distillation import adapted_weight
-from fedexp.testing import check_part
 
 RATE = 0.4
 LAYERS = ("backbone.1.0", "backbone.1.2", "head.linear")
@@ -168,8 +167,3 @@ def test_a_separate_personal_model_has_no_teacher_and_is_not_replaced() -> None:
 def test_engines_agree(engine: str) -> None:
     words = [*SMALL, "loss=cyclic_distillation", "loss.threshold=0", "clients.per_round=4"]
     assert_engine_agrees(engine, [*words, "rounds=4"], rounds=4)
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=metafed", "clients.per_round=1", "clients.count=2", "loss.threshold=0")

@@ -14,7 +14,6 @@ from fedexp.core.forward import Forward
 from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.losses.gradient_alignment import GradientAlignment, classifier_gradient
-from fedexp.testing import check_part
 
 
 def test_the_gradient_by_hand() -> None:
@@ -131,8 +130,3 @@ def test_another_head_is_refused() -> None:
 def test_a_head_of_other_features_is_refused(personalization: str) -> None:
     with pytest.raises(InputError, match="loss=gradient_alignment: takes the features as they are"):
         federate("loss=gradient_alignment", f"personalization={personalization}")
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=fediir")

@@ -17,7 +17,6 @@ from fedexp.core.forward import Forward
 from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.losses.hyper_knowledge import HyperKnowledge
-from fedexp.testing import check_part
 
 
 def test_the_loss_by_hand() -> None:
@@ -137,8 +136,3 @@ def test_engines_agree(engine: str) -> None:
 def test_a_head_with_running_statistics_is_refused() -> None:
     with pytest.raises(InputError, match="loss=hyper_knowledge: mean features would change"):
         federate("head=etf", "head.feature_norm=batchnorm", "loss=hyper_knowledge")
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=fedhkd")

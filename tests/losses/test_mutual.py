@@ -15,7 +15,6 @@ from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.losses.mutual import Mutual
 from fedexp.personalization.own_model import own_model
-from fedexp.testing import check_part
 
 ETA = 0.1
 PLAIN = ["optimizer.momentum=0", "optimizer.weight_decay=0", f"optimizer.lr={ETA}"]
@@ -116,8 +115,3 @@ def test_it_combines_with_other_sockets(others: list[str]) -> None:
     federation = federate(*SMALL, *others, "loss=mutual", "personalization=second_model")
     for round in (1, 2):
         assert 0 < federation.run_round(round).metrics["train/loss"] < 100
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=fml", "clients.per_round=4")

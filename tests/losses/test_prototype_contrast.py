@@ -14,7 +14,6 @@ from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.losses.prototype_contrast import PrototypeContrast, contrasts
-from fedexp.testing import check_part
 
 PROTOTYPES = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]])
 EVERY = torch.ones(3, dtype=torch.bool)
@@ -201,8 +200,3 @@ def test_the_heatmap_shows_the_servers_prototypes() -> None:
 def test_engines_agree(engine: str) -> None:
     words = [*SMALL, "algorithm=fedavg", "loss=prototype_contrast", "loss.ce_weight=1"]
     assert_engine_agrees(engine, words, rounds=2)
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=fedpcl")

@@ -7,7 +7,6 @@ from support.second_model import gradients_of_steps, of_model
 from support.small_federations import SMALL, copy
 
 from fedexp.errors import InputError
-from fedexp.testing import check_part
 
 ETA = 0.1
 PLAIN = ["optimizer.momentum=0", "optimizer.weight_decay=0", f"optimizer.lr={ETA}"]
@@ -67,8 +66,3 @@ def test_one_half_needs_the_other() -> None:
     for other in ("plain", "moreau"):
         with pytest.raises(InputError, match=r"^personalization=apfl: .* use gradient=mixture"):
             federate("personalization=apfl", f"gradient={other}")
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=apfl", "clients.per_round=4")

@@ -153,5 +153,4 @@ def test_prototypes_from_the_training_steps_are_those_of_the_combination(engine:
 
 @pytest.mark.slow
 def test_the_contract() -> None:
-    check_part("algorithm=apple")
     check_part("personalization=apple", "head=prototype", "local.grad_clip=10")

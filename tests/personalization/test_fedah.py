@@ -9,7 +9,6 @@ from support.small_federations import ONE_STEP, SMALL, copy, moved, personalized
 
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
-from fedexp.testing import check_part
 
 ETA, RATE = 0.1, 5.0
 STEP = [*ONE_STEP, f"optimizer.lr={ETA}", f"personalization.rate={RATE}"]
@@ -118,8 +117,3 @@ def test_nothing_but_the_weights_is_sent() -> None:
 def test_a_head_without_anything_to_mix_is_refused() -> None:
     with pytest.raises(InputError, match="head=etf: trains nothing that could be mixed"):
         personalized("fedah", "head=etf", *SMALL)
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=fedah", "clients.per_round=4")

@@ -143,5 +143,4 @@ def test_an_old_model_of_a_client_is_forgotten() -> None:
 
 @pytest.mark.slow
 def test_the_contract() -> None:
-    check_part("algorithm=fedamp")
     check_part("personalization=fedamp", "head=prototype", "local.grad_clip=10")

@@ -13,7 +13,6 @@ from torch import Tensor
 from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
 from fedexp.personalization.fedcp import PolicyNetwork
-from fedexp.testing import check_part
 
 ETA = 0.1
 STEP = [*ONE_STEP, f"optimizer.lr={ETA}"]
@@ -135,8 +134,3 @@ def test_the_private_head_stays_at_the_client() -> None:
 def test_another_head_is_refused() -> None:
     with pytest.raises(InputError, match="head: personalization=fedcp needs a linear classifier"):
         federate("personalization=fedcp", "head=cosine")
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=fedcp", "clients.per_round=4")

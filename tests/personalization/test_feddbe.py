@@ -14,7 +14,6 @@ from fedexp.core.messages import Tensors
 from fedexp.deployment.predictor import Network
 from fedexp.personalization.feddbe import mean_of_means
 from fedexp.runtime.federation import Federation
-from fedexp.testing import check_part
 
 BIAS = "personalization.bias"
 ETA = 0.1
@@ -152,8 +151,3 @@ def test_the_vector_is_not_sent_and_the_mean_is_reported_once() -> None:
     assert first[0]["cost/download_bytes"] == first[1]["cost/download_bytes"]
     assert second[0]["cost/upload_bytes"] == second[1]["cost/upload_bytes"]
     assert second[0]["cost/download_bytes"] - second[1]["cost/download_bytes"] == mean
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=feddbe", "clients.per_round=4")

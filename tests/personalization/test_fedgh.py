@@ -11,7 +11,6 @@ from support.small_federations import copy, personalized, train
 from fedexp.core.prototypes import class_prototypes
 from fedexp.core.randomness import torch_generator
 from fedexp.errors import InputError
-from fedexp.testing import check_part
 
 WHOLE = ["personalization.batch_size=1000", "personalization.lr=0.3"]
 
@@ -97,8 +96,3 @@ def test_the_bytes() -> None:
 def test_a_fixed_head_is_refused() -> None:
     with pytest.raises(InputError, match="head=etf: has nothing that the server could train"):
         federate("personalization=fedgh", "head=etf")
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=fedgh", "clients.per_round=4")

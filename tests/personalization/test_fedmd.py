@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
-from fedexp.testing import check_part
 
 RATE = 0.1
 WHOLE = ["personalization.samples=40", "personalization.batch_size=100"]
@@ -92,8 +91,3 @@ def test_a_loss_that_leaves_out_classes_changes_no_scores() -> None:
     train(federation, 1)
     sent = federation.server.broadcast(2).extras["personalization"]
     assert sent["scores"].isfinite().all()
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=fedmd", "clients.per_round=4")

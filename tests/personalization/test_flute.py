@@ -13,7 +13,6 @@ from torch import Tensor
 from fedexp.errors import InputError
 from fedexp.heads.etf import simplex_etf
 from fedexp.regularizers.neural_collapse import WEIGHT, collapse_distance
-from fedexp.testing import check_part
 
 ETA = 0.1
 OPTIONS = [*SMALL, "algorithm=flute", "personalization.head_epochs=2"]
@@ -100,8 +99,3 @@ def test_a_head_without_a_matrix_is_refused() -> None:
 def test_the_penalty_combines_with_a_shared_head() -> None:
     federation = federate(*SMALL, "regularizer=neural_collapse")
     assert 0 < federation.run_round(1).metrics["train/loss"] < 10
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=flute")

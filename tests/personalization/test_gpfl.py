@@ -13,7 +13,6 @@ from support.small_federations import ONE_STEP, copy, personal, personalized, tr
 
 from fedexp.core.messages import Tensors
 from fedexp.personalization.gpfl import ConditionalValve, guidance
-from fedexp.testing import check_part
 
 ETA = 0.1
 STEP = [*ONE_STEP, f"optimizer.lr={ETA}", "personalization.lam=0.2", "personalization.mu=0.3"]
@@ -156,8 +155,3 @@ def test_the_head_and_the_condition_stay_at_the_client() -> None:
     assert not torch.equal(first, second)
     before = personal(federation, 1)
     assert before[0].correct.float().mean() > 0
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=gpfl", "clients.per_round=4")

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fedexp.personalization.knn_per import KNNPer
 from fedexp.runtime.federation import Federation
-from fedexp.testing import check_part
 
 
 def test_a_vote_by_hand() -> None:
@@ -104,8 +103,3 @@ def test_the_federation_is_that_of_fedavg() -> None:
         for key in ("train/loss", "cost/upload_bytes", "cost/download_bytes"):
             assert records[0][key] == records[1][key]
     assert equal(knn.server.weights, plain_average.server.weights)
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=knn_per", "clients.per_round=4")

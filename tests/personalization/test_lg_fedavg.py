@@ -2,7 +2,6 @@ import pytest
 from support.small_federations import moved, personalized
 
 from fedexp.errors import InputError
-from fedexp.testing import check_part
 
 
 def test_only_the_head_is_sent_and_each_client_keeps_its_body() -> None:
@@ -32,8 +31,3 @@ def test_a_client_goes_on_with_its_own_body_and_the_mean_head() -> None:
 def test_a_fixed_head_leaves_nothing_to_share() -> None:
     with pytest.raises(InputError, match=r"head=etf: trains nothing that clients could share"):
         personalized("lg_fedavg", "head=etf")
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("personalization=lg_fedavg")

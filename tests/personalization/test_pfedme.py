@@ -10,7 +10,6 @@ from fedexp.core.messages import Message, Tensors
 from fedexp.errors import InputError
 from fedexp.gradients.moreau import Moreau
 from fedexp.personalization.own_model import as_own, own_model
-from fedexp.testing import check_part
 
 LAM, RATE, ETA = 2.0, 0.1, 0.3
 OPTIONS = [
@@ -110,11 +109,6 @@ def test_one_half_needs_the_other() -> None:
 def test_batchnorm_is_refused() -> None:
     with pytest.raises(InputError, match=r"^backbone\.2: has the running statistics of the shared"):
         federate(*SMALL, "algorithm=pfedme", *BATCHNORM)
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=pfedme", "clients.per_round=4")
 
 
 @pytest.mark.slow

@@ -201,6 +201,5 @@ def test_a_head_without_trained_weights_is_refused() -> None:
 
 @pytest.mark.slow
 def test_the_contract() -> None:
-    check_part("algorithm=pfedsim")
     check_part("algorithm=pfedsim", NO_WARMUP)
     check_part("personalization=pfedsim", NO_WARMUP, "head=cosine")

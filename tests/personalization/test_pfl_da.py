@@ -10,7 +10,6 @@ from support.plain_mlp import features
 from support.small_federations import ONE_STEP, SMALL, copy, personalized, train
 
 from fedexp.errors import InputError
-from fedexp.testing import check_part
 
 ETA, LAM = 0.1, 0.4
 STEP = [*ONE_STEP, f"optimizer.lr={ETA}", f"personalization.lam={LAM}"]
@@ -113,8 +112,3 @@ def test_a_head_without_bias_and_both_engines() -> None:
 def test_another_head_is_refused() -> None:
     with pytest.raises(InputError, match="personalization=pfl_da: the private head is linear"):
         personalized("pfl_da", "head=cosine")
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=pfl_da")

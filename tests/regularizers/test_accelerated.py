@@ -8,7 +8,6 @@ from support.plain_loop import SETTING
 from support.quadratic import LR, STEPS, Parabolas
 
 from fedexp.regularizers.accelerated import Accelerated
-from fedexp.testing import check_part
 
 MU, MOMENTUM = 0.5, 0.6
 OPTIONS = ("algorithm=fedacg", f"regularizer.mu={MU}", f"regularizer.momentum={MOMENTUM}")
@@ -68,8 +67,3 @@ def test_it_combines_with_other_sockets() -> None:
     part = federation.server.parts["regularizer"]
     assert isinstance(part, Accelerated)
     assert not any(name.startswith("head") for name in part.step)
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=fedacg")

@@ -14,7 +14,6 @@ from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
 from fedexp.regularizers.curvature import Curvature
 from fedexp.regularizers.fisher import diagonal_fisher
-from fedexp.testing import check_part
 
 SMALL = ["clients.count=5", "clients.per_round=3", "data.subset=150", "local.epochs=1"]
 FEDCURV = [*SMALL, "algorithm=fedcurv", "regularizer.lam=5", "optimizer.lr=0.05"]
@@ -212,8 +211,3 @@ def test_it_combines_with_other_sockets(words: list[str]) -> None:
 def test_wrong_values_are_named() -> None:
     with pytest.raises(InputError, match=r"regularizer\.lam=-1"):
         federate(*FEDCURV, "regularizer.lam=-1")
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("algorithm=fedcurv")

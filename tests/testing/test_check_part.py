@@ -1,18 +1,38 @@
 """The check of a part: bundled parts pass, and each broken rule is noticed."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from support.federations import FEW_STEPS
 
+from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
 from fedexp.testing import ContractError, check_part
 from fedexp.testing.comparison import compare
+
+PRESETS = sorted(path.stem for path in Path(config_folder(), "algorithm").glob("*.yaml"))
+BATCH_NORM = ["model.batch_norm=true"]
+FURTHER = {
+    "adcol": ["loss.hidden=16"],
+    "fedetf": ["personalization.cycles=1"],
+    "metafed": ["clients.count=2", "clients.per_round=1", "loss.threshold=0"],
+    **dict.fromkeys(("fedap", "fedbn", "silobn"), BATCH_NORM),
+    **dict.fromkeys(("fedprox_synthetic", "fedptr", "fedptr_s"), FEW_STEPS),
+}
+"""Preset -> overrides that it needs, or that shorten its work."""
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_keeps_the_contract(preset: str) -> None:
+    """With three of four clients in a round, some train twice and need what they remember."""
+    check_part(f"algorithm={preset}", "clients.per_round=3", *FURTHER.get(preset, []))
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["algorithm=fednh"],
-        ["algorithm=scaffold"],
         ["loss=moon", "sampler=power_of_choice"],
         ["compression@download=topk"],
     ],
