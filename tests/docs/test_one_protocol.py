@@ -18,8 +18,13 @@ NAMES = {
     "fedsc": "FedSC",
     "fedgela": "FedGELA",
     "hics": "HiCS-FL",
+    system_runs.CONTROL: "FedAvg with FedNH's logits",
 }
-TESTED = {name: system_runs.gains(method) for method, name in NAMES.items() if method != "fedavg"}
+TESTED = {
+    name: system_runs.gains(method)
+    for method, name in NAMES.items()
+    if method not in ("fedavg", system_runs.CONTROL)
+}
 PAPERS = {
     "FedNH": ("fednh", "fednh/cifar10_dir03"),
     "FedSC": ("fedsc", "fedsc/cifar10_dir02"),
@@ -82,6 +87,14 @@ def test_all_four_gains_survive_the_correction_of_their_family() -> None:
     _, holm = corrected([interval(own).p_value for own in TESTED.values()])
     assert (holm <= 0.05).all()
     assert f"(the largest of its p-values is {holm.max():.3f})" in TEXT
+
+
+def test_fednh_is_compared_with_fedavg_that_has_its_logits() -> None:
+    over = system_runs.gains("fednh", system_runs.CONTROL)
+    verdict = f"it has {gain(over)}, {words(over, None)}"
+    assert verdict in TEXT
+    alone = gain(system_runs.gains(system_runs.CONTROL))
+    assert f"class vectors, has {alone}, and FedNH over it {gain(over)}." in prose(README)
 
 
 def test_every_method_of_the_file_has_all_rounds() -> None:

@@ -85,6 +85,15 @@ def one_protocol() -> list[str]:
     ]
 
 
+def logits_alone() -> list[str]:
+    over = system_runs.gains("fednh", system_runs.CONTROL)
+    alone = gain(system_runs.gains(system_runs.CONTROL))
+    return [
+        f"FedNH has {gain(over)} ({could_show(interval(over))}), and these logits over FedAvg "
+        f"{alone}"
+    ]
+
+
 def combinations() -> list[str]:
     by_name = systems()
     loss, sampler = by_name["fednh+random+rpcl_cpdr"], by_name["fednh+hics+cross_entropy"]
@@ -347,6 +356,7 @@ FOUND: dict[str, Callable[[], list[str]]] = {
         f"no difference is shown: {gain(fednh_runs.gains(fednh_runs.GLOBAL))}"
     ],
     "Which of the five is best under one protocol on CIFAR-10?": one_protocol,
+    "Is FedNH's gain there that of its prototypes?": logits_alone,
     "Do their ideas add up?": combinations,
     "Why is FedGELA behind with Dirichlet(0.3)?": fedgela_parts,
     "Which E_W does FedGELA need?": scale_by_validation,

@@ -7,6 +7,8 @@ from generate.results import RESULTS
 
 ADDED = {"head": "cosine", "sampler": "hics", "loss": "rpcl_cpdr"}
 """Config group -> the option that a combination adds to an algorithm without it."""
+CONTROL = "fedavg head=cosine"
+"""FedAvg with FedNH's logits."""
 
 
 @cache
