@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from threading import Lock
-from typing import overload
+from typing import ClassVar, overload
 
 import numpy as np
 import torch
@@ -39,6 +39,9 @@ class DrawnSource(Describer):
     """
 
     traits = frozenset()  # memory does not hold all clients at once
+    unread: ClassVar = dict.fromkeys(
+        ("partition.take", "partition.split_users"), "because these data define the clients"
+    )
 
     test_fraction: TestFraction
     test_clients: PositiveInt

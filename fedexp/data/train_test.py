@@ -58,9 +58,10 @@ def by_class(labels: np.ndarray, fraction: float, seed: int) -> Positions:
     """
     from sklearn.model_selection import train_test_split  # slow to import
 
+    tested = len(labels) - rounded_down(1 - fraction, len(labels))
     try:
         train, test = train_test_split(
-            np.arange(len(labels)), test_size=fraction, stratify=labels, random_state=seed
+            np.arange(len(labels)), test_size=tested, stratify=labels, random_state=seed
         )
     except ValueError as error:
         raise InputError(

@@ -125,7 +125,7 @@ class Injected(Faults):
                 "use another number, such as 10"
             )
         self.deviations = deviations
-        self._joint_step = joint_step(attack, factor, deviations, direction)
+        self._joint_step = joint_step(attack, factor, deviations, direction) if byzantine else None
         self._flip = LabelFlip()
         if self._joint_step:
             self.traits = frozenset({TAKES_MORE})  # the attackers send what they saw of others
@@ -136,7 +136,7 @@ class Injected(Faults):
                 "cohort, but {other} divides it among processes; use one process or sign_flip",
             }
         self._backdoor = Backdoor(trigger, poisoned)
-        if attack in _NEEDS:
+        if byzantine and attack in _NEEDS:
             advice = "use sign_flip or scale"
             self.needs = {n: f"faults.attack={attack}: needs {n}; {advice}" for n in _NEEDS[attack]}
 

@@ -16,9 +16,9 @@ _SAMPLES = "data.seed"
 """Config key: the seed of samples that are drawn, not read; a client's own if it is a user."""
 _FROM_SEED = ("partition.long_tail", "data.subset")
 """Config keys that remove samples before the partition; the run's seed chooses them."""
-_DRAWN = {"system": "devices", "faults": "faults"}
+_DRAWN = {"availability": "availability", "system": "devices", "faults": "faults"}
 """Config group -> what its options draw by the run's seed."""
-_NOT_DRAWN = (None, "none", "table")  # the rows of a table may be the clients' own
+_NOT_DRAWN = (None, "always", "none", "trace", "table")  # a table's rows may be the clients' own
 _LOADED = "model.start_from"
 """Config key: a file with all weights of the backbone. Others, such as ``model.weights``, may lack
 a layer that is drawn."""
@@ -56,12 +56,14 @@ def random_sources(runs: Sequence[Run]) -> str:
     own = [each for each in fixed if each is not None]
     varied = ["samples"] if draws_samples else ["test split"] if draws_split else []
     varied += ["partition"] if None in fixed else []
+    varied += ["the clients' transformations"] if any(map(_shifts, runs)) else []
     varied += ["held-out clients"] if any(map(_share_held_out, runs)) else []
     varied += [
         "initial weights" if any(map(_draws_backbone, runs)) else "the head's initial weights"
     ]
     varied += ["cohorts"] if any(map(_draws_cohorts, runs)) else []
     varied += [name for key, name in _DRAWN.items() if any(_is_chosen(key, run) for run in runs)]
+    varied += ["local epochs"] if any(map(_draws_epochs, runs)) else []
     text = f"The seed changes {', '.join(varied)} and batches"
     if not own:
         return f"{text}."
@@ -99,7 +101,17 @@ def _share_held_out(run: Run) -> float:
     return float(run.values.get("clients.held_out") or 0)
 
 
+def _shifts(run: Run) -> bool:
+    return bool(run.values.get("partition.shift.kinds"))
+
+
+def _draws_epochs(run: Run) -> bool:
+    return isinstance(run.values.get("local.epochs"), list | tuple)
+
+
 def _draws_cohorts(run: Run) -> bool:
+    if run.values.get("sampler") == "round_robin":
+        return False
     count, share = run.values.get("clients.count", 0), _share_held_out(run)
     return bool(run.values.get("clients.per_round") != count - rounded_down(share, count))
 

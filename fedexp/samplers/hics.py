@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 
+_WITH_BIAS = "sampler.signal=auto with a head that has one trained and shared bias"
 _SHORTENED = (
     "sampler=hics: staleness shortens the updates that tell the clients' entropies, so that late "
     "clients look balanced; use sampler.scale=client or coordination.staleness=constant"
@@ -150,9 +151,12 @@ class HiCS(Sampler):
             why = "with sampler.signal=labels and sampler.angle_on=signal"
             self.unread = {"sampler.refresh": why}
         by_server = signal in ("auto", "bias", "weight_rowmean")
-        self.discourages = COMPARES_STEPS if by_server or angle_on == "head" else {}
+        discouraged = COMPARES_STEPS if by_server or angle_on == "head" else {}
         if scale == "fixed" and by_server:
-            self.discourages = self.discourages | {SHORTENS_STEPS: _SHORTENED}
+            discouraged = discouraged | {SHORTENS_STEPS: _SHORTENED}
+        if signal == "auto" and angle_on == "signal":  # other heads make clients send class counts
+            discouraged = {trait: f"{_WITH_BIAS}: {why}" for trait, why in discouraged.items()}
+        self.discourages = discouraged
 
     def setup(self, setting: Setting) -> None:
         """Find the weights from which the clients' signals are computed; set all signals to zero.

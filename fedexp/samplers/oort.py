@@ -290,7 +290,7 @@ class Oort(Sampler):
         """Send ``utility``, a float32: number of samples times root mean square of the losses."""
         found = client.measured(self)
         mean = found["squares"] / found["samples"]
-        return {"utility": client.data.num_samples * mean.sqrt()}
+        return {"utility": client.num_samples * mean.sqrt()}
 
     def _within_limit(self, clients: np.ndarray) -> np.ndarray:
         """The clients that trained less than ``most_rounds`` times; if they are too few, all."""

@@ -81,7 +81,7 @@ class ClassCounts(Signal):
     counts_labels = True
 
     def report(self, client: Client, measured: Tensors) -> Tensors:
-        """Send the client's number of training samples of each class."""
+        """Send the number of samples of each class on which the client trains."""
         return {"signal": client.data.class_counts.float()}
 
 

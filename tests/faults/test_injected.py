@@ -293,6 +293,9 @@ def test_without_attackers_no_attack_is_refused() -> None:
     injected(attack="scale")
     injected(attack="backdoor", poisoned=0.0)
     injected(attack="little_is_enough")
+    for attack in ("min_max", "backdoor"):
+        made = injected(attack=attack)
+        assert (made.forbids, made.needs) == ({}, {})
 
 
 def test_attacks_leave_received_private_weights_alone() -> None:

@@ -93,11 +93,20 @@ def test_samples_whose_seed_follows_the_seed_are_named(tmp_path: Path) -> None:
 def test_clients_devices_and_faults_that_the_seed_draws_are_named(tmp_path: Path) -> None:
     """All 16 clients that train are in each round, so there are no cohorts to draw."""
     held_out = ["clients.count=20", "clients.per_round=16", "clients.held_out=0.2"]
-    words = [*held_out, "system=phones", "faults=byzantine"]
+    words = [*held_out, "system=phones", "faults=byzantine", "availability=bernoulli"]
+    words += ["partition.shift.kinds=[contrast]", "local.epochs=[1,3]"]
     runs = [
         read_run(write_run(tmp_path / str(seed), [f"seed={seed}", *words])) for seed in range(2)
     ]
     assert random_sources(runs) == (
-        "The seed changes partition, held-out clients, initial weights, devices, faults and "
-        "batches."
+        "The seed changes partition, the clients' transformations, held-out clients, initial "
+        "weights, availability, devices, faults, local epochs and batches."
     )
+
+
+def test_a_sampler_that_takes_turns_draws_no_cohorts(tmp_path: Path) -> None:
+    runs = [
+        read_run(write_run(tmp_path / str(seed), [f"seed={seed}", "sampler=round_robin"]))
+        for seed in range(2)
+    ]
+    assert random_sources(runs) == "The seed changes partition, initial weights and batches."

@@ -18,6 +18,12 @@ from fedexp.runtime.plan import plan
         (["algorithm=local", "compression=topk"], {"aggregator", "compression"}, r"(Local)"),
         (["algorithm=local"], {"aggregator"}, r"(Local)"),
         (["algorithm=fedproto"], {"aggregator"}, r"(PrototypesOnly)"),
+        (
+            ["data=synthetic", "algorithm=fedavg"],
+            {"partition.take", "partition.split_users"},
+            "because these data define the clients",
+        ),
+        (["data=synthetic", "algorithm=fedavg", "data.iid=true"], {"data.alpha"}, "data.iid=true"),
         *(
             (
                 [f"personalization={name}", f"regularizer={each}"],

@@ -19,7 +19,8 @@ def long_tail(labels: np.ndarray, rho: Annotated[float, Field(ge=1)], seed: int)
 
     Args:
         labels: [n] class of each sample.
-        rho: ratio of the first class's size to the last class's size.
+        rho: ratio of the first class's size to the last class's size, if all classes have equally
+            many samples.
         seed: seed of the choice of samples.
 
     Returns:

@@ -1,7 +1,7 @@
 """Synthetic(alpha, beta) of FedProx (Li et al., MLSys 2020): each client has its own model."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -56,6 +56,8 @@ class Synthetic(DrawnSource):
             the largest of a million sizes is 0.7 million.
         seed: seed of the samples; independent of the run's seed.
     """
+
+    unread_if: ClassVar = {"alpha": {"iid": (True,)}}
 
     alpha: Spread
     beta: Spread
