@@ -29,8 +29,14 @@ _RULES = {
 """Words of PyTorch's error -> the rule of a part's contract that the code breaks."""
 
 
+_IN_STACK = ("_parameters", "_buffers")
+"""The attributes of a module whose tensors a stack keeps for each client."""
+
 _Key = tuple[str, str]
-"""A tensor's place in the config and the name of its attribute."""
+"""A component's place in the config, and a tensor's expression, such as ``means[0]``."""
+
+_Seen = tuple[Tensor, int]
+"""A tensor, and the number of its changes in place (PyTorch's version)."""
 
 
 class StackingError(InputError):
@@ -73,8 +79,8 @@ def _broken_rule(
 class Attributes:
     """The tensors in attributes of the components that are no parameters and no buffers.
 
-    A stack keeps only parameters and buffers for each client. So an attribute that ``begin`` sets
-    must be the same for all clients of the stack.
+    They may be in dicts, lists and tuples. A stack keeps only parameters and buffers for each
+    client. So a tensor that ``begin`` sets must be the same for all clients of the stack.
 
     Args:
         components: place in the config -> the component there.
@@ -84,7 +90,7 @@ class Attributes:
     def __init__(self, components: Mapping[str, object], device: torch.device) -> None:
         self._components, self._device = components, device
         self._untouched = {key: (v, v._version) for key, v in self._tensors().items()}
-        self._first: dict[_Key, Tensor] | None = None
+        self._first: dict[_Key, tuple[_Seen, Tensor]] | None = None
         self._differs: dict[_Key, Tensor] = {}
 
     def compare(self) -> None:
@@ -95,11 +101,16 @@ class Attributes:
         """
         found = self._tensors()
         if self._first is None:
-            touched = {key: v for key, v in found.items() if self._is_touched(key, v)}
-            self._first = {key: value.detach().clone() for key, value in touched.items()}
+            self._first = {
+                key: ((value, value._version), value.detach().clone())
+                for key, value in found.items()
+                if _is_touched(value, self._untouched.get(key))
+            }
             return
-        for key, value in self._first.items():
+        for key, (seen, value) in self._first.items():
             now = found.get(key)
+            if now is not None and not _is_touched(now, seen):
+                continue
             if now is None or (now.shape, now.dtype) != (value.shape, value.dtype):
                 raise self._error(key)
             different = (now != value).any()
@@ -122,15 +133,27 @@ class Attributes:
         problem = f"self.{name} differs between clients, but is no buffer; {_REGISTER}"
         return StackingError(named(place, self._components[place]), problem)
 
-    def _is_touched(self, key: _Key, value: Tensor) -> bool:
-        """Whether the attribute was set or changed in place since this object was made."""
-        before, version = self._untouched.get(key, (None, 0))
-        return value is not before or value._version != version
-
     def _tensors(self) -> dict[_Key, Tensor]:
         return {
             (place, name): value
             for place, component in self._components.items()
-            for name, value in vars(component).items()
-            if isinstance(value, Tensor) and not value.is_inference()  # these have no version
+            for attribute, content in vars(component).items()
+            if attribute not in _IN_STACK
+            for name, value in _within(attribute, content)
+            if not value.is_inference()  # these have no version
         }
+
+
+def _within(name: str, content: object) -> Iterator[tuple[str, Tensor]]:
+    """The tensors in ``content``, each with its expression, such as ``means[0]``."""
+    if isinstance(content, Tensor):
+        yield name, content
+    elif isinstance(content, dict | list | tuple):
+        items = content.items() if isinstance(content, dict) else enumerate(content)
+        for key, value in items:
+            yield from _within(f"{name}[{key!r}]", value)
+
+
+def _is_touched(value: Tensor, seen: _Seen | None) -> bool:
+    """Whether this is another tensor than the one that was seen, or was changed in place since."""
+    return seen is None or value is not seen[0] or value._version != seen[1]

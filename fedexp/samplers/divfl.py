@@ -124,12 +124,12 @@ class DivFL(LastUpdates):
         """
         if self.signal != "all_updates":
             return {"update": self._gradient(client, client.weights)}
-        weights = client.weights
-        return {"update": self.flatten({n: weights[n] - self._received[n] for n in self.names})}
+        weights, received = client.weights, self._received.weights
+        return {"update": self.flatten({n: weights[n] - received[n] for n in self.names})}
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         """If the signal is ``gradient``, compute the gradient at the received model."""
-        self._received = message.weights
+        self._received = message
         if self.signal == "gradient":
             memory["gradient"] = self._gradient(client, message.weights)
 

@@ -1,6 +1,8 @@
 """A part whose code cannot be stacked is refused in one line; ``check_part`` says the same line."""
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,8 @@ LINE = r"line \d+ of contract_breakers\.py"
 NO_BUFFER = f"self.shares differs between clients, but is no buffer; {REGISTER}"
 PROBLEMS = {
     "Unregistered": NO_BUFFER,
+    "InADict": r"self\.of_client\['shares'\] differs between clients, but is no buffer; "
+    + REGISTER,
     "OnlyInBegin": f"{LINE} reads self.shares, which setup has not made; {REGISTER}",
     "SumsUp": f"{LINE} changes in place a tensor that all clients share; make it a buffer, or "
     "use an operation that is not in place",
@@ -61,6 +65,8 @@ def test_an_error_with_another_cause_stays() -> None:
 class Scaled:
     """A component that keeps a tensor in an attribute."""
 
+    kept: Sequence[Any] = ()
+
     def __init__(self, device: str) -> None:
         self.scale = torch.ones(2, device=device)
 
@@ -97,3 +103,17 @@ def test_another_shape_is_found_at_once() -> None:
     scaled.scale = torch.ones(3, device="meta")
     with pytest.raises(StackingError, match=r"self\.scale differs between clients"):
         found.compare()
+
+
+def test_tensors_in_lists_and_tuples_are_compared() -> None:
+    scaled = Scaled("cpu")
+    scaled.kept = [(scaled.scale, torch.zeros(1)), 3.0]
+    found = attributes_of(scaled)
+    scaled.kept[0][1].fill_(1)
+    scaled.scale = scaled.kept[0][0].clone()
+    found.compare()
+    found.check()  # the first client's begin has not touched ``kept[0][1]``
+    scaled.kept = [(torch.zeros(2), torch.zeros(1)), 3.0]
+    found.compare()
+    with pytest.raises(StackingError, match=r"self\.kept\[0\]\[0\] differs between clients"):
+        found.check()

@@ -140,6 +140,19 @@ class OnlyInBegin(Loss):
         return mean_cross_entropy(batch) * self.shares.square().sum()
 
 
+class InADict(Loss):
+    """A tensor that differs between clients is in a dict."""
+
+    def setup(self, setting: Setting) -> None:
+        self.of_client = {"shares": torch.zeros(setting.num_classes)}
+
+    def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
+        self.of_client = {"shares": client.data.class_counts / client.data.num_samples}
+
+    def forward(self, batch: Forward) -> Tensor:
+        return mean_cross_entropy(batch) * self.of_client["shares"].square().sum()
+
+
 class SumsUp(Loss):
     """A local step changes a tensor that is no buffer."""
 
