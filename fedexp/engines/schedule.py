@@ -72,9 +72,9 @@ class Schedule:
             train, because its turn is late or surplus.
         """
         system, round = self._resources.system, message.round
-        system.begin_turns(downloads)
-        self._round, self._shares = round, {}
         upload = system.upload_bytes or count_bytes(message.weights)
+        system.begin_turns(downloads, upload)
+        self._round, self._shares = round, {}
         works = {client: self._work_in_time(client, round, upload) for client in clients}
         seconds = {c: system.planned_seconds(c, work.samples, upload) for c, work in works.items()}
         by_finish = sorted(works, key=lambda client: (seconds[client], client))

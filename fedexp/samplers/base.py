@@ -132,8 +132,9 @@ class Sampler(Part):
 
         Args:
             seconds: number of the client -> simulated seconds of the client's turn. If the client
-                was left out before its update arrived, these are the seconds that the whole turn
-                would have taken.
+                was late or surplus, these are the seconds that the turn would have taken; see
+                ``RoundTime.of_clients``. With ``system.late=partial`` it is the turn with fewer
+                steps.
         """
 
     def select(self, round: int) -> list[int]:

@@ -20,7 +20,7 @@ class RoundTime:
             whose update arrived; None if no update arrived or the round took no time.
         of_clients: client -> seconds of its turn, for each client of the cohort that did not drop
             out. A late or surplus client has the seconds that its turn would have taken with an
-            upload as large as the largest that arrived.
+            upload as large as the largest that arrived, or as ``expected_upload`` if none arrived.
     """
 
     seconds: float
@@ -34,6 +34,7 @@ def round_time(
     devices: Devices,
     deadline: float | None = None,
     start: float = 0.0,
+    expected_upload: int = 0,
 ) -> RoundTime:
     """The time of a round with these turns.
 
@@ -49,6 +50,7 @@ def round_time(
         devices: the devices of all clients.
         deadline: seconds after the start of training at which the round ended at the latest.
         start: when the round started, in seconds since the start of the run.
+        expected_upload: bytes of an update, as the server expected them before the training.
 
     Raises:
         InputError: the turns are of an asynchronous run.
@@ -73,7 +75,8 @@ def round_time(
     if arrived and length > 0:
         busy = sum(seconds + asked.get(client, 0.0) for client, seconds in arrived.items())
         idle = 1 - busy / len(arrived) / length
-    upload = max((turn.upload_bytes for turn in turns if turn.outcome != "asked"), default=0)
+    uploads = (turn.upload_bytes for turn in turns if turn.outcome != "asked")
+    upload = max(uploads, default=0) or expected_upload
     left_out = [
         replace(turn, upload_bytes=upload) for turn in turns if turn.outcome in ("late", "surplus")
     ]

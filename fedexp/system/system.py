@@ -56,6 +56,7 @@ class System:
         self.devices: Devices | None = None
         self.now, self.upload_bytes = 0.0, 0
         self._downloads: Mapping[int, int] = {}
+        self._expected_upload = 0
         self.forbids: dict[str, str] = {}
         traits = {SIMULATED_TIME} if source.has_devices else set()
         if self.limits_turns or not availability.is_always:
@@ -123,9 +124,9 @@ class System:
             "simulated time; make clients available more often"
         )
 
-    def begin_turns(self, downloads: Mapping[int, int]) -> None:
-        """Record the bytes that each client of the cohort downloads before its training."""
-        self._downloads = downloads
+    def begin_turns(self, downloads: Mapping[int, int], expected_upload: int) -> None:
+        """Record the bytes that each client of the cohort downloads, and those of an update."""
+        self._downloads, self._expected_upload = downloads, expected_upload
 
     def planned_seconds(self, client: int, samples: int, upload_bytes: int) -> float:
         """The seconds of a client's turn in this round."""
@@ -144,7 +145,7 @@ class System:
         self._downloads = {}
         if self.devices is None:
             return None
-        found = round_time(turns, self.devices, self.deadline, self.now)
+        found = round_time(turns, self.devices, self.deadline, self.now, self._expected_upload)
         self.now = found.end
         uploads = [turn.upload_bytes for turn in turns if turn.outcome == "sent"]
         self.upload_bytes = max(uploads, default=self.upload_bytes)

@@ -71,7 +71,8 @@ def test_clients_that_were_left_out_have_the_seconds_of_a_whole_turn() -> None:
     turns = [turn(2), turn(1, upload=0, outcome="surplus"), turn(0, upload=0, outcome="late")]
     found = round_time([*turns, TurnRecord(0, 0, 0, 0, 9000, "asked")], THREE, deadline=6.0)
     assert found.of_clients == {2: 2.75, 1: 5.5, 0: 11.0}  # each with an upload of 400 bytes
-    assert round_time(turns[1:], THREE, deadline=6.0).of_clients == {1: 3.5, 0: 7.0}  # without
+    no_arrival = round_time(turns[1:], THREE, deadline=6.0, expected_upload=400)
+    assert no_arrival.of_clients == {1: 5.5, 0: 11.0}
 
 
 def test_a_round_without_clients_takes_no_time() -> None:
