@@ -304,7 +304,8 @@ class Part(Declares):
     def load_server_state(self, state: dict[str, Any]) -> None:
         """Restore a result of ``server_state``; its tensors are on the CPU.
 
-        By default the tensors move to the device of the part's buffers, if it has any.
+        By default the tensors move to the device of the part's buffers. Without buffers they stay
+        on the CPU.
         """
         buffers = self.buffers() if isinstance(self, nn.Module) else ()
         device = next((buffer.device for buffer in buffers), torch.device("cpu"))

@@ -1,6 +1,6 @@
 """Errors about code of a part that works for one client, but not for a stack of clients."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -149,6 +149,7 @@ def _within(name: str, content: object) -> Iterator[tuple[str, Tensor]]:
     if isinstance(content, Tensor):
         yield name, content
     elif isinstance(content, dict | list | tuple):
+        items: Iterable[tuple[object, object]]
         items = content.items() if isinstance(content, dict) else enumerate(content)
         for key, value in items:
             yield from _within(f"{name}[{key!r}]", value)

@@ -6,14 +6,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import FrameType
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
-from fedexp.core.error_notes import Place, innermost
+from fedexp.config.schema import Config
+from fedexp.core.error_notes import innermost
 from fedexp.core.messages import Tensors
 from fedexp.data.load import load_data
 from fedexp.distributed.fabric import make_fabric
@@ -23,12 +25,15 @@ from fedexp.errors import InputError
 from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 from fedexp.testing.comparison import ContractError
-from fedexp.testing.federations import configure, sent_after
+from fedexp.testing.federations import configure, resume, sent_after
 from fedexp.testing.pretended import Pretended, missing_tool, told_of_waits
 
 _DEVICE = "engine.device=fedexp.testing.pretended.Pretended"
 _STEP = Engine._take_step.__code__
 _TENSORS, _FAILURE = "tensors", "failure.json"
+
+_Components: TypeAlias = dict[str, Mapping[str, object]]
+"""Words about a federation for its errors -> its components; see ``Resources.components``."""
 
 _RULES = {
     "Expected all tensors to be on the same device": "mixes a tensor of the CPU with tensors of "
@@ -46,7 +51,7 @@ _RULES = {
 def sent_from_device(
     overrides: Sequence[str], config_dir: str | Path | None, rounds: int
 ) -> Tensors:
-    """Train for these rounds on the pretended device; see ``sent_after``.
+    """Train for these rounds on the pretended device, with a resume; see ``sent_after``.
 
     A new process does it, because PyTorch takes no further device after the first backward pass.
 
@@ -91,23 +96,37 @@ def main(job: str) -> None:
 def trained(overrides: Sequence[str], config_dir: str | None, rounds: int) -> Tensors:
     """Train in this process; returns and raises like ``sent_from_device``.
 
-    The device must be known to PyTorch, and ``overrides`` must name it.
+    One federation trains all rounds. The result is of another one, which goes on from the first
+    one's checkpoint of round 1. The device must be known to PyTorch, and ``overrides`` must name
+    it.
     """
     config = configure(overrides, config_dir)
-    planned, fabric = plan(config), make_fabric(config.engine)
-    components: Mapping[str, object] = planned.sockets.by_name()
+    components: _Components = {}
     try:
-        federation = Federation(planned, fabric, load_data(config, planned.source, fabric.device))
-        components = federation.engine.resources.components
-        with closing(federation.store), told_of_waits(_refuse_in_steps):
-            for round in range(1, rounds + 1):
-                federation.run_round(round)
-            return sent_after(federation, rounds)
+        with ExitStack() as stores, told_of_waits(_refuse_in_steps):
+            whole = _federation(config, components, "")
+            stores.enter_context(closing(whole.store))
+            whole.run_round(1)
+            resumed = _federation(config, components, " after a resume")
+            stores.enter_context(closing(resumed.store))
+            resume(resumed, whole)
+            for round in range(2, rounds + 1):
+                whole.run_round(round)
+                resumed.run_round(round)
+            return sent_after(resumed, rounds)
     except InputError:
         raise
     except Exception as error:
-        place = innermost(error.__traceback__, components)
-        raise ContractError(_line(error, place)) from error
+        raise ContractError(_line(error, components)) from error
+
+
+def _federation(config: Config, components: _Components, when: str) -> Federation:
+    """A new federation, whose components are noted under ``when``."""
+    planned, fabric = plan(config), make_fabric(config.engine)
+    components[when] = planned.sockets.by_name()
+    federation = Federation(planned, fabric, load_data(config, planned.source, fabric.device))
+    components[when] = federation.engine.resources.components
+    return federation
 
 
 def _refuse_in_steps(what: str, frame: FrameType | None) -> None:
@@ -118,13 +137,16 @@ def _refuse_in_steps(what: str, frame: FrameType | None) -> None:
         frame = frame.f_back
 
 
-def _line(error: Exception, place: Place | None) -> str:
-    """The error in one line: where, and which rule is broken."""
+def _line(error: Exception, components: _Components) -> str:
+    """The error in one line: when, where, and which rule is broken."""
     message = str(error).partition("\n")[0]
     rule = next((rule for words, rule in _RULES.items() if words in message), None)
     what = f"{rule} ({message})" if rule else f"fails ({type(error).__name__}: {message})"
-    where = f"{place.whose}: {place.hook}(...), {place.line}," if place else "training"
-    return f"on an accelerator, {where} {what}"
+    for when, of_federation in components.items():
+        if place := innermost(error.__traceback__, of_federation):
+            where = f"{place.whose}: {place.hook}(...), {place.line},"
+            return f"on an accelerator{when}, {where} {what}"
+    return f"on an accelerator, training {what}"
 
 
 if __name__ == "__main__":

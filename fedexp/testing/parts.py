@@ -47,9 +47,10 @@ def check_part(
        ``engine=vectorized`` refuses the part, this rule is not checked.
     6. ``engine=vectorized`` gives the same weights as ``engine=serial``, up to ``tolerance``, or
        refuses the part with an InputError.
-    7. With ``device``: on an accelerator the weights have the same bits, no call mixes tensors of
-       the CPU and of the accelerator, and no training step waits for the accelerator. It is a
-       pretended one, ``fedexp.testing.pretended``, which computes like the CPU.
+    7. With ``device``: on an accelerator the weights have the same bits, also after a resume, no
+       call mixes tensors of the CPU and of the accelerator, and no training step waits for the
+       accelerator. It is a pretended one, ``fedexp.testing.pretended``, which computes like the
+       CPU.
 
     Args:
         overrides: overrides as on the command line, in addition to ``TINY``.

@@ -69,6 +69,19 @@ class ReportOnCpu(CrossEntropy):
         self.counts = [each.extras["seen"] + each.extras["prior"] for each in updates]
 
 
+class OnCpuAfterResume(CrossEntropy):
+    """Adds reports to a sum, which is on the CPU after a resume."""
+
+    saved = ("counts",)
+    counts: Tensor | int = 0
+
+    def report(self, client: Client, memory: Memory) -> Tensors:
+        return {"counts": client.data.class_counts}
+
+    def aggregate(self, updates: Sequence[PartUpdate]) -> None:
+        self.counts = self.counts + sum(each.extras["counts"] for each in updates)
+
+
 class OneNumberOnCpu(CrossEntropy):
     """Reports a number on the CPU, which breaks no rule."""
 

@@ -27,13 +27,11 @@ def part(name: str) -> str:
     return f"loss._target_=support.device_breakers.{name}"
 
 
-def line(name: str) -> str:
+def line(name: str, hook: str, rule: str, when: str = "") -> str:
     """The pattern of the error about this part, which is one line."""
-    hook, rule = BROKEN[name]
     whose = rf"loss \(support\.device_breakers\.{name}\)"
-    return (
-        rf"on an accelerator, {whose}: {hook}\(\.\.\.\), line \d+ of device_br[^\n]*{rule}[^\n]*\Z"
-    )
+    place = rf"{whose}: {hook}\(\.\.\.\), line \d+ of device_br"
+    return rf"on an accelerator{when}, {place}[^\n]*{rule}[^\n]*\Z"
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +41,11 @@ def process() -> Iterator[ProcessPoolExecutor]:
         yield found
 
 
-def refusal(name: str) -> str:
-    """What a round with this part says; empty if it says nothing."""
+def refusal(name: str, rounds: int = 1) -> str:
+    """What some rounds with this part say; empty if they say nothing."""
     Pretended.get_parallel_devices([0])
     try:
-        trained([part(name), DEVICE], None, rounds=1)
+        trained([part(name), DEVICE], None, rounds)
     except ContractError as error:
         return str(error)
     return ""
@@ -55,7 +53,13 @@ def refusal(name: str) -> str:
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_rule_names_part_and_hook(name: str, process: ProcessPoolExecutor) -> None:
-    assert re.match(line(name), process.submit(refusal, name).result())
+    assert re.match(line(name, *BROKEN[name]), process.submit(refusal, name).result())
+
+
+def test_a_sum_that_is_on_the_cpu_after_a_resume_is_named(process: ProcessPoolExecutor) -> None:
+    found = process.submit(refusal, "OnCpuAfterResume", rounds=2).result()
+    rule = "mixes a tensor of the CPU"
+    assert re.match(line("OnCpuAfterResume", "aggregate", rule, " after a resume"), found)
 
 
 def test_a_good_part_is_trained(process: ProcessPoolExecutor) -> None:
@@ -65,5 +69,5 @@ def test_a_good_part_is_trained(process: ProcessPoolExecutor) -> None:
 @pytest.mark.slow
 def test_the_check_of_a_part_uses_a_process_of_its_own() -> None:
     check_part(part("OneNumberOnCpu"), device=True)
-    with pytest.raises(ContractError, match=line("Waits")):
+    with pytest.raises(ContractError, match=line("Waits", *BROKEN["Waits"])):
         sent_from_device([part("Waits")], None, rounds=1)
