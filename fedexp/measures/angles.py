@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedexp.measures.measure import AfterRound, EveryNth, Measured
+from fedexp.config.compatibility.traits import Need
+from fedexp.measures.measure import AfterRound, EveryNth, Measured, Outline
 from fedexp.measures.scoring.predictions import Predictions
 
 
@@ -21,6 +22,11 @@ class Angles(EveryNth):
     Args:
         every: rounds between measurements; the last round is always measured.
     """
+
+    def check(self, outline: Outline) -> None:
+        """Note whether there is a global model, and a test split that it can classify."""
+        lacking = sorted({Need.GLOBAL_MODEL, Need.TEST_CLASSES} - outline.given)
+        self.idle = f"without {lacking[0]}" if lacking else ""
 
     def __call__(self, after: AfterRound) -> Measured:
         """The metrics ``geometry/<kind>_angle*`` of the global model."""

@@ -63,6 +63,7 @@ class FewShot(Measure):
             self.idle = "without test classes that no client has, and a global model"
             return
         self.headlines = MappingProxyType({"global/fewshot_accuracy": "higher"})
+        self.reads = frozenset({"measure.global.every"})
         if self.ways > len(about.unseen_classes):
             raise InputError(
                 f"measure.fewshot.ways={self.ways}: {about.name} has "

@@ -39,7 +39,9 @@ class Validation(Measure):
         if not outline.validates or Need.GLOBAL_MODEL not in outline.given:
             self.headlines = {}
             self.idle = "without data.validation and a global model"
-        elif Need.CLASS_LABELS not in outline.given:
+            return
+        self.reads = frozenset({"measure.global.every", "measure.global.first"})
+        if Need.CLASS_LABELS not in outline.given:
             self.headlines = {n: better for n, better in self.headlines.items() if n != BALANCED}
 
     def __call__(self, after: AfterRound) -> Measured:

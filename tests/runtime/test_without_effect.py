@@ -112,9 +112,18 @@ def test_what_is_used_is_not_declared() -> None:
     unread = plan(compose(*used, "local.keep_optimizer=true")).unread
     groups = {"aggregator", "compression", "sampler", "schedule", "measure", "local", "engine"}
     named = {key for key in unread if key.partition(".")[0] in groups}
-    without_global = {"measure.fewshot", "measure.global", "measure.validation"}
+    without_global = {f"measure.{n}" for n in ("angles", "fewshot", "global", "validation")}
     assert named == {"engine.balance", *without_global}
     assert "system.late" in unread
+
+
+def test_a_key_that_another_measure_follows_has_an_effect() -> None:
+    """Without a score on the test split, ``fewshot`` and ``validation`` still follow its rounds."""
+    fc100 = ["data=fc100", "measure.personal=null", "objective=global/fewshot_accuracy"]
+    unread = plan(compose(*fc100)).unread
+    assert {"measure.angles", "measure.global.first", "measure.global.targets"} <= unread.keys()
+    assert not {"measure.global", "measure.global.every"} & unread.keys()
+    assert "measure.global.first" not in plan(compose(*fc100, "data.validation=0.1")).unread
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def unread_keys(
     for each in declarations:
         found |= each.unread
     read = [key for each in declarations for key in each.reads]
-    return {key: why for key, why in found.items() if not is_below(key, read)}
+    return {part: why for key, why in found.items() for part in _parts_without(read, key, values)}
 
 
 def warn_of_unread(unread: Mapping[str, str], overrides: Sequence[str], logger: Logger) -> None:
@@ -92,6 +92,18 @@ def warn_of_unread(unread: Mapping[str, str], overrides: Sequence[str], logger: 
             if is_below(place, [key]):
                 logger.warning("%s: has no effect %s", override.lstrip("+"), why)
                 break
+
+
+def _parts_without(read: Sequence[str], key: str, values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield ``key``, or the unread keys below it if something there is in ``read``."""
+    if is_below(key, read):
+        return
+    below = selected(values, key)
+    if isinstance(below, Mapping) and any(is_below(each, [key]) for each in read):
+        for name in below:
+            yield from _parts_without(read, f"{key}.{name}", values)
+    else:
+        yield key
 
 
 def _place(override: str) -> str:

@@ -120,6 +120,9 @@ def test_what_another_component_reads_has_an_effect(plain: dict[str, Any]) -> No
     )
     trigger = unread_keys({"faults": {"size": 1}}, [Declaration("x", unread={"faults.size": "y"})])
     assert trigger["faults.size"] == "y"
+    group = Declaration("x", unread={"a": "why"}, reads=frozenset({"a.b.c"}))
+    found = unread_keys({"a": {"b": {"c": 1, "d": 2}, "e": 3}}, [group])
+    assert {key for key, why in found.items() if why == "why"} == {"a.b.d", "a.e"}
 
 
 def test_weights_of_a_backbone_are_unread_if_it_starts_from_a_file() -> None:
