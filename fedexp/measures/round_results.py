@@ -22,7 +22,8 @@ class Measured:
     Attributes:
         metrics: name -> value, for example ``global/accuracy``; unmeasured metrics are absent.
         per_class: class name -> accuracy of the global model.
-        tables: name -> table, for example ``clients``; written to ``<name>.csv``.
+        tables: name -> table, for example ``clients``; written to ``<name>.csv``, with ``_`` in
+            place of each ``/``.
         figures: name -> figure, for example ``heatmap/partition``.
         best_model: the most accurate global model so far, if the method needs this model.
         logs: name -> table, for example ``turns``, with rows for every round. Like ``tables``, logs

@@ -17,8 +17,9 @@ LOGGER = logging.getLogger(__name__)
 class TableFiles(Tracker):
     """Appends each table and log to ``<name>.csv`` in the run's folder, with a column ``round``.
 
-    NaN becomes an empty cell. When a run is resumed, the rows of rounds that are trained again are
-    deleted. If another run now uses the folder, nothing is written.
+    The file's name has ``_`` in place of each ``/``. NaN becomes an empty cell. When a run is
+    resumed, the rows of rounds that are trained again are deleted. If another run now uses the
+    folder, nothing is written.
     """
 
     def __init__(self, run: RunInfo) -> None:
@@ -32,7 +33,7 @@ class TableFiles(Tracker):
         if _content(self._folder) not in (self._identity, b""):
             return
         for name, table in {**record.tables, **record.logs}.items():
-            path = self._folder / f"{name}.csv"
+            path = self._folder / f"{name.replace('/', '_')}.csv"
             is_new = not path.exists() or not path.stat().st_size  # a kill may leave an empty file
             heading = [["round", *table]] if is_new else []
             rows = zip(*table.values(), strict=True)

@@ -24,6 +24,14 @@ def test_a_table_grows_by_the_rows_of_each_round(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"clients.csv", "edges.csv"}
 
 
+def test_a_name_with_a_slash_is_a_file_of_the_runs_folder(tmp_path: Path) -> None:
+    tables, logs = {"drift/steps": {"client": [2]}}, {"turns": {"client": [4]}}
+    TableFiles(RunInfo(tmp_path)).log(Record(1, tables=tables, logs=logs))
+    TableFiles(RunInfo(tmp_path, resumed=True, past=[Record(1)])).log(Record(2, tables=tables))
+    assert (tmp_path / "drift_steps.csv").read_text() == "round,client\n1,2\n2,2\n"
+    assert (tmp_path / "turns.csv").read_text() == "round,client\n1,4\n"
+
+
 def test_a_resumed_run_drops_the_rows_of_later_rounds_and_keeps_every_digit(tmp_path: Path) -> None:
     log(TableFiles(RunInfo(tmp_path)), 1, 3)
     whole = (tmp_path / "clients.csv").read_bytes()
