@@ -110,10 +110,12 @@ def final_table(summary: Mapping[str, Any]) -> Table:
     For ``rounds_to/<target>`` the only value is the number of a round. If an accuracy was measured
     on a subset of the test split, the standard error of the accuracy follows after ±.
     """
-    down, up = (decimal(summary["total"][f"cost/{way}_bytes"]) for way in ("download", "upload"))
+    ways = {"down": "cost/download_bytes", "up": "cost/upload_bytes"}
+    total = summary["total"]
+    traffic = "".join(f", {decimal(total[n])} {way}" for way, n in ways.items() if n in total)
     rounds = f"{summary['rounds']} round{'' if summary['rounds'] == 1 else 's'}"
     effort = f"{rounds}, {summary['wall_time_s']:.1f} s on {summary['device']}"
-    table = Table(caption=f"{effort}, {down} down, {up} up")
+    table = Table(caption=f"{effort}{traffic}")
     table.add_column("metric", no_wrap=True)
     columns = {"final": "final", "best": "best", "mean_last5": "mean of last 5 rounds"}
     if "best_round" in summary:

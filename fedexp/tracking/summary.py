@@ -3,7 +3,7 @@
 import hashlib
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +63,8 @@ def summarize(
     chosen = {} if best is None else {"best_round": best}
     return {
         "metrics": headline_statistics(history, headlines) | rounds_to(targets, history),
-        "total": {name: int(sum(row.get(name, 0) for row in history)) for name in _BYTES},
-        "peak": {
-            name: max(row[name] for row in history if name in row)
-            for name in MEMORY
-            if any(name in row for row in history)
-        },
+        "total": {name: int(sum(values)) for name, values in _measured(_BYTES, history)},
+        "peak": {name: max(values) for name, values in _measured(MEMORY, history)},
         "rounds": len(history),
         **chosen,
         "seed": config["seed"],
@@ -110,6 +106,15 @@ def file_digests(folder: Path) -> dict[str, str]:
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     """Write ``folder/summary.json`` completely or not at all; NaN and infinities become null."""
     write_durably(folder / FILE_NAME, as_bytes(summary, indent=2))
+
+
+def _measured(
+    names: Sequence[str], history: Sequence[Mapping[str, float]]
+) -> Iterator[tuple[str, list[float]]]:
+    """Yield each metric of ``names`` that a round has, with its values in all rounds."""
+    for name in names:
+        if values := [row[name] for row in history if name in row]:
+            yield name, values
 
 
 def _versions() -> dict[str, str]:

@@ -93,6 +93,13 @@ def test_report_is_a_table_and_the_folder(tmp_path: Path) -> None:
     assert f"Everything is in {folder}\n" in text
 
 
+def test_bytes_that_were_not_counted_are_not_printed() -> None:
+    console = terminal(live=False)
+    print_report(SUMMARY | {"total": {}}, Path("run"), console)
+    assert "30 rounds, 12.3 s on cpu" in output(console)
+    assert " down" not in output(console)
+
+
 def test_the_warnings_are_lines_before_the_folder_and_a_mark_in_a_sweep() -> None:
     summary = SUMMARY | {"warnings": ["this run learned nothing"]}
     console = terminal(live=False)

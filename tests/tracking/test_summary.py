@@ -142,6 +142,12 @@ def test_the_peak_of_what_is_stored_is_in_the_summary() -> None:
     assert peak == dict.fromkeys(names, 7.0)
 
 
+def test_bytes_that_no_round_counted_are_absent() -> None:
+    assert summary_of([{"train/loss": 1.0}])["total"] == {}
+    history = [{"cost/upload_bytes": 3.0}, {"train/loss": 1.0}, {"cost/upload_bytes": 4.0}]
+    assert summary_of(history)["total"] == {"cost/upload_bytes": 7}
+
+
 def test_targets_are_in_the_summary() -> None:
     history = [{"global/accuracy": 0.2}, {"global/accuracy": 0.8}]
     metrics = summary_of(history)["metrics"]
