@@ -137,7 +137,8 @@ def draw_episodes(
 def episode_accuracies(z: Tensor, support: Tensor, query: Tensor) -> Tensor:
     """The accuracy of each episode: the share of queries that get the right class.
 
-    A query gets the class with the nearest mean of support features.
+    A query gets the class with the nearest mean of support features. It gets no class if a distance
+    is NaN or all are infinite: a model that diverged would be right about each first class.
 
     Args:
         z: [n, d] features of all samples.
@@ -158,7 +159,8 @@ def episode_accuracies(z: Tensor, support: Tensor, query: Tensor) -> Tensor:
         distances = torch.cdist(
             z[asked].flatten(1, 2), means, compute_mode="donot_use_mm_for_euclid_dist"
         )
-        right.append((distances.argmin(dim=2) == own_class).sum(dim=1))
+        least, nearest = distances.min(dim=2)  # NaN if one of the distances is NaN
+        right.append(((nearest == own_class) & least.isfinite()).sum(dim=1))
     return torch.cat(right).cpu().double() / (ways * queries)
 
 

@@ -87,6 +87,13 @@ def test_large_features_lose_no_digits() -> None:
     assert episode_accuracies(z, support, query).tolist() == [1.0]
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
+def test_a_model_that_diverged_classifies_nothing(value: float) -> None:
+    z = torch.randn(len(LABELS), 4, generator=torch.Generator().manual_seed(0)) * value
+    support, query = map(torch.from_numpy, draw(episodes(count=5)))
+    assert episode_accuracies(z, support, query).tolist() == [0.0] * 5
+
+
 def test_the_interval_is_196_standard_errors() -> None:
     """Of 0.2, 0.4 and 0.9: variance (0.09 + 0.01 + 0.16) / 2 = 0.13."""
     metrics = fewshot_metrics(torch.tensor([0.2, 0.4, 0.9], dtype=torch.float64))
