@@ -78,7 +78,8 @@ class PersonalMeasure(Measure):
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Choose the test samples. Raises InputError if the test split has too few."""
-        self.samples = ScoredSamples(resources.data, self.kinds, self.size, self.own_images)
+        key = f"measure.{type(self).__name__.lower()}.samples"
+        self.samples = ScoredSamples(resources.data, self.kinds, self.size, self.own_images, key)
         self.last_only = resources.personalization.tunes == "best"
 
     def due(self, round: int, rounds: int) -> bool:

@@ -27,10 +27,12 @@ class ScoredSamples:
     Args:
         data: the population's data.
         metrics: kinds of metrics, ``measure.personal.kinds``.
-        size: number of samples in a random subset of the test split, ``measure.personal.samples``,
-            on which all models are scored; None: the whole test split.
+        size: number of samples in a random subset of the test split, such as
+            ``measure.personal.samples``, on which all models are scored; None: the whole test
+            split.
         own: whether a model is scored on its client's own test split only, because images are
             changed differently at each client. Then ``metrics`` has no kind of ``NEED_ALL``.
+        key: the key of the config that has ``size``, for the error line.
 
     Attributes:
         metrics, size, own: the arguments of the same names.
@@ -46,7 +48,12 @@ class ScoredSamples:
     """
 
     def __init__(
-        self, data: FederatedData, metrics: Collection[str], size: int | None, own: bool = False
+        self,
+        data: FederatedData,
+        metrics: Collection[str],
+        size: int | None,
+        own: bool = False,
+        key: str = "measure.personal.samples",
     ) -> None:
         self.metrics, self.size, self.own = tuple(metrics), size, own
         self.labels = data.test.labels.cpu()
@@ -54,7 +61,7 @@ class ScoredSamples:
         self.is_estimate = size is not None
         self.share = torch.arange(len(self.labels))
         if size is not None:
-            self.share = torch.from_numpy(_draw(self.labels.numpy(), size, data.seed))
+            self.share = torch.from_numpy(_draw(self.labels.numpy(), size, data.seed, key))
 
     def __call__(self, client: ClientData) -> Selection | None:
         """The test samples for this client's model; None: the whole test split."""
@@ -118,14 +125,17 @@ class ScoredSamples:
         return recalls * self.totals, self.totals * (drawn > 0).double()
 
 
-def _draw(labels: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Sorted positions of a stratified sample of ``size`` elements of ``labels`` [n]."""
+def _draw(labels: np.ndarray, size: int, seed: int, key: str) -> np.ndarray:
+    """Sorted positions of a stratified sample of ``size`` elements of ``labels`` [n].
+
+    The error line names the ``key`` of the config.
+    """
     sizes = np.bincount(labels)
     least = np.minimum(2, sizes)  # a variance needs two samples
     if not least.sum() <= size <= len(labels):
         raise InputError(
-            f"measure.personal.samples={size}: should be between {least.sum()} (two of each "
-            f"class) and {len(labels)} (the whole test split), or null for all of it"
+            f"{key}={size}: should be between {least.sum()} (two of each class) and "
+            f"{len(labels)} (the whole test split), or null for all of it"
         )
     generator = numpy_generator(seed, "personal_samples")
     counts = apportion(size, sizes, generator)

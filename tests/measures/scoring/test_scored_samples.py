@@ -67,6 +67,11 @@ def test_a_wrong_size_is_one_line(size: int) -> None:
         federate(*SMALL, f"measure.personal.samples={size}")
 
 
+def test_a_wrong_size_names_the_key_of_its_measure() -> None:
+    with pytest.raises(InputError, match=r"^measure\.fairness\.samples=5: should be between 20"):
+        federate(*SMALL, "+measure=fairness", "measure.fairness.samples=5")
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
 @pytest.mark.parametrize("method", ["fedavg", "fedproto", "fedbabu"])
