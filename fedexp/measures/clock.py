@@ -66,7 +66,7 @@ class Clock(Measure):
     directions = MappingProxyType({"clock/*": "lower"})  # late and surplus updates are wasted
 
     def __init__(self, targets: list[Accuracy]) -> None:
-        self._times = Times(targets)
+        self.targets, self._times = targets, Times(targets)
 
     def check(self, outline: Outline) -> None:
         """Make the times to the target accuracies headlines (metrics for comparing runs)."""

@@ -8,6 +8,7 @@ from fedexp.config.compatibility.traits import ASYNCHRONOUS, SIMULATED_TIME, Nee
 from fedexp.config.schema import Config
 from fedexp.core.description import Description
 from fedexp.errors import InputError
+from fedexp.measures.clock import Clock
 from fedexp.measures.held_out import HeldOut
 from fedexp.measures.measure import Measure, Outline
 from fedexp.measures.panel import headlines, remembers
@@ -50,7 +51,8 @@ def check_measures(
 
     Raises:
         InputError: a measure's key does not fit the run, ``objective`` is not a headline, or
-            nothing finds the best global model that is tuned.
+            nothing measures the accuracy that has a target or finds the best global model that is
+            tuned.
     """
     outline = Outline(
         about,
@@ -66,6 +68,7 @@ def check_measures(
     for measure in measures.values():
         measure.check(outline)
     known = headlines(measures)
+    _check_times(measures, known)
     if config.objective not in known:
         held_out = config.objective.startswith("validation/") and not outline.validates
         remedy = " without data.validation=0.1" if held_out else ""
@@ -75,6 +78,21 @@ def check_measures(
         )
     if tunes_best:
         _check_best(measures, outline, known)
+
+
+def _check_times(measures: Mapping[str, Measure], known: Collection[str]) -> None:
+    """Raise InputError if the time to an accuracy is a headline, and nothing measures the accuracy.
+
+    Args:
+        measures: name -> measure.
+        known: the headlines of the measures.
+    """
+    for measure in measures.values():
+        if isinstance(measure, Clock) and measure.headlines and "global/accuracy" not in known:
+            raise InputError(
+                f"measure.clock.targets={measure.targets}: needs global/accuracy, which this run "
+                "does not measure"
+            )
 
 
 def _check_best(measures: Mapping[str, Measure], outline: Outline, known: Collection[str]) -> None:

@@ -4,10 +4,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from support.federations import federate
+from support.federations import compose, federate
 
 from fedexp.data.batches import LocalBatches
 from fedexp.engines.serial import Serial
+from fedexp.errors import InputError
+from fedexp.runtime.plan import plan
 
 SMALL = (
     *("clients.count=6", "clients.per_round=3", "data.subset=200", "local.epochs=2", "rounds=3"),
@@ -115,7 +117,15 @@ def test_without_devices_nothing_is_measured() -> None:
     assert not [name for name in record.metrics if name.startswith("clock/")]
 
 
-def test_an_unmeasured_accuracy_reaches_no_target() -> None:
-    without = ("~measure.global", "objective=train/loss", "measure.clock.targets=[0.01]")
-    federation = federate(*SMALL, *SAME, *without)
+@pytest.mark.parametrize("without", ["~measure.global", "algorithm=fedper"])
+def test_a_target_needs_the_accuracy_of_the_global_model(without: str) -> None:
+    targets = ("measure.clock.targets=[0.01]", "objective=clock/time_to/0.01")
+    with pytest.raises(InputError, match=r"^measure\.clock\.targets=\[0\.01\]: needs global/acc"):
+        plan(compose(*SAME, *targets, without))
+    plan(compose("measure.clock.targets=[0.01]", "objective=train/loss", without))  # no time
+
+
+def test_an_accuracy_that_is_not_measured_in_this_round_reaches_no_target() -> None:
+    federation = federate(*SMALL, *SAME, "measure.clock.targets=[0.01]", "measure.global.every=2")
     assert "clock/time_to/0.01" not in federation.run_round(1).metrics
+    assert "clock/time_to/0.01" in federation.run_round(2).metrics
