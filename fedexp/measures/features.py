@@ -76,7 +76,9 @@ class Features(Measure):
             return Measured()
         trained = dict(after.ranks.gather_pairs(_of_clients(after, self.clients, index)))
         if self.clients and not trained:
-            LOGGER.warning("measure.features.clients: no such client has trained; nothing to draw")
+            LOGGER.warning(
+                "measure.features.clients: no such client has trained; no panel for them"
+            )
         found = {client: each for client, each in trained.items() if _is_finite(each)}
         models = list(found.values())
         if self.global_model:
