@@ -22,8 +22,8 @@ class Training(Measure):
     ``train/loss_std`` and ``train/cross_entropy_std`` are population standard deviations over
     clients. A metric that a part logs is averaged over the clients that logged it. Two costs are
     averaged in the same way: ``cost/client_memory_bytes`` is the bytes that a client keeps between
-    rounds, and ``cost/stored_parameters`` is how many numbers a client holds in memory for local
-    training.
+    rounds, and ``cost/stored_parameters`` is the number of elements in all parameters and buffers
+    of a client's network, of the parts and of frozen copies.
     """
 
     headlines = MappingProxyType({"train/loss": "lower"})
