@@ -7,11 +7,11 @@ from fedexp.system.turns import TurnRecord
 
 
 class Turns(Measure):
-    """The log ``turns``: a row for each client of each round, with its work and its bytes.
+    """The log ``turns``: the work and the bytes of the clients in each round.
 
-    The columns are the attributes of ``TurnRecord``. From this log and the speed of the clients'
-    devices, ``round_time`` computes simulated time. So the simulated time with other devices can be
-    computed without training again.
+    The columns are the attributes of ``TurnRecord``, which says when a client has two rows. From
+    this log and the speed of the clients' devices, ``round_time`` computes simulated time. So the
+    simulated time with other devices can be computed without training again.
     """
 
     def __call__(self, after: AfterRound) -> Measured:
