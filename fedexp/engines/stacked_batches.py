@@ -26,6 +26,8 @@ class StackedBatches:
 
     def __init__(self, clients: Sequence[LocalBatches], steps: Sequence[int]) -> None:
         self._clients = clients = joined(clients)
+        # Unless each client does, ``joined`` leaves the clients with different samples.
+        self._share_samples = all(client.shares_samples for client in clients)
         self.steps = list(steps)
         pairs = list(zip(clients, steps, strict=True))
         chunks = [list(each.next_chunks(count)) for each, count in pairs]
@@ -71,7 +73,7 @@ class StackedBatches:
         lengths = self._lengths[step]
         width = max(lengths)
         index, real = self._index[step][:, :width], self._real[step][:, :width]
-        if not all(client.shares_samples for client in self._clients[: len(index)]):
+        if not self._share_samples:
             return *self._gather_each(index, lengths), real
 
         def augmented(inputs: Tensor) -> Tensor:

@@ -159,8 +159,13 @@ def test_all_else_is_without_the_images() -> None:
             "faults.attack=label_flip",
         ],
         ["regularizer.augment=dsa", "regularizer.update_every=null", "regularizer.init=noise"],
+        [
+            *("data=synthetic", "data.subset=null", "data.size_max=150", "data.test_clients=10"),
+            *("model=logistic", "clients.count=12", "clients.per_round=6", "local.batch_size=16"),
+            "seed=3",  # in round 2, three clients without images train the longest
+        ],
     ],
-    ids=["plain", "fedsc", "faults", "options"],
+    ids=["plain", "fedsc", "faults", "options", "own samples"],
 )
 def test_engines_agree(options: list[str]) -> None:
     serial, stacked = (
