@@ -383,11 +383,12 @@ class ClientModule(LocalModel):
     @torch.no_grad()
     def measure(self, forward: Forward) -> dict[str, Tensors]:
         """The results of the parts' ``measure`` in one step: socket -> named tensors."""
-        measured = {
-            name: results.tensors(part.measure(forward), name, part, "measure(...)")
-            for name, part in self.parts.items()
-            if type(part).measure is not Part.measure
-        }
+        with full_precision(forward.z):  # 16 bits do not count beyond 256
+            measured = {
+                name: results.tensors(part.measure(forward), name, part, "measure(...)")
+                for name, part in self.parts.items()
+                if type(part).measure is not Part.measure
+            }
         return {name: tensors for name, tensors in measured.items() if tensors}
 
     def features(

@@ -135,6 +135,17 @@ def test_a_client_sends_the_mean_of_its_predictions() -> None:
             torch.testing.assert_close(update.extras["loss"]["outputs"][c], mean)
 
 
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_predictions_are_summed_in_32_bits_with_mixed_precision(engine: str) -> None:
+    words = ["algorithm=feddistill", "engine.precision=bf16-mixed", f"engine={engine}"]
+    federation = federate(*SMALL, *words)
+    for update in federation.engine.train([0, 1], federation.server.broadcast(1)):
+        report = update.extras["loss"]
+        totals = report["outputs"].sum(dim=1)
+        assert totals.dtype == torch.float32
+        torch.testing.assert_close(totals, report["holds"].float())
+
+
 def test_a_class_that_the_cohort_lacks_keeps_its_predictions() -> None:
     three_classes = ["partition=shards", "partition.classes_per_client=3"]
     federation = federate(*SMALL, "algorithm=feddistill", *three_classes)
