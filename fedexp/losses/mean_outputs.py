@@ -87,8 +87,11 @@ class MeanOutputs(Loss):
         sums, holders, renewed = (message.extras[n] for n in ("sums", "holders", "renewed"))
         own, is_in = torch.zeros_like(sums), torch.zeros_like(holders, dtype=torch.bool)
         if memory:
-            own, is_in = memory["outputs"], renewed == memory["rounds"]
-            is_in = is_in & own.isfinite().all()  # the server refuses a report that is not finite
+            reports = memory["outputs"]
+            # The server refuses a report that is not finite.
+            finite = reports.isfinite().flatten(1).all(dim=1, keepdim=True)
+            are_in = (renewed == memory["rounds"]) & finite
+            own, is_in = reports.where(are_in.unsqueeze(2), 0).sum(dim=0), are_in.any(dim=0)
         teacher, known = others_mean(sums, holders, own, is_in)
         self.teacher.copy_(teacher)
         self.known.copy_(known)
@@ -110,17 +113,19 @@ class MeanOutputs(Loss):
     def report(self, client: Client, memory: Memory) -> Tensors:
         """The mean predictions [C, C] of each class, whether it was trained on [C], the round.
 
-        The client remembers its latest prediction for each class, and the round of it.
+        The client remembers its last two predictions for each class [2, C, C], the latest first,
+        and their rounds [2, C]. A separate personal model is trained after the report, but with
+        the message from before it, whose sum may contain the earlier prediction.
         """
         measured = client.measured(self)
         counts = measured["counts"]
         outputs = measured["sums"] / counts.clamp(min=1).unsqueeze(1)
         holds, round = counts > 0, torch.full((), client.round, device=counts.device)
-        known = memory.get("outputs", torch.zeros_like(outputs))
-        rounds = memory.get("rounds", torch.full_like(counts, -1, dtype=round.dtype))
+        known = memory.get("outputs", torch.zeros_like(outputs).expand(2, -1, -1))
+        rounds = memory.get("rounds", torch.full_like(counts, -1, dtype=round.dtype).expand(2, -1))
         memory.update(
-            outputs=torch.where(holds.unsqueeze(1), outputs, known),
-            rounds=torch.where(holds, round, rounds),
+            outputs=torch.stack([outputs, known[0]]).where(holds.unsqueeze(1), known),
+            rounds=torch.stack([round.expand_as(rounds[0]), rounds[0]]).where(holds, rounds),
         )
         return {"outputs": outputs, "holds": holds, "round": round}
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedexp.core.client_protocol import Batch
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
+from fedexp.core.sockets import Phase
 from fedexp.losses.mean_outputs import MeanOutputs, others_mean, soft_cross_entropy
 from fedexp.testing import check_part
 
@@ -116,6 +117,23 @@ def test_a_refused_report_is_not_taken_out_of_the_sum() -> None:
         held = [u.extras["loss"]["outputs"][c] for u in accepted if u.extras["loss"]["holds"][c]]
         expected = torch.stack(held).mean(dim=0) if held else torch.zeros(10)
         torch.testing.assert_close(loss.teacher[c], expected)
+
+
+def test_a_separate_model_has_the_teacher_of_the_shared_model() -> None:
+    """Before it, the client has reported predictions that are not yet in the server's sum."""
+    federation = federate(*SMALL, "loss=mean_outputs", "personalization=ditto")
+    engine, server = federation.engine, federation.server
+    take_step(server, engine.train([0, 1, 2], server.broadcast(1)))
+    message = server.broadcast(2)
+    with engine.resources.store.open(0) as state:
+        loss: Any = engine.begin(0, message, state).loss
+        teacher, known = loss.teacher.clone(), loss.known.clone()
+        engine.fit(federation.module, [Phase(epochs=1)])
+        engine.finish(state, draws=1)
+        engine.begin_personal(0, message, state)
+    assert known.any()
+    torch.testing.assert_close(loss.teacher, teacher)
+    assert torch.equal(loss.known, known)
 
 
 def test_a_client_sends_the_mean_of_its_predictions() -> None:
