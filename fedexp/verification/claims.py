@@ -127,6 +127,8 @@ def _wrong_summary(claim: Claim, summary: Mapping[str, Any]) -> Iterator[str]:
     record = run.history, run.headlines, run.targets
     made = summarize(*record, saved, run.overrides, run.choices, {}, "", 0, "", 0.0)
     found = json.loads(as_bytes(made))  # as it is written: NaN is null
+    # Earlier versions wrote 0 for bytes that were not counted.
+    found["total"] = dict.fromkeys(summary.get("total", ()), 0) | found["total"]
     for key in _COMPARED:
         if key not in summary or key not in found:
             continue

@@ -49,6 +49,14 @@ def test_a_run_verifies_to_the_bit(copy: Path, tmp_path: Path) -> None:
     assert verify_run(copy, ways(99)).line == "the same bits through round 4 of 4"
 
 
+def test_bytes_of_0_that_an_earlier_version_wrote_are_no_contradiction(copy: Path) -> None:
+    edit_json(copy / "summary.json", lambda found: found["total"].update({"cost/left_bytes": 0}))
+    assert list(contradictions(read_claim(copy))) == []
+    edit_json(copy / "summary.json", lambda found: found["total"].update({"cost/left_bytes": 1}))
+    (line,) = contradictions(read_claim(copy))
+    assert line.startswith("summary.json: total cost/left_bytes is 1, but the other records give 0")
+
+
 def test_a_run_on_the_cpu_is_trained_on_the_cpu_where_there_is_a_gpu(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
