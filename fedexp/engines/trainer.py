@@ -10,6 +10,7 @@ from lightning import Callback, LightningModule
 from lightning import Trainer as LightningTrainer
 from lightning.fabric import Fabric
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Generator
@@ -33,10 +34,10 @@ class Trainer(Serial):
     """Trains clients one after another; each phase of local training is one ``Trainer.fit``.
 
     On a CPU the weights are the same as with ``engine=serial``, to the bit. With the option
-    ``accumulate_grad_batches`` several batches make one step of the optimizer, but the number of
-    steps that parts see still counts batches, and only whole epochs can be trained. So parts that
-    divide by this number are refused. ``gradient`` must be ``plain``, because the other rules
-    compute the gradient of a single batch.
+    ``accumulate_grad_batches`` or the callback ``GradientAccumulationScheduler`` several batches
+    make one step of the optimizer, but the number of steps that parts see still counts batches, and
+    only whole epochs can be trained. So parts that divide by this number are refused. ``gradient``
+    must be ``plain``, because the other rules compute the gradient of a single batch.
 
     Args:
         resources: the objects that every engine works with.
@@ -66,9 +67,10 @@ class Trainer(Serial):
         self._callbacks = [self._optimizer_state, *map(_callback, callbacks)]
         self._options = dict(options)
         # Raises for a wrong option before training.
-        batches = self._trainer(Phase(epochs=1), steps=1, epochs=1).accumulate_grad_batches
-        if batches > 1:
-            _check_accumulation(f"engine.options.accumulate_grad_batches={batches}", resources)
+        trainer = self._trainer(Phase(epochs=1), steps=1, epochs=1)
+        self._accumulating = _accumulating(trainer, self._callbacks)
+        if self._accumulating:
+            _check_accumulation(self._accumulating, resources)
 
     def _fit_phase(
         self, phase: Phase, batches: LocalBatches, steps: int, kept: Memory | None
@@ -79,11 +81,11 @@ class Trainer(Serial):
         loader = DataLoader(cast(Any, batches), batch_size=None, generator=Generator())
         with _without_messages():
             trainer = self._trainer(phase, steps, epochs=-(-steps // len(batches)))
-            if trainer.accumulate_grad_batches > 1 and steps % len(batches):
+            if self._accumulating and steps % len(batches):
                 raise InputError(
-                    f"engine.options.accumulate_grad_batches={trainer.accumulate_grad_batches}: "
-                    f"needs whole epochs, because a Trainer counts only the optimizer's steps; "
-                    f"{steps} steps with {len(batches)} batches in an epoch are none"
+                    f"{self._accumulating}: needs whole epochs, because a Trainer counts only the "
+                    f"optimizer's steps; {steps} steps with {len(batches)} batches in an "
+                    "epoch are none"
                 )
             trainer.fit(self.resources.module, loader)
         self.resources.module.to(self.resources.fabric.device)  # a Trainer leaves it on the CPU
@@ -133,6 +135,19 @@ class _KeptOptimizer(Callback):
         if self.kept is not None:
             trained = dict(cast(ClientModule, pl_module).trained_parameters())
             self.kept.update(optimizer_state(trainer.optimizers[0], trained))
+
+
+def _accumulating(trainer: LightningTrainer, callbacks: Sequence[Callback]) -> str:
+    """What lets several batches make one step of the optimizer, as an error names it; or empty."""
+    if trainer.accumulate_grad_batches > 1:
+        return f"engine.options.accumulate_grad_batches={trainer.accumulate_grad_batches}"
+    for each in callbacks:
+        if (
+            isinstance(each, GradientAccumulationScheduler)
+            and each.going_to_accumulate_grad_batches()
+        ):
+            return f"engine.callbacks: {type(each).__name__}"
+    return ""
 
 
 def _check_accumulation(key: str, resources: Resources) -> None:

@@ -10,6 +10,12 @@ from torch import nn
 
 from fedexp.errors import InputError
 
+SCHEDULER = "lightning.pytorch.callbacks.GradientAccumulationScheduler"
+SCHEDULED = f"engine.callbacks=[{{_target_:{SCHEDULER},scheduling:{{1:2}}}}]"
+ACCUMULATING = {
+    "engine.options.accumulate_grad_batches=2": "+engine.options.accumulate_grad_batches=2",
+    "engine.callbacks: GradientAccumulationScheduler": SCHEDULED,
+}
 SMALL = ["clients.count=5", "clients.per_round=3", "data.subset=200", "local.epochs=2"]
 
 
@@ -71,28 +77,30 @@ def test_callbacks_and_options_reach_the_trainer() -> None:
     assert federation.module.steps == 2  # one in each epoch
 
 
-def test_whole_epochs_of_accumulated_gradients() -> None:
-    accumulating = [*SMALL, "engine=trainer", "+engine.options.accumulate_grad_batches=2"]
+@pytest.mark.parametrize("key", ACCUMULATING)
+def test_whole_epochs_of_accumulated_gradients(key: str) -> None:
+    accumulating = [*SMALL, "engine=trainer", ACCUMULATING[key]]
     federation = federate(*accumulating)
     (update,) = federation.engine.train([0], federation.server.broadcast(1))
     assert update.samples == 2 * update.num_samples
     for part in ("local.steps=3", "local.epochs=0.5"):
         federation = federate(*accumulating, part)
-        with pytest.raises(InputError, match=r"^engine.options.accumulate_grad_batches=2: needs"):
+        with pytest.raises(InputError, match=f"^{key}: needs"):
             list(federation.engine.train([0], federation.server.broadcast(1)))
 
 
-def test_gradient_rules_cannot_be_accumulated() -> None:
-    accumulating = [*SMALL, "engine=trainer", "+engine.options.accumulate_grad_batches=2"]
-    with pytest.raises(InputError, match=r"accumulate_grad_batches=2: .*use gradient=plain"):
-        federate(*accumulating, "gradient=sam")
+@pytest.mark.parametrize("key", ACCUMULATING)
+def test_gradient_rules_cannot_be_accumulated(key: str) -> None:
+    with pytest.raises(InputError, match=f"^{key}: .*use gradient=plain"):
+        federate(*SMALL, "engine=trainer", ACCUMULATING[key], "gradient=sam")
 
 
-def test_parts_that_divide_by_steps_refuse_accumulated_gradients() -> None:
+@pytest.mark.parametrize("key", ACCUMULATING)
+def test_parts_that_divide_by_steps_refuse_accumulated_gradients(key: str) -> None:
     """Two batches are one step of the optimizer, but two in the number that parts see."""
-    accumulating = [*SMALL, "engine=trainer", "+engine.options.accumulate_grad_batches=2"]
+    accumulating = [*SMALL, "engine=trainer", ACCUMULATING[key]]
     for socket, option in (("aggregator", "normalized"), ("regularizer", "control_variates")):
-        with pytest.raises(InputError, match=rf"accumulate_grad_batches=2: this {socket} divides"):
+        with pytest.raises(InputError, match=f"^{key}: this {socket} divides"):
             federate(*accumulating, f"{socket}={option}")
     federate(*accumulating, "regularizer=control_variates", "regularizer.estimate=gradient")
 
