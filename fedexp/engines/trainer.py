@@ -37,7 +37,8 @@ class Trainer(Serial):
     ``accumulate_grad_batches`` or the callback ``GradientAccumulationScheduler`` several batches
     make one step of the optimizer, but the number of steps that parts see still counts batches, and
     only whole epochs can be trained. So parts that divide by this number are refused. ``gradient``
-    must be ``plain``, because the other rules compute the gradient of a single batch.
+    must be ``plain``, because the other rules compute the gradient of a single batch. An option or
+    a callback that shortens the training is refused: an update has the samples of all steps.
 
     Args:
         resources: the objects that every engine works with.
@@ -77,6 +78,8 @@ class Trainer(Serial):
     ) -> None:
         """Train the phase with one ``Trainer.fit``."""
         self._optimizer_state.kept = kept
+        turn = self.resources.module.turn
+        before = turn.steps
         # The loader draws a seed; its own generator leaves the random state of dropout unchanged.
         loader = DataLoader(cast(Any, batches), batch_size=None, generator=Generator())
         with _without_messages():
@@ -88,6 +91,11 @@ class Trainer(Serial):
                     "epoch are none"
                 )
             trainer.fit(self.resources.module, loader)
+        if (taken := turn.steps - before) != steps:
+            raise InputError(
+                f"engine.options or engine.callbacks: the Trainer took {taken} of {steps} steps; "
+                "leave out what ends an epoch or the training early, such as limit_train_batches"
+            )
         self.resources.module.to(self.resources.fabric.device)  # a Trainer leaves it on the CPU
 
     def _trainer(self, phase: Phase, steps: int, epochs: int) -> LightningTrainer:

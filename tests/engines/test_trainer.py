@@ -20,12 +20,20 @@ SMALL = ["clients.count=5", "clients.per_round=3", "data.subset=200", "local.epo
 
 
 class Counting(Callback):
-    """Counts the fits of all clients."""
+    """Counts the fits of all clients, and reads an option."""
 
-    fits = 0
+    fits = option = 0
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         type(self).fits += 1
+        type(self).option = trainer.log_every_n_steps
+
+
+class Stopping(Callback):
+    """Ends the training after its first epoch."""
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        trainer.should_stop = True
 
 
 class Forgetful(nn.Sequential):
@@ -69,12 +77,25 @@ def test_callbacks_and_options_reach_the_trainer() -> None:
         *SMALL,
         "engine=trainer",
         f"engine.callbacks=[{{_target_:{__name__}.Counting}}]",
-        "+engine.options.limit_train_batches=1",
+        "+engine.options.log_every_n_steps=7",
     )
     message = federation.server.broadcast(1)
     list(federation.engine.train([0, 1, 2], message))
-    assert Counting.fits == 3
-    assert federation.module.steps == 2  # one in each epoch
+    assert (Counting.fits, Counting.option) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    ("shortening", "taken"),
+    [
+        ("+engine.options.limit_train_batches=1", 2),
+        (f"engine.callbacks=[{{_target_:{__name__}.Stopping}}]", 3),
+    ],
+)
+def test_a_shortened_training_is_refused(shortening: str, taken: int) -> None:
+    """Its update would have the samples, and its last epoch the beginning, of whole epochs."""
+    federation = federate(*SMALL, "partition=iid", "engine=trainer", shortening)
+    with pytest.raises(InputError, match=rf"took {taken} of 6 steps; .*limit_train_batches"):
+        list(federation.engine.train([0], federation.server.broadcast(1)))
 
 
 @pytest.mark.parametrize("key", ACCUMULATING)
