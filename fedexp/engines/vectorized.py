@@ -278,7 +278,7 @@ class Vectorized(Engine):
                 losses, scored, measured, unclipped = self._step.rows(rows, *batch)
             gradients = optimizer.gradients(losses)
             if not module.has_plain_gradient:
-                with torch.no_grad(), fabric.autocast(), stacking(self._components):
+                with torch.no_grad(), stacking(self._components):
                     gradients = self._elsewhere.rows(rows, gradients, *batch)
             optimizer.step(gradients, unclipped)
             record.add(losses, measured)
@@ -304,14 +304,15 @@ class Vectorized(Engine):
 
         The remaining arguments are the arguments of ``_objective``.
         """
-        module = self.resources.module
+        module, fabric = self.resources.module, self.resources.fabric
 
         def gradient_at(parameters: Tensors, part: int = 0, parts: int = 1) -> Tensors:
             samples = part_of(inputs, targets, real, part, parts)
 
             def loss(values: Tensors) -> Tensor:
                 named = {f"module.{name}": value for name, value in values.items()}
-                result: Tensor = functional_call(self._step, named, (*samples, *turn))[0]
+                with fabric.autocast():  # not in the backward pass
+                    result: Tensor = functional_call(self._step, named, (*samples, *turn))[0]
                 return result
 
             gradients: Tensors = torch.func.grad(loss)(parameters)

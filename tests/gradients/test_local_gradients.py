@@ -10,6 +10,7 @@ from support.plain_loop import LR, SETTING, PlainLoop, assert_same
 from support.small_federations import BATCHNORM
 from torch import Tensor
 
+from fedexp.core.client_protocol import GradientAt
 from fedexp.core.messages import Message, PartMessage, Tensors
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.sockets import LocalGradient
@@ -23,6 +24,13 @@ from fedexp.testing import check_part
 HESSIANS = [torch.diag(torch.tensor([1.0, 2.0])) * scale for scale in (1.0, 3.0, 5.0)]
 """Of the loss w^T H w / 2 on the first, second and third part of a batch."""
 START = {"a": torch.tensor([3.0, 2.0])}
+
+
+class Difference(LocalGradient):
+    """The gradient at the current weights, computed twice: it trains nothing."""
+
+    def forward(self, parameters: Tensors, own: Tensors, gradient_at: GradientAt) -> Tensors:
+        return {name: value - own[name] for name, value in gradient_at(parameters).items()}
 
 
 def quadratic(parameters: Tensors, part: int = 0, parts: int = 1) -> Tensors:
@@ -180,6 +188,17 @@ def test_batches_of_one_sample_train(engine: str) -> None:
     message = federation.server.broadcast(1)
     (update,) = federation.engine.train([0], message)
     assert not torch.equal(update.weights["head.linear.bias"], message.weights["head.linear.bias"])
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized"])
+def test_mixed_precision_leaves_the_head_s_gradient_in_32_bits(engine: str) -> None:
+    words = ["model=custom", "model._target_=support.federations.flatten"]
+    words += ["engine.precision=bf16-mixed", f"engine={engine}", "optimizer.weight_decay=0"]
+    federation = federate(*SMALL, *words, f"gradient._target_={__name__}.Difference")
+    message = federation.server.broadcast(1)
+    (update,) = federation.engine.train([0], message)
+    for name in ("head.linear.weight", "head.linear.bias"):
+        torch.testing.assert_close(update.weights[name], message.weights[name], atol=1e-6, rtol=0)
 
 
 def test_running_statistics_follow_the_first_pass_alone() -> None:
