@@ -166,13 +166,20 @@ class Report:
         for target in self.measures.targets:
             if f"{ROUNDS_TO}{target:g}" not in self.reached:
                 self.problems.append(unreached(target))
-        for metric in self.curve_metrics if self.measures.smooth else ():
+        if self.measures.smooth:
+            self.problems.extend(self._too_short_to_smooth())
+
+    def _too_short_to_smooth(self) -> Iterator[str]:
+        """Yield a line for the metrics that equally many runs measured too seldom."""
+        metrics: dict[int, list[str]] = {}
+        for metric in self.curve_metrics:
             short = sum(not statistics.fills_window(run.history, metric) for run in self.runs)
-            if short:
-                self.problems.append(
-                    f"{metric}: {short} of {len(self.runs)} runs measured it fewer than "
-                    f"{statistics.SMOOTHING[0]} times, too few to be smoothed"
-                )
+            metrics.setdefault(short, []).append(metric)
+        for short in metrics.keys() - {0}:
+            yield (
+                f"{', '.join(metrics[short])}: {short} of {len(self.runs)} runs have fewer than "
+                f"{statistics.SMOOTHING[0]} measurements, too few to be smoothed"
+            )
 
     @classmethod
     def over(cls, runs: Sequence[Run]) -> Self:

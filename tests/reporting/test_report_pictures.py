@@ -55,7 +55,7 @@ def test_short_curves_are_not_called_smoothed(tmp_path: Path) -> None:
     write_run(tmp_path / "0", ["seed=0"], accuracies(*[0.1] * 12))
     made = Report.read(tmp_path, smooth=True)
     assert made.problems == [
-        "global/accuracy: 1 of 1 runs measured it fewer than 13 times, too few to be smoothed"
+        "global/accuracy: 1 of 1 runs have fewer than 13 measurements, too few to be smoothed"
     ]
     assert pictures(made).drawn[0].title == "global/accuracy over rounds"
     write_run(tmp_path / "1", ["seed=1"], accuracies(*[0.1] * 13))
