@@ -185,8 +185,9 @@ def check_sweep_folder(config: DictConfig) -> None:
             )
         if not exists and resume not in (None, run_folder.AUTO):
             raise InputError(f"resume={resume}: has no sweep")
-    for job in folder.glob(f"*/{run_folder.FILE_NAME}"):
-        HELD.enter_context(hydra_files_kept(job.parent))
+    if resume not in (None, run_folder.AUTO):  # otherwise Hydra writes the same files again
+        for job in folder.glob(f"*/{run_folder.FILE_NAME}"):
+            HELD.enter_context(hydra_files_kept(job.parent))
     if exists and resume is not None:
         _print_line(f"resuming the sweep in {folder}")
     elif resume is not None:
