@@ -241,7 +241,7 @@ def _contents(folder: Path) -> dict[Path, bytes]:
     """The contents of ``run.json`` and Hydra's files; empty if one of them cannot be read."""
     paths = (folder / run_folder.FILE_NAME, *(folder / ".hydra").glob("*.yaml"))
     try:
-        return {path: run_folder.read_json(path) for path in paths}
+        return {path: run_folder.read_small_file(path) for path in paths}
     except OSError:
         return {}
 

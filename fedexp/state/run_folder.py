@@ -85,13 +85,13 @@ def read(folder: Path) -> Identity | None:
     """
     if found := read_identity(folder):
         return found
-    copies = (read_json(each / IDENTITY) for each in checkpoint_folders(folder))
+    copies = (read_small_file(each / IDENTITY) for each in checkpoint_folders(folder))
     return next(filter(None, map(parse_identity, copies)), None)
 
 
 def read_identity(folder: Path) -> Identity | None:
     """Read the identity from the folder's own file alone, not from a copy in a checkpoint."""
-    return parse_identity(read_json(folder / FILE_NAME))
+    return parse_identity(read_small_file(folder / FILE_NAME))
 
 
 def check(folder: Path, config: Config) -> Identity | None:
@@ -194,12 +194,12 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
     Raises ValueError if the file is no JSON, and OSError if it cannot be read.
     """
     path = folder / SUMMARY
-    summary: dict[str, Any] | None = json.loads(read_json(path)) if path.exists() else None
+    summary: dict[str, Any] | None = json.loads(read_small_file(path)) if path.exists() else None
     return summary
 
 
-def read_json(path: Path) -> bytes:
-    """The content of a JSON file; empty if there is no such file. Raises OSError if too large."""
+def read_small_file(path: Path) -> bytes:
+    """The content of a file; empty if there is no such file. Raises OSError if it is too large."""
     if _size(path) > _LARGEST:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     return _content(path)
@@ -288,7 +288,7 @@ def _is_foreign(path: Path) -> bool:
     """Whether ``path`` is from another program: a folder, or JSON that fedexp never writes."""
     if path.exists() and not path.is_file():
         return True
-    content = read_json(path)
+    content = read_small_file(path)
     try:
         json.loads(content)
     except ValueError:  # absent or damaged

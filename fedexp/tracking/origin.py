@@ -16,7 +16,7 @@ from fedexp.config.keys import COSTS, is_below
 from fedexp.config.sources import Code
 from fedexp.errors import DAMAGED, InputError, readable
 from fedexp.state.atomic import write_durably
-from fedexp.state.run_folder import read_json
+from fedexp.state.run_folder import read_small_file
 from fedexp.tracking.environment import fedexp_version
 
 FILE_NAME = "origin.json"
@@ -45,7 +45,7 @@ def read_origins(folder: Path) -> list[Origin]:
     """
     path = folder / FILE_NAME
     with readable(path, *DAMAGED):
-        starts = json.loads(read_json(path) or b'{"starts": []}')["starts"]
+        starts = json.loads(read_small_file(path) or b'{"starts": []}')["starts"]
         for each in starts:
             if not each.keys() >= _KEYS or type(each["from_round"]) is not int:
                 raise ValueError(f"an entry should have {', '.join(sorted(_KEYS))}")

@@ -11,7 +11,7 @@ from fedexp.drawing.texts import printable
 from fedexp.errors import DAMAGED, InputError, readable
 from fedexp.reporting.runs import read_runs
 from fedexp.reporting.sources import file_digest
-from fedexp.state.run_folder import read_json
+from fedexp.state.run_folder import read_small_file
 from fedexp.tracking.origin import read_origins
 from fedexp.verification.archive import unpack
 from fedexp.verification.pack import CODE, MANIFEST, REPORT, RUNS
@@ -46,7 +46,7 @@ def verify_artefact(folder: Path, ways: Ways, shown: str) -> list[Verdict]:
 def _wrong_files(shown: str) -> Iterator[str]:
     """A line for each file that is missing, added, changed or a link. Raises InputError."""
     with readable(f"{shown}: {MANIFEST}", *DAMAGED):
-        digests = dict(json.loads(read_json(Path(MANIFEST)))["files"])
+        digests = dict(json.loads(read_small_file(Path(MANIFEST)))["files"])
     for place, folders, names in os.walk("."):
         for name in (*folders, *names):
             path = Path(place, name)

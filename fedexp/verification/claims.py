@@ -21,7 +21,7 @@ from fedexp.state.run_folder import (
     METRICS,
     PARTITION,
     SUMMARY,
-    read_json,
+    read_small_file,
     saved_weights,
 )
 from fedexp.tracking.jsonl import as_bytes, parse_records
@@ -88,7 +88,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
     Raises InputError if the file is damaged.
     """
     with readable(folder / DATA, *DAMAGED):
-        return flatten(with_moved(json.loads(read_json(folder / DATA) or b"{}")))
+        return flatten(with_moved(json.loads(read_small_file(folder / DATA) or b"{}")))
 
 
 def contradictions(claim: Claim) -> Iterator[str]:
@@ -123,7 +123,7 @@ def _wrong_texts(start: Origin) -> Iterator[str]:
 def _wrong_summary(claim: Claim, summary: Mapping[str, Any]) -> Iterator[str]:
     """A line for each value of ``summary.json`` that does not follow from the other records."""
     run = claim.run
-    saved = json.loads(read_json(run.folder / FILE_NAME))["config"]
+    saved = json.loads(read_small_file(run.folder / FILE_NAME))["config"]
     record = run.history, run.headlines, run.targets
     made = summarize(*record, saved, run.overrides, run.choices, {}, "", 0, "", 0.0)
     found = json.loads(as_bytes(made))  # as it is written: NaN is null

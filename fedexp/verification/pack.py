@@ -17,7 +17,7 @@ from fedexp.reporting.files import DEFAULTS, write, write_contents
 from fedexp.reporting.runs import UNREADABLE, read_runs, read_yaml
 from fedexp.reporting.sources import FILE_NAME as SOURCES
 from fedexp.reporting.sources import arguments_of, made_again, sources
-from fedexp.state.run_folder import CHECKPOINTS, DATA, METRICS, PARTITION, SUMMARY, read_json
+from fedexp.state.run_folder import CHECKPOINTS, DATA, METRICS, PARTITION, SUMMARY, read_small_file
 from fedexp.state.run_folder import FILE_NAME as IDENTITY
 from fedexp.tracking.environment import LIBRARIES
 from fedexp.tracking.origin import FILE_NAME as ORIGIN
@@ -80,12 +80,12 @@ def _records(claim: Claim, with_checkpoints: bool) -> Iterator[tuple[str, bytes]
     for name in _KEPT:
         if (folder / name).is_file():
             yield name, (folder / name).read_bytes()
-    identity = json.loads(read_json(folder / IDENTITY))
+    identity = json.loads(read_small_file(folder / IDENTITY))
     packed = neutral_identity(identity)
     yield IDENTITY, json.dumps(packed).encode()
     yield ".hydra/overrides.yaml", yaml.safe_dump(neutral(list(claim.run.overrides))).encode()
     if claim.run.summary is not None:
-        summary = neutral(json.loads(read_json(folder / SUMMARY)))
+        summary = neutral(json.loads(read_small_file(folder / SUMMARY)))
         if "config_hash" in summary and packed["config"] != identity["config"]:
             summary["config_hash"] = config_hash(packed["config"])
         yield SUMMARY, json.dumps(summary, indent=2).encode()

@@ -14,7 +14,7 @@ from fedexp.errors import DAMAGED, InputError, readable
 from fedexp.reporting.files import contents
 from fedexp.reporting.runs import is_within
 from fedexp.reporting.sources import FILE_NAME, file_digest, made_again
-from fedexp.state.run_folder import read_json
+from fedexp.state.run_folder import read_small_file
 from fedexp.verification.verdict import Outcome, Verdict
 
 _PICTURE = re.compile(r"data:image/png;base64,[\w+/=]+")
@@ -32,7 +32,7 @@ def verify_report(folder: Path, within: Path | None = None) -> Verdict:
     place = printable(str(folder))
     try:
         with readable(folder / FILE_NAME, *DAMAGED):
-            found = json.loads(read_json(folder / FILE_NAME))
+            found = json.loads(read_small_file(folder / FILE_NAME))
             base, files = folder / found["from"], dict(found["files"])
             names = [name for name in files if Path(name).name == name and (folder / name).exists()]
             missing = [f"{printable(name)}: is missing" for name in files if name not in names]
