@@ -73,8 +73,10 @@ class Server:
             own = results.instance(part.message_to(client, sent), PartMessage, *whose)
             weights = results.weights(own.weights, weights, *whose, may_add=True)
             results.tensors(own.extras, *whose)
-            whose = name, part, f"extras_to({client}, ...)"
-            extras[name] = results.tensors(part.extras_to(client, own), *whose)
+            found = part.extras_to(client, own)
+            if found is not own.extras:
+                results.tensors(found, name, part, f"extras_to({client}, ...)")
+            extras[name] = found
         return Message(
             message.round, weights, {name: sent for name, sent in extras.items() if sent}
         )
