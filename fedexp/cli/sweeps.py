@@ -9,6 +9,7 @@ would reject ``head.rho`` as unknown. So the override is rewritten as a sweep ov
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from textwrap import shorten
 
@@ -68,6 +69,7 @@ def save_sweep(config: DictConfig, folder: Path) -> None:
     write_atomically(folder / "multirun.yaml", content)  # a full disk must not damage the old file
 
 
+@lru_cache(maxsize=1)  # the jobs of a sweep ask one after another, and the file is long
 def sweep_name(folder: Path) -> str:
     """The name of a sweep: the swept keys or the name of the table, then the folder's name.
 
