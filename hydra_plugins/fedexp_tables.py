@@ -26,8 +26,8 @@ from fedexp.reporting.ablation_rows import write_plain
 from fedexp.reporting.factorial.design import Design
 from fedexp.reporting.jobs import Job, by_row, seed_by_seed, unseeded, without_seeds
 from fedexp.reporting.leaderboard.controls import with_controls
-from fedexp.reporting.leaderboard.earlier import earlier_scores, trial, with_chosen
-from fedexp.reporting.leaderboard.tuning import Tuning
+from fedexp.reporting.leaderboard.earlier import earlier_scores, with_chosen
+from fedexp.reporting.leaderboard.tuning import Tuning, trial
 from fedexp.reporting.papers.sweep import CELLS, TableSweep, table_jobs, table_presets
 from fedexp.runtime.limits import (
     has_left_jobs,

@@ -1,7 +1,8 @@
 """The tables of a leaderboard, from the numbers of its runs in ``scripts/results``."""
 
-from fedexp.reporting.leaderboard.files import RESULTS, read_csv
+from fedexp.reporting.leaderboard.files import read_csv
 from fedexp.reporting.leaderboard.page import page
+from fedexp.reporting.leaderboard.tuning import RESULTS
 from generate.results import RESULTS as STORED
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import pandas as pd
 
 from fedexp.reporting.interval import Interval
-from fedexp.reporting.leaderboard.files import RESULTS, read_csv
+from fedexp.reporting.leaderboard.files import read_csv
 from fedexp.reporting.leaderboard.page import cells_of
 from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, best
 from fedexp.reporting.leaderboard.standings import BASELINE, standings, verdict
+from fedexp.reporting.leaderboard.tuning import RESULTS
 from generate.results import RESULTS as STORED
 from generate.results import ROOT
 from generate.text import sentence, table

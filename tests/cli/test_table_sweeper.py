@@ -15,8 +15,7 @@ from support.run_files import write_run
 from fedexp.cli.command import config_folder
 from fedexp.cli.hydra_api import initialize
 from fedexp.errors import InputError
-from fedexp.reporting.leaderboard.earlier import trial
-from fedexp.reporting.leaderboard.tuning import Tuning
+from fedexp.reporting.leaderboard.tuning import Tuning, trial
 from fedexp.runtime.limits import has_left_jobs, stop_sweep
 from hydra_plugins import fedexp_tables
 from hydra_plugins.fedexp_tables import TableSweeper

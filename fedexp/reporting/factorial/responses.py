@@ -18,9 +18,9 @@ from fedexp.errors import InputError, readable
 from fedexp.reporting.factorial.design import HIGH, Design
 from fedexp.reporting.families import Floats
 from fedexp.reporting.labels import changes_results
-from fedexp.reporting.leaderboard.earlier import RUNS, TRIALS, reports_and_sweeps, text_of
+from fedexp.reporting.leaderboard.earlier import RUNS, TRIALS, reports_and_sweeps
 from fedexp.reporting.leaderboard.results import tuning_of
-from fedexp.reporting.leaderboard.tuning import Tuning, changed_keys, choice, mean_score
+from fedexp.reporting.leaderboard.tuning import Tuning, changed_keys, choice, mean_score, text_of
 from fedexp.reporting.marks import direction
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.unfinished import how_to_finish
@@ -40,7 +40,7 @@ class Responses:
         tuning: how each combination was tuned.
         finals: a row for each final run: ``cell``, ``combination`` (its number in the design), the
             factors' levels (``low`` or ``high``), ``setting`` (the tuned overrides), ``seed``,
-            ``overrides``, as ``fedexp.reporting.leaderboard.earlier.text_of`` writes them,
+            ``overrides``, as ``fedexp.reporting.leaderboard.tuning.text_of`` writes them,
             ``value``, and its ``metric`` and ``statistic``. What an earlier version did not write
             is empty.
         trials: the same for the trials, with ``score``, by which a setting is chosen, and

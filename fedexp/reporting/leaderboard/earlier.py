@@ -11,42 +11,24 @@ from fedexp.errors import InputError
 from fedexp.reporting.jobs import Job
 from fedexp.reporting.labels import changes_results
 from fedexp.reporting.leaderboard.controls import algorithm_of
-from fedexp.reporting.leaderboard.tuning import NAMED, Tuning
+from fedexp.reporting.leaderboard.tuning import NAMED, RESULTS, Trial, Tuning, trial
 from fedexp.reporting.runs import read_runs
 
-Trial = frozenset[str]
-"""The overrides of a trial that can change its results or its score."""
 Row = tuple[str, frozenset[str]]
 """A cell, and the words of a method's name in it, such as ``fedavg personalization=finetune``."""
 RUNS, TRIALS = "runs.csv", "trials.csv"
-"""The tables in the folder of a factorial experiment's report.
-
-The trials have the columns ``overrides``, as ``text_of`` writes them, ``score`` and
-``score_statistic``.
-"""
-
-
-def trial(overrides: Iterable[str]) -> Trial:
-    """The trial with these overrides, in any order and with any engine."""
-    keys = {each: override_key(each) for each in overrides}
-    kept = ("seed", "objective")  # trials with two objectives have two scores
-    return frozenset(each for each, key in keys.items() if key in kept or changes_results(key))
-
-
-def text_of(overrides: Iterable[str]) -> str:
-    """The overrides of a trial as a text without the first letters of a formula: the seed first."""
-    words = sorted(trial(overrides), key=lambda each: (override_key(each) != "seed", each))
-    return shlex.join(words)
+"""The tables in the folder of a factorial experiment's report."""
 
 
 def earlier_scores(tuning: Tuning) -> dict[Trial, float]:
-    """The scores of all finished trials in the folders ``tuning.earlier``. Raises InputError."""
+    """The scores of all finished trials in ``tuning.earlier``. Raises InputError."""
     if not tuning.earlier:
         return {}
-    reports, sweeps = reports_and_sweeps(map(Path, tuning.earlier))
+    contests = {path: _contest_table(path) for path in map(Path, tuning.earlier)}
+    reports, sweeps = reports_and_sweeps(path for path, table in contests.items() if not table)
     found: dict[Trial, float] = {}
-    for folder in reports:
-        found |= _scores_of_report(folder, tuning.statistic)
+    for table in [*filter(None, contests.values()), *(folder / TRIALS for folder in reports)]:
+        found |= _scores_in(table, tuning.statistic)
     runs, problems = read_runs(sweeps) if sweeps else ([], [])
     for run in runs:
         if run.finished and run.seed in tuning.seeds:
@@ -66,13 +48,21 @@ def reports_and_sweeps(folders: Iterable[Path]) -> tuple[list[Path], list[Path]]
     return found
 
 
-def _scores_of_report(folder: Path, statistic: str) -> dict[Trial, float]:
-    """The scores of the trials in the folder of a report. Raises InputError."""
+def _contest_table(path: Path) -> Path | None:
+    """The table of a contest with this path or in this folder; None for a sweep or a report."""
+    if path.is_file():
+        return path
+    table = path / RESULTS
+    return table if table.is_file() and not (path / "multirun.yaml").is_file() else None
+
+
+def _scores_in(path: Path, statistic: str) -> dict[Trial, float]:
+    """The scores of the trials in a table. Raises InputError."""
     import pandas as pd  # slow to import
 
-    path = folder / TRIALS
     try:
         table = pd.read_csv(path)
+        table = table[table["overrides"].notna()]  # final runs have none
         told = table.get("score_statistic", pd.Series())  # absent in tables of earlier versions
         if not (others := {*told.dropna()} - {statistic}):
             return {
@@ -84,7 +74,7 @@ def _scores_of_report(folder: Path, statistic: str) -> dict[Trial, float]:
         reason = f"{path}: does not exist; its experiment had no trials"
     except KeyError as error:
         reason = f"{path}: has no column {error.args[0]}; an earlier version wrote it"
-    except (ValueError, AttributeError, TypeError) as error:  # also of a parser
+    except (OSError, ValueError, AttributeError, TypeError) as error:  # also of a parser
         reason = f"{path}: is no table of trials: {error}"
     raise InputError(f"hydra.sweeper.tune.earlier: {reason}")
 

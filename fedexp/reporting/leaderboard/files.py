@@ -22,10 +22,11 @@ from fedexp.reporting.leaderboard.results import (
     tuning_of,
 )
 from fedexp.reporting.leaderboard.standings import standings
+from fedexp.reporting.leaderboard.tuning import RESULTS
 from fedexp.reporting.markdown import markdown
 from fedexp.reporting.table import Table
 
-RESULTS, PAGE = "leaderboard.csv", "leaderboard.md"
+PAGE = "leaderboard.md"
 
 
 def write(results: pd.DataFrame, folder: Path, first: Sequence[Table] = ()) -> list[Path]:
@@ -139,7 +140,7 @@ def read_csv(path: Path) -> pd.DataFrame:
 
     Columns that earlier versions did not write are empty. Raises InputError for another file.
     """
-    words = ["setting", "objective", "control", "budgets"]
+    words = ["setting", "score_statistic", "overrides", "objective", "control", "budgets"]
     try:
         table = pd.read_csv(path, dtype=dict.fromkeys(words, str))
         if absent := {*KEYS, "seed", "trial", "score"} - {*table}:

@@ -18,6 +18,7 @@ from fedexp.reporting.leaderboard.tuning import (
     changed_keys,
     choice,
     mean_score,
+    text_of,
 )
 from fedexp.reporting.runs import UNREADABLE, Run, read_runs, read_yaml
 from fedexp.reporting.statistics import BYTES, SECONDS, mean_of_last, total
@@ -46,7 +47,8 @@ def read_results(
         A frame with a row for each run, and one line for each run that is left out. The columns are
         ``cell`` (the experiment), ``method``, ``setting`` (the tuned overrides; empty for the
         preset without changes), ``seed``, ``trial`` (the trial's number from 1; 0 for a final run),
-        ``score`` (of a trial), ``objective`` (the metric that chooses among the trials; empty
+        ``score`` (of a trial; ``score_statistic`` names its statistic, and ``overrides`` has the
+        trial's overrides), ``objective`` (the metric that chooses among the trials; empty
         without trials), ``control`` (the method that is this method's control; empty if it has
         none of its own), the accuracies, ``worst tenth``, ``gini``,
         ``megabytes`` and ``seconds`` (without evaluation) of the whole run, and ``budgets`` (the
@@ -174,6 +176,8 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
         "seed": run.seed,
         "trial": tuning.settings(algorithm).index(setting) + 1 if is_trial else 0,
         "score": run.statistic(run.config["objective"], tuning.statistic) if is_trial else math.nan,
+        "score_statistic": tuning.statistic if is_trial else "",
+        "overrides": text_of(run.overrides) if is_trial else "",
         "objective": run.config["objective"] if tuning.budgets or tuning.chosen else "",
         GLOBAL: mean_of_last(run.history, "global/accuracy"),
         **{name: last.get(metric, math.nan) for name, metric in MEASURED.items()},

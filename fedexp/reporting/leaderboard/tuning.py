@@ -9,6 +9,7 @@ this setting the method then runs with all seeds of the table.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +17,15 @@ from typing import Any
 from fedexp.config.keys import override_key
 from fedexp.errors import InputError
 from fedexp.reporting.jobs import Job, by_row, values_of
+from fedexp.reporting.labels import changes_results
 from fedexp.reporting.leaderboard.controls import Controls, algorithm_of, read_controls
 
 Setting = tuple[str, ...]
 """The tuned overrides of a run; empty for the preset without changes."""
+Trial = frozenset[str]
+"""The overrides of a trial that can change its results or its score."""
+RESULTS = "leaderboard.csv"
+"""The table of a contest's runs. A trial's row has its overrides, as ``text_of`` writes them."""
 STATISTICS = ("final", "mean_last5")
 NAMED = ("experiment", "algorithm")
 """Keys whose options name a run's cell and its method."""
@@ -41,7 +47,8 @@ class Tuning:
         alone: key -> values that only methods without an entry in ``own`` try, each by itself, so
             that all methods have equally many trials.
         statistic: the statistic of the objective that is compared: ``final`` or ``mean_last5``.
-        earlier: folders of earlier sweeps of the contest, whose trials are not repeated.
+        earlier: folders of earlier sweeps of the contest and its ``leaderboard.csv`` files, whose
+            trials are not repeated.
         chosen: the ``leaderboard.csv`` or a sweep of an earlier contest. There are no trials: each
             method runs with the setting that was chosen there. Empty: as the budgets say.
         controls: the overrides of each method's control; see ``controls``.
@@ -163,6 +170,19 @@ class Tuning:
             for trial in dict.fromkeys(choice(own, changes, budget) for budget in self.budgets):
                 found += [[*job, *settings[trial]] for job in seeds]
         return found
+
+
+def trial(overrides: Iterable[str]) -> Trial:
+    """The trial with these overrides, in any order and with any engine."""
+    keys = {each: override_key(each) for each in overrides}
+    kept = ("seed", "objective")  # trials with two objectives have two scores
+    return frozenset(each for each, key in keys.items() if key in kept or changes_results(key))
+
+
+def text_of(overrides: Iterable[str]) -> str:
+    """The overrides of a trial as a text without the first letters of a formula: the seed first."""
+    words = sorted(trial(overrides), key=lambda each: (override_key(each) != "seed", each))
+    return shlex.join(words)
 
 
 def mean_score(scores: Sequence[float]) -> float:

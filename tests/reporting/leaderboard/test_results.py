@@ -1,17 +1,20 @@
 """The results of a contest, read from run folders; nothing is trained."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from support.run_files import write_run
 
 from fedexp.errors import InputError
+from fedexp.reporting.leaderboard.earlier import earlier_scores
 from fedexp.reporting.leaderboard.entries import Entry, with_entries
 from fedexp.reporting.leaderboard.files import pictures, read_contest, read_csv, write
 from fedexp.reporting.leaderboard.page import page
-from fedexp.reporting.leaderboard.results import best, read_results
+from fedexp.reporting.leaderboard.results import best, read_results, tuning_of
 
 SWEEP = "hydra: {sweeper: {tune: {seed: null, budgets: [], common: {}, own: {}}}}"
 
@@ -149,6 +152,33 @@ def test_methods_that_were_tuned_with_other_seeds_are_not_joined(tmp_path: Path)
     # A sweep with the trials that lack.
     later = write_contest(tmp_path / "4", "fedavg", 101)
     assert set(best(read_contest([one, two, later])[0])["method"]) == {"fedavg", "fednh"}
+
+
+def test_a_later_contest_takes_the_trials_of_a_table(tmp_path: Path) -> None:
+    """Without the files of the runs that the table was made of."""
+    contest = write_contest(tmp_path / "contest", "fedavg", 100)
+    write(read_contest([contest])[0], folder := tmp_path / "to")
+    tuning, table = tuning_of(contest), folder / "leaderboard.csv"
+    by_sweep = earlier_scores(replace(tuning, earlier=[str(contest)]))
+    words = "experiment=cells/digits_a", "algorithm=fedavg", "seed=100"
+    found = {frozenset(words): 0.4, frozenset([*words, "optimizer.lr=0.1"]): 0.6}
+    assert by_sweep == pytest.approx(found)
+    for path in (folder, table):
+        assert earlier_scores(replace(tuning, earlier=[str(path)])) == by_sweep
+    with pytest.raises(InputError, match=r"leaderboard\.csv: its scores are final, not mean_last5"):
+        earlier_scores(replace(tuning, earlier=[str(table)], statistic="mean_last5"))
+    pd.read_csv(table).drop(columns="overrides").to_csv(table)
+    with pytest.raises(InputError, match=r"leaderboard\.csv: has no column overrides; an earlier"):
+        earlier_scores(replace(tuning, earlier=[str(table)]))
+
+
+def test_a_contest_that_stopped_among_its_trials_keeps_them_in_its_table(tmp_path: Path) -> None:
+    contest = write_contest(tmp_path / "contest", "fedavg", 100)
+    for seed in (0, 1):
+        for final in contest.glob(f"*_{seed}"):
+            shutil.rmtree(final)
+    write(read_contest([contest])[0], folder := tmp_path / "to")
+    assert len(earlier_scores(replace(tuning_of(contest), earlier=[str(folder)]))) == 2
 
 
 @pytest.mark.parametrize("name", ["absent.csv", ".", "empty.csv"])

@@ -10,8 +10,8 @@ from support.run_files import write_run
 
 from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
-from fedexp.reporting.leaderboard.earlier import earlier_scores, trial, with_chosen
-from fedexp.reporting.leaderboard.tuning import Tuning, choice
+from fedexp.reporting.leaderboard.earlier import earlier_scores, with_chosen
+from fedexp.reporting.leaderboard.tuning import Tuning, choice, trial
 
 NODE = {
     "seed": 100,
