@@ -10,7 +10,10 @@ RECORDS = ("tracking", "checkpoint", "limits", "resume")
 """Keys for records, checkpoints and the end of a run; they never change a round's results."""
 
 COSTS = ("engine", "clients.ram_gib", "data.cache")
-"""Keys for speed and storage; they change results at most by rounding."""
+"""Keys for speed and storage; they change results at most by rounding, but for ``TRAINING``."""
+
+TRAINING = ("engine.options", "engine.callbacks")
+"""Keys of an engine that change the training, such as accumulated gradients."""
 
 _ABSENT = object()
 
@@ -28,9 +31,14 @@ def is_below(key: str, groups: Iterable[str]) -> bool:
 def may_change(key: str) -> bool:
     """Whether a resumed run may change this key.
 
-    It may change ``rounds``, and keys in or below RECORDS and COSTS.
+    It may change ``rounds``, keys in or below RECORDS, and costs.
     """
-    return is_below(key, ("rounds", *RECORDS, *COSTS))
+    return is_below(key, ("rounds", *RECORDS)) or is_cost(key)
+
+
+def is_cost(key: str) -> bool:
+    """Whether a key is for speed and storage only."""
+    return is_below(key, COSTS) and not is_below(key, TRAINING)
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -65,8 +73,11 @@ def selected(config: Mapping[str, Any], key: str) -> Any:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Each changed key for which ``may_change`` is false, with its old value: ``key=value``."""
-    before, now = flatten(old), flatten(new)
+    """Each changed key for which ``may_change`` is false, with its old value: ``key=value``.
+
+    An empty list counts as an absent key, since an engine without callbacks may lack the list.
+    """
+    before, now = ({k: v for k, v in flatten(each).items() if v != []} for each in (old, new))
     return [
         f"{key}={before.get(key, '(nothing)')}"
         for key in sorted(before.keys() | now.keys())

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 
-from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
+from fedexp.config.keys import RECORDS, is_below, is_cost, override_key
 from fedexp.drawing.texts import legible
 from fedexp.reporting.runs import Run
 
 _IGNORED = (*RECORDS, "seed", "paper", "objective", "method", "hydra")
-_COSTS = (*COSTS, "evaluation", "measure", "data.root")
+_OF_EVALUATION = ("evaluation", "measure", "data.root")
 PARTS = (
     *("head", "loss", "regularizer", "gradient", "personalization", "sampler", "aggregator"),
     *("compression", "coordination"),
@@ -88,7 +88,8 @@ def show(value: object) -> str:
 
 def changes_results(key: str) -> bool:
     """Whether a key can change the trained model, not only costs or what the run writes."""
-    return not is_below(_dotted(key), _IGNORED + _COSTS)
+    dotted = _dotted(key)
+    return not is_below(dotted, _IGNORED + _OF_EVALUATION) and not is_cost(dotted)
 
 
 def follows_seed(key: str, runs: Iterable[Run]) -> bool:

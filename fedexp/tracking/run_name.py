@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
+from fedexp.config.keys import RECORDS, is_below, is_cost, override_key
 from fedexp.tracking.tracker import RunInfo
 
 LONGEST = 128  # W&B refuses longer names
 _SKEW = ("beta", "classes_per_client")  # their values follow the partition's name
 _NAMED = ("algorithm", "data", "partition", "seed", *(f"partition.{key}" for key in _SKEW))
-_SILENT = (*RECORDS, *COSTS, "objective", "data.root", "hydra", "paper")
+_SILENT = (*RECORDS, "objective", "data.root", "hydra", "paper")
 
 
 def run_name(run: RunInfo) -> str | None:
@@ -48,7 +48,8 @@ def _partition(run: RunInfo) -> str:
 def _changes(run: RunInfo) -> Iterator[str]:
     for override in run.overrides:
         key = override_key(override)
-        if key in _NAMED or is_below(key.replace("/", "."), _SILENT):
+        dotted = key.replace("/", ".")
+        if key in _NAMED or is_below(dotted, _SILENT) or is_cost(dotted):
             continue
         value = override.partition("=")[2]
         yield value if key in run.choices else f"{key.rpartition('.')[2]}{_text(value)}"

@@ -21,7 +21,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from fedexp.config.keys import COSTS, RECORDS, is_below, override_key
+from fedexp.config.keys import RECORDS, is_below, is_cost, override_key
 from fedexp.errors import InputError
 from fedexp.reporting.jobs import values_of, without_seeds
 
@@ -29,8 +29,8 @@ CELLS = "experiment"
 Axes = Mapping[str, Sequence[str]]
 """Key -> its values, as typed on the command line."""
 
-_WITHOUT_EFFECT = (*RECORDS, *COSTS, "seed", "data.root", "hydra")
-"""Keys that cannot change a table's results."""
+_WITHOUT_EFFECT = (*RECORDS, "seed", "data.root", "hydra")
+"""Keys that cannot change a table's results, besides costs."""
 
 _ABSENT = object()
 
@@ -104,7 +104,7 @@ class TableSweep:
         return [
             f"{key}={value}"
             for key, values in typed.items()
-            if not is_below(override_key(key), _WITHOUT_EFFECT)
+            if not is_below(override_key(key), _WITHOUT_EFFECT) and not is_cost(override_key(key))
             for value in values
             if not any(value in part.get(key, ()) for part in self.parts)
         ]
