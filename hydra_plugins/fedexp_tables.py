@@ -26,7 +26,7 @@ from fedexp.reporting.ablation_rows import write_plain
 from fedexp.reporting.factorial.design import Design
 from fedexp.reporting.jobs import Job, by_row, seed_by_seed, unseeded, without_seeds
 from fedexp.reporting.leaderboard.controls import with_controls
-from fedexp.reporting.leaderboard.earlier import earlier_scores, with_chosen
+from fedexp.reporting.leaderboard.earlier import earlier_scores, new_trials, with_chosen
 from fedexp.reporting.leaderboard.tuning import Tuning, trial
 from fedexp.reporting.papers.sweep import CELLS, TableSweep, table_jobs, table_presets
 from fedexp.runtime.limits import (
@@ -95,6 +95,8 @@ class TableSweeper(Sweeper):
         self._earlier = earlier_scores(self._tuning) if self._tuning else {}
         folder.mkdir(parents=True, exist_ok=True)
         save_sweep(self.config, folder)
+        trials = self._tuning.trials(jobs) if self._tuning else []
+        self._new = new_trials(trials, self._earlier, folder) if trials else []
         if ablation is not None:
             self._announce(ablation.size(), ablation.rows, arguments)
             write_plain(folder, ablation.plain)
@@ -110,8 +112,7 @@ class TableSweeper(Sweeper):
 
     def _tune_and_run(self, tuning: Tuning, jobs: list[list[str]]) -> list[Sequence[JobReturn]]:
         """Run the trials that no earlier sweep has run, then each job with its chosen setting."""
-        trials, known = tuning.trials(jobs), dict(self._earlier)
-        new = self._new_trials(jobs)
+        trials, known, new = tuning.trials(jobs), dict(self._earlier), self._new
         print(f"fedexp: first {len(new)} trials of settings", file=sys.stderr)
         results = self._launch(new)
         if reason_to_stop_sweep() or has_left_jobs():  # a trial without a result chooses nothing
@@ -142,11 +143,6 @@ class TableSweeper(Sweeper):
                 print(f"Not run: {' '.join(job)}")
                 leave_jobs()
         return results
-
-    def _new_trials(self, jobs: list[list[str]]) -> list[list[str]]:
-        """The trials of a contest that no earlier sweep has run."""
-        trials = self._tuning.trials(jobs) if self._tuning else []
-        return [each for each in trials if trial(each) not in self._earlier]
 
     def _check(self, jobs: Sequence[Job]) -> None:
         """Compose each job's config, and print what their presets set besides their parts.
@@ -189,7 +185,7 @@ class TableSweeper(Sweeper):
         """Print how long trials and jobs take, from the combinations with the fewest and most high
         levels; the others count as the mean of these two.
         """
-        trials = self._new_trials(jobs)
+        trials = self._new
         ranked = sorted([*trials, *jobs], key=design.highs)
         half = (len(ranked) + 1) // 2
         rows = {"with most levels low": ranked[:half], "high": ranked[: half - 1 : -1]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -108,7 +109,10 @@ def choose_run_folder(root: str, new: str, *, _root_: DictConfig) -> str:
 def choose_sweep_folder(
     root: str, new: str, resume: str | None, overrides: Sequence[str], of_hydra: Sequence[str]
 ) -> str:
-    """Choose a sweep's folder; ``resume=auto`` takes the newest sweep with these overrides."""
+    """Choose a sweep's folder; ``resume=auto`` takes the newest sweep with these overrides.
+
+    A sweep with a job that has more rounds than the typed ``rounds`` is left alone.
+    """
     if resume not in (None, run_folder.AUTO):
         return str(Path(resume).expanduser())
     if resume is not None:
@@ -121,13 +125,26 @@ def choose_sweep_folder(
                 swept = own | _swept(found.task)
                 wanted = _identifying(overrides, of_hydra, swept)
                 same = _identifying(found.task, found.hydra, swept) == wanted
+                fits = same and _most_rounds(path.parent) <= _typed_rounds(overrides)
             except (OSError, ValueError, AttributeError, TypeError, YAMLError) as error:
                 reason = str(error).partition("\n")[0]
                 LOGGER.warning("%s: is damaged or no file of Hydra (%s); skipped", path, reason)
                 continue
-            if same:
+            if fits:
                 return str(path.parent)
     return str(Path(root, new))
+
+
+def _most_rounds(sweep: Path) -> int:
+    """The largest number of rounds that a job of the sweep has done. Raises InputError."""
+    runs = (path.parent for path in sweep.glob(f"*/{run_folder.FILE_NAME}"))
+    return max(map(run_folder.rounds_done, runs), default=0)
+
+
+def _typed_rounds(overrides: Iterable[str]) -> float:
+    """The typed value of ``rounds``; infinite if it has no value or several."""
+    typed = [each.partition("=")[2] for each in overrides if override_key(each) == "rounds"]
+    return float(typed[-1]) if typed and typed[-1].isdecimal() else math.inf
 
 
 def check_run_folder(config: DictConfig) -> None:
@@ -185,10 +202,10 @@ def check_sweep_folder(config: DictConfig) -> None:
             )
         if not exists and resume not in (None, run_folder.AUTO):
             raise InputError(f"resume={resume}: has no sweep")
-    if resume not in (None, run_folder.AUTO):  # otherwise Hydra writes the same files again
+    if exists and resume is not None:
+        HELD.enter_context(_sweep_file_kept(folder))
         for job in folder.glob(f"*/{run_folder.FILE_NAME}"):
             HELD.enter_context(hydra_files_kept(job.parent))
-    if exists and resume is not None:
         _print_line(f"resuming the sweep in {folder}")
     elif resume is not None:
         _print_line(
@@ -237,9 +254,31 @@ def hydra_files_kept(folder: Path) -> Iterator[None]:
                     write_atomically(path, before[path])
 
 
+@contextmanager
+def _sweep_file_kept(folder: Path) -> Iterator[None]:
+    """After the block, put back ``multirun.yaml``, unless a job has begun or gone on.
+
+    The sweeper writes this file before a job accepts its config, and the next ``resume`` takes its
+    overrides from it.
+    """
+    sweep, jobs = folder / _SWEEP, f"*/{run_folder.FILE_NAME}"
+    before = _read([sweep, *folder.glob(jobs)])
+    try:
+        yield
+    finally:
+        after = _read([sweep, *folder.glob(jobs)])
+        if before and before == after | {sweep: before[sweep]} != after:
+            with suppress(OSError):
+                write_atomically(sweep, before[sweep])
+
+
 def _contents(folder: Path) -> dict[Path, bytes]:
     """The contents of ``run.json`` and Hydra's files; empty if one of them cannot be read."""
-    paths = (folder / run_folder.FILE_NAME, *(folder / ".hydra").glob("*.yaml"))
+    return _read([folder / run_folder.FILE_NAME, *(folder / ".hydra").glob("*.yaml")])
+
+
+def _read(paths: Iterable[Path]) -> dict[Path, bytes]:
+    """The files' contents; empty if one of them cannot be read."""
     try:
         return {path: run_folder.read_small_file(path) for path in paths}
     except OSError:

@@ -121,7 +121,7 @@ def check(folder: Path, config: Config) -> Identity | None:
         raise InputError(
             f"resume={folder}: the config has changed; the run had {', '.join(changed)}"
         )
-    elif (done := max(rounds_finished(folder), newest_checkpoint(folder))) > config.rounds:
+    elif (done := rounds_done(folder)) > config.rounds:
         raise InputError(f"rounds={config.rounds}: {folder} has {done} rounds already")
     return found
 
@@ -158,6 +158,11 @@ def write_identity(folder: Path, identity: Identity) -> None:
     for parent in folder.resolve().parents[:3]:  # new folders, such as outputs/DATE
         with suppress(OSError):
             sync(parent)
+
+
+def rounds_done(folder: Path) -> int:
+    """The rounds of a finished run, or those up to the newest checkpoint, if it has more."""
+    return max(rounds_finished(folder), newest_checkpoint(folder))
 
 
 def rounds_finished(folder: Path) -> int:

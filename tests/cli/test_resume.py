@@ -205,11 +205,26 @@ def test_a_refused_run_is_not_changed(tmp_path: Path) -> None:
 def test_refused_jobs_of_a_sweep_are_not_changed(tmp_path: Path) -> None:
     typed = ["seed=0,1", "rounds=1", "checkpoint.keep=0", "hydra.sweep.dir=s", *QUICK]
     assert fedexp("-m", *typed, folder=tmp_path).returncode == 0
-    before = [contents(tmp_path / "s" / job) for job in "01"]
+    sweep, of_sweep = tmp_path / "s", (tmp_path / "s" / "multirun.yaml").read_bytes()
+    before = [contents(sweep / job) for job in "01"]
     refused = fedexp("-m", "resume=s", "rounds=2", folder=tmp_path)
     assert refused.returncode == 1
     assert refused.stderr.count("the run is finished and has no checkpoint to resume") == 2
-    assert [contents(tmp_path / "s" / job) for job in "01"] == before
+    assert [contents(sweep / job) for job in "01"] == before
+    assert (sweep / "multirun.yaml").read_bytes() == of_sweep
+    assert fedexp("-m", "resume=s", folder=tmp_path).returncode == 0
+
+
+@pytest.mark.slow
+def test_resume_auto_leaves_a_sweep_alone_that_has_more_rounds(tmp_path: Path) -> None:
+    typed = ["-m", "seed=0,1", *QUICK]
+    assert fedexp(*typed, "rounds=2", folder=tmp_path).returncode == 0
+    (longer,) = tmp_path.glob("multirun/*/*")
+    before = [contents(longer / job) for job in "01"]
+    shorter = fedexp(*typed, "rounds=1", "resume=auto", folder=tmp_path)
+    assert shorter.returncode == 0, shorter.stderr
+    assert "resume=auto: found no sweep like this one" in shorter.stderr
+    assert [contents(longer / job) for job in "01"] == before
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 
 from fedexp.config.keys import override_key
@@ -11,13 +11,16 @@ from fedexp.errors import InputError
 from fedexp.reporting.jobs import Job
 from fedexp.reporting.labels import changes_results
 from fedexp.reporting.leaderboard.controls import algorithm_of
-from fedexp.reporting.leaderboard.tuning import NAMED, RESULTS, Trial, Tuning, trial
+from fedexp.reporting.leaderboard.tuning import NAMED, RESULTS, Trial, Tuning, text_of, trial
 from fedexp.reporting.runs import read_runs
+from fedexp.state.atomic import write_atomically
 
 Row = tuple[str, frozenset[str]]
 """A cell, and the words of a method's name in it, such as ``fedavg personalization=finetune``."""
 RUNS, TRIALS = "runs.csv", "trials.csv"
 """The tables in the folder of a factorial experiment's report."""
+NEW = "new_trials.txt"
+"""The file of a sweep with the overrides of the trials that no earlier sweep had run."""
 
 
 def earlier_scores(tuning: Tuning) -> dict[Trial, float]:
@@ -37,6 +40,26 @@ def earlier_scores(tuning: Tuning) -> dict[Trial, float]:
         reasons = "; ".join(problems) or "no finished trial is there"
         raise InputError(f"hydra.sweeper.tune.earlier: {reasons}")
     return found
+
+
+def new_trials(trials: Sequence[Job], known: Container[Trial], sweep: Path) -> list[Job]:
+    """The trials that no earlier sweep had run when the sweep in this folder first started.
+
+    Jobs are numbered by them. A file keeps them for a sweep that goes on, since the earlier sweeps
+    may have got more trials by then. Raises InputError for a trial that is neither in this file nor
+    known.
+    """
+    path, new = sweep / NEW, [each for each in trials if trial(each) not in known]
+    if not path.is_file():
+        write_atomically(path, "".join(f"{text_of(each)}\n" for each in new).encode())
+        return new
+    listed = set(path.read_text().splitlines())
+    if lost := [text_of(each) for each in new if text_of(each) not in listed]:
+        raise InputError(
+            f"hydra.sweeper.tune: {sweep} was begun without the trial {lost[0]}; begin another "
+            f"sweep with hydra.sweeper.tune.earlier=[{sweep}]"
+        )
+    return [each for each in trials if text_of(each) in listed]
 
 
 def reports_and_sweeps(folders: Iterable[Path]) -> tuple[list[Path], list[Path]]:

@@ -10,7 +10,7 @@ from support.run_files import write_run
 
 from fedexp.cli.command import config_folder
 from fedexp.errors import InputError
-from fedexp.reporting.leaderboard.earlier import earlier_scores, with_chosen
+from fedexp.reporting.leaderboard.earlier import earlier_scores, new_trials, with_chosen
 from fedexp.reporting.leaderboard.tuning import Tuning, choice, trial
 
 NODE = {
@@ -144,6 +144,20 @@ def test_trials_of_earlier_sweeps_are_known(tmp_path: Path) -> None:
         earlier_scores(Tuning.read({**node, "earlier": [tmp_path / "none"]}))
     with pytest.raises(InputError, match=r"tune\.statistic=best: is none of final, mean_last5"):
         Tuning.read({**node, "statistic": "best"})
+
+
+def test_a_sweep_that_goes_on_keeps_its_trials_when_earlier_sweeps_get_more(tmp_path: Path) -> None:
+    """Jobs are numbered by the trials, so another list would meet the folders of other jobs."""
+    trials = Tuning.read(NODE).trials(TABLE)
+    known = {trial(trials[0])}
+    first = new_trials(trials, known, tmp_path)
+    assert first == trials[1:]
+    assert new_trials(trials, {*known, trial(trials[1])}, tmp_path) == first
+    message = (
+        f"^hydra.sweeper.tune: {tmp_path} was begun without the trial seed=100 algorithm=fedavg"
+    )
+    with pytest.raises(InputError, match=message):
+        new_trials(trials, set(), tmp_path)
 
 
 def test_the_objective_is_part_of_a_trial_and_of_a_choice(tmp_path: Path) -> None:
