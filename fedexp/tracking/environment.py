@@ -18,6 +18,9 @@ LIBRARIES = (
     *("scikit-learn", "pandas"),
 )
 
+OF_ENGINE = ("precision", "compile", "channels_last", "deterministic")
+"""Keys below ``engine`` that are part of an environment: a later start may change them."""
+
 BITS_DEPEND_ON = ("torch", "processor", "device", "threads", "processes")
 """Keys of an environment that decide whether two runs can have the same bits."""
 
@@ -40,7 +43,7 @@ def environment(
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "threads": torch.get_num_threads(),
         "processes": engine.processes,
-        "precision": engine.precision,
+        **{key: getattr(engine, key) for key in OF_ENGINE},
     }
 
 

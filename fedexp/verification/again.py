@@ -24,7 +24,7 @@ from fedexp.runtime.early import check
 from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
 from fedexp.state.run_folder import FINAL, PARTITION
-from fedexp.tracking.environment import environment
+from fedexp.tracking.environment import OF_ENGINE, environment
 from fedexp.tracking.follow import History
 from fedexp.tracking.jsonl import parse_records
 from fedexp.tracking.origin import Origin, origin
@@ -68,8 +68,8 @@ def config_here(
     Args:
         config: the run's config.
         started: the run's environment. If its device was the CPU, this training is on the CPU, too;
-            otherwise on a GPU, if there is one. If its ``threads`` are no number, or it names no
-            ``precision``, the config decides.
+            otherwise on a GPU, if there is one. If its ``threads`` are no number, or it lacks a key
+            of the engine such as ``precision``, the config decides.
         cache: the folder for decoded data on this machine.
         places: key of a file or folder -> its place on this machine, see ``places.KEYS``.
 
@@ -80,7 +80,7 @@ def config_here(
     engine = {**config["engine"], **_ONE_PROCESS, "device": device}
     if type(threads) is int and 0 < threads <= 1024:
         engine["threads"] = threads
-    engine["precision"] = started.get("precision", engine["precision"])
+    engine |= {key: started[key] for key in OF_ENGINE if key in started}
     jsonl = config["tracking"]["trackers"]["jsonl"]
     tracking = {**config["tracking"], "trackers": {"jsonl": jsonl}}
     data = {**config["data"], "cache": cache}

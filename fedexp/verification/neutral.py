@@ -14,6 +14,7 @@ ELSEWHERE = "/elsewhere"
 _ABSOLUTE = re.compile(r"(?:(?<=^)|(?<=[=\s'\"\[({,]))(?:/[^\s/'\"\])},=]+)*/([^\s/'\"\])},=]+)/?")
 _COMMON = ("localhost", "localhost.localdomain")
 _TRACKING = "tracking"
+_PATTERN = "user_pattern"
 _TOLD: dict[str, Any] = {
     **dict.fromkeys(("entity", "group", "job_type", "name", "notes", "id", "dir")),
     "project": "fedexp",
@@ -26,12 +27,14 @@ _TOLD: dict[str, Any] = {
 def neutral(value: Any) -> Any:
     """The value of a record with ``/elsewhere/NAME`` in place of each absolute path.
 
-    Lists of overrides lose those of ``tracking``, which change no result.
+    Lists of overrides lose those of ``tracking``, which change no result. A regular expression is
+    no path.
     """
     if isinstance(value, Mapping):
-        return {key: neutral(each) for key, each in value.items()}
+        return {key: each if key == _PATTERN else neutral(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [neutral(each) for each in value if not _is_of_tracking(each)]
+        kept = [each for each in value if not _is_of_tracking(each)]
+        return [each if _is_pattern(each) else neutral(each) for each in kept]
     if isinstance(value, str):
         return _ABSOLUTE.sub(rf"{ELSEWHERE}/\1", value)
     return value
@@ -39,6 +42,10 @@ def neutral(value: Any) -> Any:
 
 def _is_of_tracking(value: Any) -> bool:
     return isinstance(value, str) and is_below(override_key(value), [_TRACKING])
+
+
+def _is_pattern(value: Any) -> bool:
+    return isinstance(value, str) and override_key(value) == f"data.{_PATTERN}"
 
 
 def neutral_identity(identity: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fedexp.tracking.environment import BITS_DEPEND_ON
+from fedexp.tracking.environment import BITS_DEPEND_ON, OF_ENGINE
 from fedexp.tracking.origin import Origin, changed_parts
 
 
@@ -14,9 +14,11 @@ def is_same_kind(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 
 def has_one_engine(starts: Sequence[Origin]) -> bool:
-    """Whether all starts had the same engine."""
+    """Whether all starts had the same engine with the same keys; older runs name no keys."""
     files = [start["code"]["parts"].get("engine") for start in starts]
-    return all(each == files[0] for each in files)
+    named = ([start["environment"].get(key) for start in starts] for key in OF_ENGINE)
+    same = all(len({*values} - {None}) <= 1 for values in named)
+    return same and all(each == files[0] for each in files)
 
 
 def has_other_precision(was: Origin, now: Origin) -> bool:
@@ -67,5 +69,5 @@ def later_environment(starts: Sequence[Origin]) -> Iterator[str]:
         for key, value in start["environment"].items():
             if was.get(key, value) != value:
                 yield f"{since}: environment: {key} {value}"
-        if not has_one_engine([before, start]):
+        if before["code"]["parts"].get("engine") != start["code"]["parts"].get("engine"):
             yield f"{since}: another engine"

@@ -125,7 +125,9 @@ def _requirements(claim: Claim) -> bytes:
         return b""
     about = claim.origins[-1]
     found = {"fedexp": about["fedexp"]["version"], **about["environment"]}
-    lines = [f"{n}=={found[n]}\n" for n in ("fedexp", *LIBRARIES) if found.get(n)]
+    # Without the build, such as +cu126: PyPI has no such versions.
+    known = {n: found[n].partition("+")[0] for n in ("fedexp", *LIBRARIES) if found.get(n)}
+    lines = [f"{name}=={version}\n" for name, version in known.items()]
     return "".join(lines).encode()
 
 

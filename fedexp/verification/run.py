@@ -207,7 +207,8 @@ def _origins(claim: Claim, again: Again) -> tuple[str, list[str], bool]:
     same_kind = all(is_same_kind(each, now["environment"]) for each in compared)
     processes = engine["devices"] * engine["num_nodes"] * engine["processes_per_device"]
     alone = all(each.get("processes", processes) == 1 for each in compared)
-    is_repeatable = was.get("device") == "cpu" or bool(engine["deterministic"])
+    deterministic = all(each.get("deterministic", engine["deterministic"]) for each in compared)
+    is_repeatable = was.get("device") == "cpu" or deterministic
     is_repeatable = is_repeatable and alone and has_one_engine(claim.origins)
     where = "on another kind of machine" if is_repeatable else "for such runs"
     return where, lines, same_kind and is_repeatable

@@ -69,7 +69,9 @@ def test_it_names_no_folder_or_account_of_its_author(packed: Path, unpacked: Pat
     assert config["data"]["cache"] == "/elsewhere/cache"
     assert list(config["tracking"]["trackers"]) == ["jsonl"]
     assert not list(unpacked.rglob("*.pt"))
-    assert "torch==" in (unpacked / "requirements.txt").read_text()
+    requirements = (unpacked / "requirements.txt").read_text()
+    assert "torch==" in requirements
+    assert "+" not in requirements  # PyPI has no builds such as 2.11.0+cu130
 
 
 def swap_metrics(folder: Path) -> None:
@@ -210,5 +212,8 @@ def test_absolute_paths_and_overrides_of_tracking_become_neutral() -> None:
     assert neutral({"a": ["data.root=/data/x", "global/accuracy", "1/2", "~/x"]}) == {
         "a": ["data.root=/elsewhere/x", "global/accuracy", "1/2", "~/x"]
     }
+    pattern = {"user_pattern": "/(w[0-9]+)_"}
+    assert neutral(pattern) == pattern
+    assert neutral(["data.user_pattern='/(w[0-9]+)_'"]) == ["data.user_pattern='/(w[0-9]+)_'"]
     assert neutral({"task": ["+tracking.trackers.own.key=x", "seed=1"]}) == {"task": ["seed=1"]}
     assert list(told_names(b"nothing")) == []

@@ -267,6 +267,17 @@ def test_a_run_that_went_on_with_another_engine_has_a_tolerance(copy: Path) -> N
     )
 
 
+def test_a_run_that_went_on_with_another_key_of_its_engine_has_a_tolerance(copy: Path) -> None:
+    a_start_from_round_2(copy, channels_last=True)
+    edit_json(copy / "summary.json", lambda found: found.pop("metrics"))
+    set_loss(copy, 2, 1.001)
+    found = verify_run(copy, ways(2))
+    assert (found.outcome, found.details[1:]) == (
+        Outcome.SAME,
+        ["since round 2: environment: channels_last True"],
+    )
+
+
 def test_rounds_with_another_precision_cannot_be_compared(copy: Path) -> None:
     a_start_from_round_2(copy, precision="bf16-mixed")
     found = verify_run(copy, ways(2))

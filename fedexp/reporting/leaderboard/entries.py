@@ -1,5 +1,6 @@
 """Entries from outside: their runs beside the runs of a contest, if both had the same task."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,12 +58,15 @@ def with_entries(
     """
     sweeps = [each for each in sources if each.is_dir()]
     runs = read_runs(sweeps)[0]
-    unnamed = shared_overrides(runs) if len(sweeps) == len(sources) else set()
+    named = " ".join(results["method"]).split()
+    unnamed = shared_overrides(runs) - {*named} if len(sweeps) == len(sources) else set()
+    marks = [int(found[1]) for word in named if (found := re.fullmatch(r"\[(\d+)\]", word))]
+    first = max(marks, default=0) + 1
     frames, problems = [results], []
     rows: list[list[Any]] = []
     for entry in entries:
         try:
-            _check(entry, sweeps[0], runs)
+            _check(entry, sweeps[0], runs, results)
             found, left_out = read_results(
                 [entry.runs], lambda each: is_part(each) and each not in unnamed
             )
@@ -74,7 +78,7 @@ def with_entries(
         if new.empty:
             problems.append(f"{entry.name}: left out: the contest has runs of all of its methods")
             continue
-        mark = f"[{len(rows) + 1}]"
+        mark = f"[{first + len(rows)}]"
         names = ", ".join(sorted(new["method"].unique()))
         rows.append([mark, entry.name, names, entry.digest[:16], entry.checked, entry.by])
         frames.append(_marked(new, mark))
@@ -92,18 +96,25 @@ def _marked(new: pd.DataFrame, mark: str) -> pd.DataFrame:
     )
 
 
-def _check(entry: Entry, contest: Path, runs: Iterable[Run]) -> None:
-    """Raise InputError if the entry was tuned otherwise, or had another task in a cell."""
+def _check(entry: Entry, contest: Path, runs: Iterable[Run], results: pd.DataFrame) -> None:
+    """Raise InputError if the entry was tuned otherwise, or had another task in a cell.
+
+    A run whose cell and seed the contest has in a table only is compared with another seed's run.
+    """
     ours, theirs = tuning_of(contest), tuning_of(entry.runs)
     if (of_ours := _trials(ours)) != (of_theirs := _trials(theirs)):
         raise InputError(f"its trials have {of_theirs}; the contest's have {of_ours}")
     tasks = {_cell(run): run for run in runs}
+    of_cell = {cell: run for (cell, _), run in tasks.items()}
+    ran = {*tasks, *zip(results["cell"], results["seed"], strict=True)}
     for run in read_runs([entry.runs])[0]:
-        if (known := tasks.get(_cell(run))) is None:
-            cell, seed = _cell(run)
+        cell, seed = _cell(run)
+        if (cell, seed) not in ran:
             raise InputError(f"cell {cell} with seed {seed} is not in the contest")
+        if (known := tasks.get((cell, seed), of_cell.get(cell))) is None:
+            raise InputError(f"the contest has cell {cell} in a table only, without its task")
         if wrong := next(_other_task(run, known), None):
-            raise InputError(f"in cell {_cell(run)[0]} it has {wrong}")
+            raise InputError(f"in cell {cell} it has {wrong}")
 
 
 def _trials(tuning: Tuning) -> str:
@@ -117,11 +128,13 @@ def _cell(run: Run) -> tuple[str, int]:
 
 def _other_task(run: Run, known: Run) -> Iterator[str]:
     theirs, ours = _task(run.config), _task(known.config)
+    seeds = run.seed, known.seed
     for key in sorted(theirs.keys() | ours.keys()):
-        if theirs.get(key) != ours.get(key):
-            yield f"{key}={theirs.get(key)}; the contest has {ours.get(key)}"
+        values = theirs.get(key), ours.get(key)
+        if values[0] != values[1] and values != seeds:  # a key may follow the seed
+            yield f"{key}={values[0]}; the contest has {values[1]}"
     starts = [read_origins(each.folder) for each in (run, known)]
-    if all(starts) and starts[0][0]["data"] != starts[1][0]["data"]:
+    if seeds[0] == seeds[1] and all(starts) and starts[0][0]["data"] != starts[1][0]["data"]:
         yield "other data, or another partition of them"
 
 

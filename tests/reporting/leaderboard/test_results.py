@@ -97,6 +97,34 @@ def test_an_entry_of_one_option_keeps_its_name_beside_the_contest(tmp_path: Path
     assert {*joined["method"]} == {"fedavg", "fednh", f"fedavg {common}", f"fednh {common}"}
 
 
+def test_an_entry_is_checked_where_the_contest_has_its_trials_in_a_table(tmp_path: Path) -> None:
+    contest = write_contest(tmp_path / "contest", "fedavg", 100)
+    write(read_contest([contest])[0], tmp_path / "to")
+    table = tmp_path / "to" / "leaderboard.csv"
+    for trial in contest.glob("*_100"):
+        shutil.rmtree(trial)
+    entry = Entry("e.zip", "0", write_contest(tmp_path / "e", "mine", 100), "all", "me")
+    results, _ = read_contest([contest, table])
+    joined, _, left_out = with_entries(results, [contest, table], [entry])
+    assert left_out == []
+    write(joined, tmp_path / "both")
+    other = Entry("f.zip", "0", write_contest(tmp_path / "f", "other", 100), "all", "me")
+    both = [contest, tmp_path / "both" / "leaderboard.csv"]
+    again, _, _ = with_entries(read_contest(both)[0], both, [other])
+    assert {"mine [1]", "other [2]"} < {*again["method"]}
+
+
+def test_an_entry_has_the_names_of_the_table_that_is_repeated(tmp_path: Path) -> None:
+    common = "sampler=hics"
+    rows = f"algorithm=fedavg {common}", f"algorithm=fednh {common}"
+    before, _ = read_results([write_sweep(tmp_path / "0", *rows, "algorithm=fedavg")])
+    contest = write_sweep(tmp_path / "1", *rows)
+    results, _ = read_contest([contest], before)
+    mine = write_sweep(tmp_path / "2", rows[0], f"algorithm=mine {common}")
+    joined, _, _ = with_entries(results, [contest], [Entry("e.zip", "0", mine, "all", "me")])
+    assert {*joined["method"]} == {*results["method"], f"mine {common} [1]"}
+
+
 def test_a_repeated_option_keeps_its_name_in_the_earlier_results(tmp_path: Path) -> None:
     rows = "algorithm=fednh", "algorithm=fednh sampler=hics"
     before, _ = read_results([write_sweep(tmp_path / "1", *rows)])
