@@ -30,7 +30,7 @@ def nid2(
             clients with the class, so the last client is the largest. ``equal_sizes`` gives 1/N of
             each class to the last client, and the rest to the biased clients with the class. All
             clients then have n/N samples if all classes have the same size and the biased clients
-            have equally many classes (FedDisco's NID2, which FedSC adopts).
+            have equally many classes (as in FedDisco's partition; FedSC gives no sizes).
 
     Raises:
         InputError: there are fewer than two clients.

@@ -7,7 +7,7 @@ _ROWS = [
         "FedNH",
         "PM(V); PM(L)",
         "personal/accuracy_uniform; personal/accuracy_local",
-        "measure.personal.of=all; the released code logs cohort/* (+measure=cohort)",
+        "measure.personal.of=all; the released code logs cohort/*",
     ],
     ["FedSC", "none", "", ""],
     [
