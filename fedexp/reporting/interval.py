@@ -113,12 +113,14 @@ def _why_no_mean(pairs: Sequence[tuple[float, float]]) -> str:
 
 
 def smallest_gain(found: Interval) -> float:
-    """The smallest true gain that n seeds show with a probability of 80 %; NaN for one seed.
+    """The smallest true gain that n seeds show with a probability of 80 %.
+
+    It is NaN for one seed, and if all differences are the same number.
 
     A gain is shown if the two-sided paired t-test at 5 % rejects a gain of 0. The standard
     deviation of the differences is the observed one.
     """
-    return smallest_effect(found.n) * found.deviation if found.n > 1 else math.nan
+    return smallest_effect(found.n) * found.deviation if found.has_spread else math.nan
 
 
 @cache

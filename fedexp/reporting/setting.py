@@ -56,6 +56,8 @@ def random_sources(runs: Sequence[Run]) -> str:
     own = [each for each in fixed if each is not None]
     varied = ["samples"] if draws_samples else ["test split"] if draws_split else []
     varied += ["partition"] if None in fixed else []
+    holds_out = any(run.values.get("data.validation") for run in runs)
+    varied += ["validation samples"] if own and holds_out else []
     varied += ["the clients' transformations"] if any(map(_shifts, runs)) else []
     varied += ["held-out clients"] if any(map(_share_held_out, runs)) else []
     varied += [

@@ -33,6 +33,7 @@ def test_five_pairs_with_a_deviation_of_one() -> None:
     half_width = 2.776445 / math.sqrt(5)  # t(0.975; 4)
     assert smallest_gain(Interval(0.0, half_width, 5)) == pytest.approx(1.682, abs=1e-3)
     assert math.isnan(smallest_gain(Interval(0.1, math.nan, 1)))
+    assert math.isnan(smallest_gain(Interval(0.0, 0.0, 3)))  # equal runs show nothing
 
 
 def test_the_same_difference_in_each_seed_is_not_tested() -> None:

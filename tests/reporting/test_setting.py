@@ -28,6 +28,10 @@ def test_the_draws_that_the_seed_changes(tmp_path: Path) -> None:
     assert random_sources(fixed) == (
         f"The seed changes initial weights, cohorts and batches; {same}"
     )
+    held = runs("held", "partition.draw_seed=0", "data.validation=0.1")
+    assert random_sources(held) == (
+        f"The seed changes validation samples, initial weights, cohorts and batches; {same}"
+    )
     synthetic = runs("synthetic", "data=synthetic", "partition=natural", "data.seed=0")
     assert random_sources(synthetic).endswith("is the same for all seeds with data.seed=0.")
     spiral = runs("spiral", "data=spiral", "data.seed=0")  # its points are fixed, not their owners

@@ -29,6 +29,8 @@ def earlier_scores(tuning: Tuning) -> dict[Trial, float]:
         return {}
     contests = {path: _contest_table(path) for path in map(Path, tuning.earlier)}
     reports, sweeps = reports_and_sweeps(path for path, table in contests.items() if not table)
+    if absent := [path for path in sweeps if not path.exists()]:
+        raise InputError(f"hydra.sweeper.tune.earlier: {absent[0]}: does not exist")
     found: dict[Trial, float] = {}
     for table in [*filter(None, contests.values()), *(folder / TRIALS for folder in reports)]:
         found |= _scores_in(table, tuning.statistic)

@@ -1,6 +1,7 @@
 """Writes the results, the page and the pictures of a contest, and reads the results."""
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -66,29 +67,55 @@ def read_contest(
     """Read the results of one contest from folders of sweeps and from ``leaderboard.csv`` files.
 
     Beside files, the names of methods have all options of their parts, such as ``sampler=hics``,
-    since the methods in the files may lack them. An option that all runs share is also named if it
-    is in a name of ``before``, results with which these are to be compared.
+    unless all trials in the files share them: the methods in the files may lack them. An option
+    that all runs share is also named if it is in a name of ``before``, results with which these are
+    to be compared.
 
     Of runs with equal cell, method, setting and seed, the first counts, the folders before the
     files. Returns and raises as ``read_results``; also returns a line for each method with a
     setting that its trials do not choose. Also raises InputError if methods were tuned with other
-    seeds, since the trials with the seeds that they lack would count as failed, or if a method has
-    run with several settings and there are no trials at all.
+    seeds, since the trials with the seeds that they lack would count as failed, or by another
+    statistic, or if a method has run with several settings and there are no trials at all.
     """
     folders = [each for each in sources if not each.is_file()]
     frames = [read_csv(each) for each in sources if each.is_file()]
     seeds = [_trial_seeds(each) for each in frames]
     problems: list[str] = []
     if folders:
-        words: set[str] = set() if before is None else {*" ".join(before["method"]).split()}
-        found, problems = read_results(folders, is_part if frames else words.__contains__)
+        found, problems = read_results(folders, _naming(frames, before))
         frames.insert(0, found)
         seeds += [frozenset(tuning_of(each).seeds) for each in folders]
     joined = in_order(pd.concat(frames))
     if len({each for each in seeds if each}) > 1:
         _check_trials(joined)
+    _check_statistics(joined)
     _check_choices(joined)
     return joined, [*problems, *_not_chosen(joined)]
+
+
+def _naming(tables: Sequence[pd.DataFrame], before: pd.DataFrame | None) -> Callable[[str], bool]:
+    """Whether an override that all runs of the sweeps share is in the names of their methods."""
+    if not tables:
+        return _words([] if before is None else [before]).__contains__
+    texts = (text for table in tables for text in table["overrides"] if text)
+    every = [{*shlex.split(text)} for text in texts]
+    unnamed = set.intersection(*every) - _words(tables) if every else set()
+    return lambda each: is_part(each) and each not in unnamed
+
+
+def _words(tables: Iterable[pd.DataFrame]) -> set[str]:
+    """The words in the names of the tables' methods."""
+    return {word for table in tables for name in table["method"] for word in name.split()}
+
+
+def _check_statistics(results: pd.DataFrame) -> None:
+    """Raise InputError if trials were scored by different statistics; old tables name none."""
+    told = results.loc[results["trial"] > 0, "score_statistic"]
+    if len(kinds := sorted({*told} - {""})) > 1:
+        raise InputError(
+            f"trials are scored by {' and by '.join(kinds)}; only results of one contest can be "
+            "joined"
+        )
 
 
 def _check_choices(results: pd.DataFrame) -> None:

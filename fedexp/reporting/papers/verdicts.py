@@ -62,8 +62,12 @@ class Verdict:
 
     @property
     def smallest_gain(self) -> float | None:
-        """If no difference is shown, the gain that so many seeds show in 80 % of all cases."""
-        shows_none = self.gain is not None and self.words.startswith(NOT_SHOWN)
+        """If no difference is shown, the gain that so many seeds show in 80 % of all cases.
+
+        None if the difference is the same number in each seed.
+        """
+        could_show = self.gain is not None and self.gain.has_spread
+        shows_none = could_show and self.words.startswith(NOT_SHOWN)
         return smallest_gain(self.gain) if self.gain and shows_none else None
 
 

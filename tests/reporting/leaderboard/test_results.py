@@ -148,13 +148,14 @@ def test_methods_that_differ_in_a_value_have_two_names(tmp_path: Path) -> None:
     assert list(results["method"]) == ["fedavg", "fednh"]
 
 
-def write_contest(folder: Path, method: str, *seeds: int) -> Path:
+def write_contest(folder: Path, method: str, *seeds: int, shared: str = "") -> Path:
     """A sweep with trials of the preset and of a better learning rate, and final runs of both."""
     choices, objective = {"experiment": "cells/digits_a"}, "validation/accuracy"
     for n, setting in enumerate(([], ["optimizer.lr=0.1"])):
         history = [{"global/accuracy": 0.5 + 0.2 * n, objective: 0.4 + 0.2 * n}]
         for seed in (*seeds, 0, 1):
-            words = ["experiment=cells/digits_a", f"algorithm={method}", *setting, f"seed={seed}"]
+            words = ["experiment=cells/digits_a", f"algorithm={method}", *shared.split()]
+            words += [*setting, f"seed={seed}"]
             run = folder / f"{n}_{seed}"
             write_run(run, words, history, choices=choices, objective=objective)
     tune = {"seed": list(seeds), "budgets": [1, 2], "common": {"optimizer.lr": [0.1]}, "own": {}}
@@ -198,6 +199,35 @@ def test_a_later_contest_takes_the_trials_of_a_table(tmp_path: Path) -> None:
     pd.read_csv(table).drop(columns="overrides").to_csv(table)
     with pytest.raises(InputError, match=r"leaderboard\.csv: has no column overrides; an earlier"):
         earlier_scores(replace(tuning, earlier=[str(table)]))
+
+
+def test_a_contest_that_went_on_from_its_table_is_joined_with_it(tmp_path: Path) -> None:
+    """Its methods have the names of the table, also if all of its jobs share an option."""
+    shared = "aggregator=uniform"
+    for method in ("fedavg", "fednh"):
+        write_contest(tmp_path / "old" / method, method, 100, shared=shared)
+        write_contest(tmp_path / "new" / method, method, 100, shared=shared)
+    old, new = ([*(tmp_path / name).iterdir()] for name in ("old", "new"))
+    for sweep in new:
+        shutil.rmtree(sweep / "0_100")  # in the table
+    for sweep in old:
+        for run in ("1_100", "0_0", "0_1", "1_0", "1_1"):
+            shutil.rmtree(sweep / run)
+    write(read_contest(old)[0], tmp_path / "to")
+    joined, problems = read_contest([*new, tmp_path / "to" / "leaderboard.csv"])
+    assert {*best(joined)["method"]} == {*joined["method"]} == {"fedavg", "fednh"}
+    assert problems == []
+
+
+def test_trials_with_another_statistic_are_not_joined(tmp_path: Path) -> None:
+    write(read_contest([write_contest(tmp_path / "1", "fedavg", 100)])[0], tmp_path / "to")
+    sweep = write_contest(tmp_path / "2", "fednh", 100)
+    saved = (sweep / "multirun.yaml").read_text()
+    (sweep / "multirun.yaml").write_text(
+        saved.replace("own: {}", "own: {}\n      statistic: mean_last5")
+    )
+    with pytest.raises(InputError, match="scored by final and by mean_last5"):
+        read_contest([sweep, tmp_path / "to" / "leaderboard.csv"])
 
 
 def test_a_contest_that_stopped_among_its_trials_keeps_them_in_its_table(tmp_path: Path) -> None:

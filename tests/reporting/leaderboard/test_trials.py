@@ -142,6 +142,8 @@ def test_trials_of_earlier_sweeps_are_known(tmp_path: Path) -> None:
     assert earlier_scores(Tuning.read(node)) == {}
     with pytest.raises(InputError, match=r"^hydra.sweeper.tune.earlier: .*none: does not exist"):
         earlier_scores(Tuning.read({**node, "earlier": [tmp_path / "none"]}))
+    with pytest.raises(InputError, match=r"tpyo: does not exist"):
+        earlier_scores(Tuning.read({**node, "earlier": [tmp_path, tmp_path / "tpyo"]}))
     with pytest.raises(InputError, match=r"tune\.statistic=best: is none of final, mean_last5"):
         Tuning.read({**node, "statistic": "best"})
 

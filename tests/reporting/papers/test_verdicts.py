@@ -259,6 +259,9 @@ def test_the_interval_decides_whether_the_published_gain_is_inside() -> None:
     near = judge(cell("algorithm=fednh", 0.652, surer), baseline)
     assert near.words == "ahead; paper's gain inside"
     assert near.smallest_gain is None
+    equal = judge(cell("ditto", 0.5, [0.4, 0.5, 0.6]), cell("fedavg", 0.5, [0.4, 0.5, 0.6]))
+    assert equal.words.startswith("no difference shown")
+    assert equal.smallest_gain is None
     # Three pairs show 3.264 deviations with 80 % power; see tests/reporting/test_interval.py.
     assert outside.smallest_gain == pytest.approx(3.264 * 0.02, rel=1e-3)
 
