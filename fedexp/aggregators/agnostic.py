@@ -7,7 +7,7 @@ from pydantic import NonNegativeFloat
 
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.start_loss import ReportsStartLoss
-from fedexp.config.compatibility.traits import DRAWS_BY_SIZE
+from fedexp.config.compatibility.traits import DRAWS_BY_SIZE, OTHER_WEIGHTS
 from fedexp.contract import PartUpdate, Setting, Tensors
 from fedexp.core.simplex_projection import nearest_in_simplex
 
@@ -40,6 +40,7 @@ class Agnostic(ReportsStartLoss, Average):
     """
 
     saved = ("mixture",)
+    traits = frozenset({OTHER_WEIGHTS})
     discourages = {
         DRAWS_BY_SIZE: "aggregator=agnostic: the weights of large clients, which this sampler "
         "draws more often, rise too fast; use sampler=random"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedexp.aggregators.average import LARGE_CLIENTS_TWICE, Average
 from fedexp.aggregators.gathered import Gathered
-from fedexp.config.compatibility.traits import TAKES_STALE
+from fedexp.config.compatibility.traits import OTHER_WEIGHTS, TAKES_STALE
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.transfer import to_device
 
@@ -84,7 +84,7 @@ class Disco(Gathered):
 
     takes_tokens = False
     # Unlike other subclasses of Gathered, this one returns a weighted mean: no NOT_THE_MEAN.
-    traits = frozenset({TAKES_STALE})
+    traits = frozenset({OTHER_WEIGHTS, TAKES_STALE})
     discourages = LARGE_CLIENTS_TWICE
     _target: Tensor
 

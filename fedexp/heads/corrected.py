@@ -10,6 +10,7 @@ from fedexp.config.compatibility.traits import (
     DRAWS_BY_SIZE,
     LINEAR_HEAD,
     NOT_THE_MEAN,
+    OTHER_WEIGHTS,
     REPLACES_MODEL,
 )
 from fedexp.contract import Client, Memory, PartUpdate, Setting, Tensors
@@ -77,9 +78,12 @@ class Corrected(Linear):
     traits = frozenset({LINEAR_HEAD, NOT_THE_MEAN})
     takes_tokens = False
     forbids = {
-        NOT_THE_MEAN: "{other}: would not act on the rows of the classifier, which are means over "
-        "their holders; with head=corrected take another {other}; aggregator=sample_weighted and "
-        "uniform fit",
+        **dict.fromkeys(
+            (NOT_THE_MEAN, OTHER_WEIGHTS),
+            "{other}: would not act on the rows of the classifier, which are means over their "
+            "holders; with head=corrected take another {other}; aggregator=sample_weighted and "
+            "uniform fit",
+        ),
         REPLACES_MODEL: "head=corrected: the server corrects the classifier of the global model, "
         "but this {other} sends clients other models; use head=linear",
     }

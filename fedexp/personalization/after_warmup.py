@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fedexp.config.compatibility.traits import ADDS_DRIFT, NOT_THE_MEAN, READS_ROUNDS
+from fedexp.config.compatibility.traits import (
+    ADDS_DRIFT,
+    NOT_THE_MEAN,
+    OTHER_WEIGHTS,
+    READS_ROUNDS,
+)
 from fedexp.config.schema import Share
 from fedexp.contract import PartUpdate, Setting, Tensors
 from fedexp.personalization.client_models import MixesModels
@@ -26,6 +31,11 @@ class AfterWarmup(MixesModels):
         ADDS_DRIFT: "{other}: would move the global weights of the warm-up, which stay as they are "
         "afterwards; with this personalization use another regularizer"
     }
+    discourages = dict.fromkeys(
+        (NOT_THE_MEAN, OTHER_WEIGHTS),
+        "{other}: acts in the warm-up alone; afterwards the server mixes the models as clients "
+        "sent them; with this personalization take aggregator=sample_weighted or uniform",
+    )
     saved: tuple[str, ...] = ("steps", "warmup_steps")
 
     def __init__(self, warmup: Share) -> None:

@@ -14,7 +14,7 @@ from fedexp.config.schema import Share
 from fedexp.contract import Client, Loss, Memory, Network, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.transfer import to_device
 from fedexp.errors import InputError
-from fedexp.personalization.client_models import StoresModels
+from fedexp.personalization.client_models import PAST_THE_AGGREGATOR, StoresModels
 from fedexp.regularizers.anchors import Anchors
 from fedexp.rounding import rounded_down
 
@@ -63,7 +63,7 @@ class APPLE(StoresModels):
 
     traits = frozenset({READS_ROUNDS, REPLACES_MODEL})
     has_global = False
-    forbids = {
+    forbids = PAST_THE_AGGREGATOR | {
         COMPARES_WITH_MODEL: "{other}: compares with outputs of the client's model outside of the "
         "training steps; with personalization=apple this is the core model and not the combination "
         "that trains; take another {other}"

@@ -2,10 +2,20 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
-from fedexp.config.compatibility.traits import REPLACES_MODEL
+from fedexp.config.compatibility.traits import NOT_THE_MEAN, OTHER_WEIGHTS, REPLACES_MODEL
 from fedexp.contract import PartMessage, PartUpdate, Personalization, Setting, Tensors, TensorStore
+
+PAST_THE_AGGREGATOR: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(
+        (NOT_THE_MEAN, OTHER_WEIGHTS),
+        "{other}: would not act on the models that clients get; with this personalization take "
+        "aggregator=sample_weighted or uniform",
+    )
+)
+"""``forbids`` of personalizations that make the clients' models from what clients sent."""
 
 
 class ClientModels:
@@ -69,6 +79,7 @@ class MixesModels(StoresModels):
 
     has_global = False
     traits = frozenset({REPLACES_MODEL})
+    forbids = PAST_THE_AGGREGATOR
 
     def setup(self, setting: Setting) -> None:
         """Make the store of the clients' models."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Literal
 
 from fedexp.aggregators.average import Average
-from fedexp.config.compatibility.traits import NOT_THE_MEAN
+from fedexp.config.compatibility.traits import NOT_THE_MEAN, OTHER_WEIGHTS
 from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.personalization.received import Received
@@ -28,10 +28,11 @@ class ClusterModels(Received):
 
     has_global = False
     traits = frozenset({NOT_THE_MEAN})
-    forbids: Mapping[str, str] = {
-        NOT_THE_MEAN: "{other}: would not act on the clusters' models, which are means; with this "
-        "personalization take another {other}; aggregator=sample_weighted and uniform fit"
-    }
+    forbids: Mapping[str, str] = dict.fromkeys(
+        (NOT_THE_MEAN, OTHER_WEIGHTS),
+        "{other}: would not act on the clusters' models, which are means; with this "
+        "personalization take another {other}; aggregator=sample_weighted and uniform fit",
+    )
 
     def __init__(self, weighting: Weighting) -> None:
         super().__init__()

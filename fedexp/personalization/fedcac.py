@@ -8,6 +8,7 @@ import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
+from fedexp.config.compatibility.traits import NOT_THE_MEAN, OTHER_WEIGHTS
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.personalization.client_models import StoresModels, weighted_mean
@@ -50,6 +51,11 @@ class FedCAC(StoresModels):
     """
 
     has_global = False
+    discourages = dict.fromkeys(
+        (NOT_THE_MEAN, OTHER_WEIGHTS),
+        "{other}: does not act on the critical parameters, which are means of the models as "
+        "clients sent them; with personalization=fedcac take aggregator=sample_weighted or uniform",
+    )
     saved = ("steps",)
 
     def __init__(self, tau: Annotated[float, Field(ge=0, le=1)], beta: PositiveFloat) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedexp.config.compatibility.traits import REPLACES_MODEL
 from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.randomness import seeded
+from fedexp.personalization.client_models import PAST_THE_AGGREGATOR
 from fedexp.personalization.received import Received
 from fedexp.personalization.server_network import ServerNetwork, fully_connected
 
@@ -77,6 +78,7 @@ class PFedHN(Received):
 
     has_global = False
     traits = frozenset({REPLACES_MODEL})
+    forbids = PAST_THE_AGGREGATOR
     serves_newcomers = False  # no update has trained their embeddings
 
     def __init__(

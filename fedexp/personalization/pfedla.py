@@ -11,7 +11,7 @@ from fedexp.config.compatibility.traits import REPLACES_MODEL
 from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.named_tensors import floats, prefixed, with_prefix
 from fedexp.core.randomness import seeded
-from fedexp.personalization.client_models import StoresModels
+from fedexp.personalization.client_models import PAST_THE_AGGREGATOR, StoresModels
 from fedexp.personalization.server_network import ServerNetwork, fully_connected
 from fedexp.regularizers.layers import layers_of
 
@@ -89,6 +89,7 @@ class PFedLA(StoresModels):
 
     has_global = False
     traits = frozenset({REPLACES_MODEL})
+    forbids = PAST_THE_AGGREGATOR
 
     def __init__(
         self, embedding_dim: PositiveInt, hidden_dim: PositiveInt, lr: PositiveFloat

@@ -82,6 +82,16 @@ REFUSED = {
         "head=etf",
         "head.feature_norm=batchnorm_affine",
     ): r"statistics of this head",
+    **{
+        (f"algorithm={method}", f"aggregator={each}"): r"^aggregator: .* models that clients get"
+        for method in ("fedamp", "apple", "pfedla", "pfedhn")
+        for each in ("krum", "disco")
+    },
+    **{
+        (f"algorithm={method}", f"aggregator={each}"): rf"^aggregator: would not act on the {what}"
+        for method, what in {"fedgc": "rows", "ifca": "clusters'", "cfl": "clusters'"}.items()
+        for each in ("disco", "agnostic")
+    },
 }
 STARTS = ("local", "global", "reset")
 ACCEPTED = [
@@ -129,6 +139,11 @@ def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
             "not the same mean",
         ),
         (["algorithm=feddc", "regularizer.drifts=cohort", "sampler=clustered"], "this sampler the"),
+        *(
+            ([f"algorithm={each}", "aggregator=krum", *options], "acts in the warm-up alone")
+            for each, options in {"pfedsim": [], "fedap": ["model.batch_norm=true"]}.items()
+        ),
+        (["algorithm=fedcac", "aggregator=krum"], "not act on the critical parameters"),
         (["algorithm=feddyn", "head=corrected"], "with this head its mean drift is wrong"),
         (
             ["algorithm=fedala", "regularizer=dynamic"],
@@ -220,6 +235,8 @@ def test_own_validation_samples_that_overlap_are_warned_of(
         ["algorithm=ifca", "compression=qsgd"],
         ["algorithm=fedala", "compression@download=topk", "download.error_feedback=false"],
         *(["algorithm=fedadmm", "compression=topk", f"regularizer.start={s}"] for s in STARTS),
+        *([f"algorithm={each}", "aggregator=uniform"] for each in ("fedamp", "pfedsim", "fedcac")),
+        ["algorithm=feddyn", "aggregator=disco"],
         ["algorithm=fedamp", "compression=topk"],  # a client starts from its own message
     ],
     ids=str,
