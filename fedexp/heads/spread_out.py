@@ -7,7 +7,8 @@ from torch.func import grad
 from torch.nn.functional import normalize
 
 from fedexp.config.compatibility.traits import NOT_THE_MEAN, REPLACES_MODEL
-from fedexp.contract import Tensors
+from fedexp.contract import Setting, Tensors
+from fedexp.errors import InputError
 from fedexp.heads.cosine import Cosine
 from fedexp.heads.sphere import Scale
 
@@ -57,13 +58,16 @@ class SpreadOut(Cosine):
         super().__init__(feature_dim, num_classes, scale)
         self.margin, self.step, self.nearest = margin, step, nearest
 
-    def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
-        """The merged weights with class vectors that are further apart.
+    def setup(self, setting: Setting) -> None:
+        """Raise InputError if the class vectors are private."""
+        if _WEIGHT not in setting.model.shared:
+            raise InputError(
+                "head=spread_out: the server spreads the class vectors, but they are not sent; use "
+                "head=cosine"
+            )
 
-        If the head is private to the clients, nothing changes.
-        """
-        if _WEIGHT not in merged:
-            return merged
+    def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
+        """The merged weights with class vectors that are further apart."""
         weight = merged[_WEIGHT]
         apart = spread(weight.double(), self.margin, self.step, self.nearest)
         return merged | {_WEIGHT: apart.to(weight.dtype)}

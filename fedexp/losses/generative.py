@@ -10,6 +10,8 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from fedexp.config.compatibility.traits import (
+    CHANGES_HEAD_INPUT,
+    COMPARES_WITH_MODEL,
     DERIVES_CLASSIFIER,
     RUNNING_STATISTICS,
     UNTRAINED_CLASSIFIER,
@@ -59,6 +61,7 @@ class Generative(Loss):
             differ.
     """
 
+    traits = frozenset({COMPARES_WITH_MODEL})  # the server's generator learns from the heads
     forbids = {
         UNTRAINED_CLASSIFIER: "loss=generative: the generator learns from the heads that the "
         "clients train; with this {other} the global model uses a different head",
@@ -67,6 +70,8 @@ class Generative(Loss):
         "head=linear",
         RUNNING_STATISTICS: "loss=generative: generated features would change the running "
         "statistics of this {other}; use head.feature_norm=l2",
+        CHANGES_HEAD_INPUT: "loss=generative: the generator learns from the clients' heads alone, "
+        "but this {other} changes the features before the head; use another {other}",
     }
     weights: Tensor
     key: Tensor

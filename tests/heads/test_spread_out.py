@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedexp.core.client_protocol import Batch
 from fedexp.core.messages import Tensors
+from fedexp.errors import InputError
 from fedexp.heads.spread_out import crowding, spread
 from fedexp.testing import check_part
 
@@ -113,9 +114,10 @@ def test_classes_of_different_clients_stay_apart() -> None:
     assert crowded[0] < 0.5 * crowded[1]
 
 
-def test_it_can_be_private() -> None:
-    federation = federate(*SMALL, "head=spread_out", "personalization=fedper")
-    assert 0 < federation.run_round(1).metrics["train/loss"] < 100
+@pytest.mark.parametrize("other", ["fedper", "fedbabu", "local"])
+def test_a_head_that_is_not_sent_is_refused(other: str) -> None:
+    with pytest.raises(InputError, match=r"^head=spread_out: the server spreads .* are not sent"):
+        federate(*SMALL, "head=spread_out", f"personalization={other}")
 
 
 @pytest.mark.slow

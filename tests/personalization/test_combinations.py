@@ -32,6 +32,10 @@ REFUSED = {
         for name in (*PRIVATE_HEAD, *WITHOUT_HEAD)
     },
     **{
+        (name, "head=spread_out"): "head=spread_out: the server spreads the class vectors"
+        for name in (*PRIVATE_HEAD, *WITHOUT_HEAD)
+    },
+    **{
         ("fedgh", f"head={name}"): "has nothing that the server could train"
         for name in ("etf", "gaussian", "identity", "fixed_uniform")
     },

@@ -83,6 +83,14 @@ REFUSED = {
         "head.feature_norm=batchnorm_affine",
     ): r"statistics of this head",
     **{
+        (
+            *("algorithm=fedavg", "loss=generative"),
+            f"personalization={each}",
+        ): r"^loss=generative: .* this personalization changes the features before"
+        for each in ("feddbe", "fedcp", "gpfl")
+    },
+    ("loss=generative", "personalization=apple"): r"^loss: compares with .* is the core model",
+    **{
         (f"algorithm={method}", f"aggregator={each}"): r"^aggregator: .* models that clients get"
         for method in ("fedamp", "apple", "pfedla", "pfedhn")
         for each in ("krum", "disco")
