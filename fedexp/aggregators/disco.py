@@ -86,6 +86,7 @@ class Disco(Gathered):
     # Unlike other subclasses of Gathered, this one returns a weighted mean: no NOT_THE_MEAN.
     traits = frozenset({OTHER_WEIGHTS, TAKES_STALE})
     discourages = LARGE_CLIENTS_TWICE
+    unread_if = {name: {"a": (0,)} for name in ("distance", "target", "relative")}
     _target: Tensor
 
     def __init__(

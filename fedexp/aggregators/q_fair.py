@@ -45,6 +45,8 @@ class QFair(ReportsStartLoss, ServerStep):
             trains faster.
     """
 
+    unread_if = {"lipschitz": {"q": (0,)}}
+
     def __init__(self, q: NonNegativeFloat, lipschitz: PositiveFloat | None) -> None:
         ServerStep.__init__(self, "uniform")
         self.q, self.lipschitz = q, lipschitz

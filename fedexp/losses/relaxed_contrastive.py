@@ -97,7 +97,7 @@ class RelaxedContrastive(Loss):
             it is compared with all samples of the batch.
     """
 
-    unread_if = {"negatives": {"pairs": ("all",)}}
+    unread_if = {"negatives": {"pairs": ("all",)}, "threshold": {"beta": (0,)}}
 
     levels = True
 

@@ -31,7 +31,7 @@ class Ditto(Personalization):
             clips only grad F_k(v).
     """
 
-    unread_if = {"anchor": {"lam": (0,)}, "clip_pull": {"lam": (0,)}}
+    unread_if = {"anchor": {"lam": (0,)}, "clip_pull": {"lam": (0,), "local.grad_clip": (None,)}}
     takes_only_merged = True
     penalty: _Pull
 

@@ -14,6 +14,7 @@ from fedexp.config.build import locate
 from fedexp.config.compatibility.declaration import Declaration, UnreadWith
 from fedexp.config.compatibility.unread import SETTINGS, unread_keys, warn_of_unread
 from fedexp.config.keys import selected
+from fedexp.runtime.plan import plan
 
 LOGGER = logging.getLogger(__name__)
 Row = tuple[str, dict[str, Any], str, str, UnreadWith]
@@ -101,6 +102,25 @@ def test_an_option_of_a_term_that_is_switched_off_has_no_effect() -> None:
     assert found["personalization.epsilon_decay"] == "with personalization.epsilon=0"
     names = [key for key in found if key.startswith("regularizer.")]
     assert len(names) == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "used"),
+    [
+        (["algorithm=qfedavg", "aggregator.q=0"], "aggregator.lipschitz", "aggregator.q=1"),
+        *(
+            (["algorithm=feddisco", "aggregator.a=0"], f"aggregator.{name}", "aggregator.a=1")
+            for name in ("distance", "target", "relative")
+        ),
+        (["algorithm=fedrcl", "loss.beta=0"], "loss.threshold", "loss.beta=1"),
+        (["algorithm=ditto"], "personalization.clip_pull", "local.grad_clip=10"),
+    ],
+)
+def test_an_option_of_a_term_with_the_factor_0_has_no_effect(
+    words: list[str], key: str, used: str
+) -> None:
+    assert key in plan(compose(*words)).unread
+    assert key not in plan(compose(words[0], used)).unread
 
 
 def test_the_line_names_what_was_typed(caplog: pytest.LogCaptureFixture) -> None:
