@@ -30,10 +30,11 @@ class FedMD(Local):
     public samples. The distance from the mean scores is the mean absolute difference.
 
     All clients may have different networks (``model=mixed``). Training on public data has the local
-    optimizer, with the learning rate of the round, and the model is in eval mode. The public data
-    are drawn from the training data of all clients, where they remain. In the paper they are a
-    dataset of their own, of which each round uses a random part, and clients train on all their
-    data until convergence before the first exchange. FL-bench has the mean squared difference.
+    optimizer, with the learning rate of the round; its gradients are not clipped, and the model is
+    in eval mode. The public data are drawn from the training data of all clients, where they
+    remain. In the paper they are a dataset of their own, of which each round uses a random part,
+    and clients train on all their data until convergence before the first exchange. FL-bench has
+    the mean squared difference.
 
     Args:
         samples: number of public samples; each class has the same number, if there are enough.
