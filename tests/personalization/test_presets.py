@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.federations import federate
+from support.federations import compose, federate
 
 from fedexp.cli.command import config_folder
 
@@ -15,6 +15,13 @@ PRESETS = ["local", "fedper", "fedrep", "fedbabu", "fedrod", "ditto", "fedproto"
 def test_a_preset_is_a_choice_of_parts(preset: str) -> None:
     content = yaml.safe_load(Path(config_folder(), "algorithm", f"{preset}.yaml").read_text())
     assert content.keys() == {"defaults"}
+
+
+@pytest.mark.parametrize("choice", ["personalization=finetune", "algorithm=fedetf"])
+def test_a_search_over_settings_of_tuning_compares_the_tuned_models(choice: str) -> None:
+    assert compose(choice).objective == "personal/accuracy_local"
+    contest = compose("experiment=leaderboard/digits_dir1", choice)
+    assert contest.objective == "validation/accuracy"  # an experiment's own
 
 
 @pytest.mark.slow
