@@ -54,7 +54,8 @@ class FedCAC(StoresModels):
     discourages = dict.fromkeys(
         (NOT_THE_MEAN, OTHER_WEIGHTS),
         "{other}: does not act on the critical parameters, which are means of the models as "
-        "clients sent them; with personalization=fedcac take aggregator=sample_weighted or uniform",
+        "clients sent them; with personalization=fedcac take another {other}; "
+        "aggregator=sample_weighted and uniform fit",
     )
     saved = ("steps",)
 
