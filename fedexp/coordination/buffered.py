@@ -11,6 +11,7 @@ from fedexp.config.compatibility.traits import (
     CHOOSES_BY_DEVICE,
     DRAWS_REPEATEDLY,
     EXPECTS_CURRENT,
+    MIXES_LATE,
     SEVERAL_PROCESSES,
     SHORTENS_STEPS,
     SIMULATED_TIME,
@@ -112,7 +113,8 @@ class Buffered(Coordination):
         self.buffer, self.staleness, self.step_from = buffer, staleness, step_from
         self.exponent, self.grace, self.slope = exponent, grace, slope
         shortens = {SHORTENS_STEPS} if staleness != "constant" else set()
-        self.traits = frozenset({ASYNCHRONOUS, CHOOSES_BY_DEVICE, *shortens})
+        mixes = {MIXES_LATE} if step_from == "current" else set()
+        self.traits = frozenset({ASYNCHRONOUS, CHOOSES_BY_DEVICE, *shortens, *mixes})
         self.flights = Flights()
         self._departed: list[Departure] = []
         self._landed: list[Flight] = []

@@ -20,6 +20,9 @@ from torch import Tensor
 
 from fedexp.config.compatibility.traits import (
     DRAWS_BY_SIZE,
+    HEAD_LEAVES_OUT_CLASSES,
+    LEAVES_OUT_CLASSES,
+    MIXES_LATE,
     READS_ROUNDS,
     SHORTENS_STEPS,
     TAKES_STALE,
@@ -51,6 +54,14 @@ _WITH_BIAS = "sampler.signal=auto with a head that has one trained and shared bi
 _SHORTENED = (
     "sampler=hics: staleness shortens the updates that tell the clients' entropies, so that late "
     "clients look balanced; use sampler.scale=client or coordination.staleness=constant"
+)
+_MIXED = (
+    "sampler=hics: the update of a late client also has what the server moved in the meantime, "
+    "which says nothing of the client's labels; use coordination.step_from=received"
+)
+_ZERO = (
+    "sampler=hics: with this {other} the update of a client with a single class is zero, like that "
+    "of balanced data; use sampler.signal=class_counts"
 )
 
 
@@ -151,12 +162,19 @@ class HiCS(Sampler):
             why = "with sampler.signal=labels and sampler.angle_on=signal"
             self.unread = {"sampler.refresh": why}
         by_server = signal in ("auto", "bias", "weight_rowmean")
-        discouraged = COMPARES_STEPS if by_server or angle_on == "head" else {}
-        if scale == "fixed" and by_server:
-            discouraged = discouraged | {SHORTENS_STEPS: _SHORTENED}
-        if signal == "auto" and angle_on == "signal":  # other heads make clients send class counts
-            discouraged = {trait: f"{_WITH_BIAS}: {why}" for trait, why in discouraged.items()}
-        self.discourages = discouraged
+        of_signal: dict[str, str] = {}
+        if by_server:  # virtual_bias reads the head's logits, before a loss excludes classes
+            of_zero = {LEAVES_OUT_CLASSES: f"{_ZERO}, or with a loss sampler.signal=virtual_bias"}
+            of_mixed = {MIXES_LATE: f"{_MIXED} or sampler.signal=class_counts"}
+            of_signal = COMPARES_STEPS | of_zero | of_mixed
+            if scale == "fixed":
+                of_signal |= {SHORTENS_STEPS: _SHORTENED}
+        elif signal == "virtual_bias":
+            of_signal = {HEAD_LEAVES_OUT_CLASSES: _ZERO}
+        if signal == "auto":  # other heads make clients send class counts
+            of_signal = {trait: f"{_WITH_BIAS}: {why}" for trait, why in of_signal.items()}
+        of_angle = COMPARES_STEPS | {MIXES_LATE: _MIXED} if angle_on == "head" else {}
+        self.discourages = of_signal | of_angle
 
     def setup(self, setting: Setting) -> None:
         """Find the weights from which the clients' signals are computed; set all signals to zero.

@@ -247,6 +247,30 @@ def test_what_combines_with_it(option: str) -> None:
         plan(compose(*words))
 
 
+@pytest.mark.parametrize(
+    ("overrides", "warned"),
+    [
+        (["coordination.step_from=current"], True),
+        (["coordination.step_from=current", "sampler.signal=class_counts"], False),
+        (
+            [
+                "coordination.step_from=current",
+                *("sampler.signal=class_counts", "sampler.angle_on=head"),
+            ],
+            True,
+        ),
+        (["coordination.step_from=received"], False),
+    ],
+)
+def test_updates_that_hold_the_servers_movement_are_warned_of(
+    overrides: list[str], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    fixed = [*SETTING, *BUFFERED, "coordination.buffer=2", "aggregator=uniform"]
+    plan(compose(*fixed, "sampler=hics", "sampler.scale=client", *overrides))
+    assert ("what the server moved in the meantime" in caplog.text) == warned
+    assert "staleness shortens" not in caplog.text
+
+
 def test_a_server_half_that_does_not_declare_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     overrides = [*SETTING, *BUFFERED, "coordination.buffer=2", "algorithm=scaffold", *PLAIN_SGD]
     plan(compose(*overrides))

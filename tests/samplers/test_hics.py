@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import entropy
-from support.federations import federate
+from support.federations import compose, federate
 from torch import Tensor
 
 from fedexp.core.description import Description
 from fedexp.core.messages import PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
+from fedexp.runtime.plan import plan
 from fedexp.samplers.heterogeneity import distances_within
 from fedexp.samplers.hics import HiCS
 from fedexp.samplers.signals import ClassCounts, WeightUpdate
@@ -428,6 +429,44 @@ def test_auto_says_when_it_means_class_counts(caplog: pytest.LogCaptureFixture) 
         assert not caplog.records
         prepared(replace(about, model=Model({})))
     assert "sampler.temperature and sampler.scale have no effect" in caplog.text
+
+
+EXCLUDES = ["head=adapted_linear", "head.missing=exclude"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warned"),
+    [
+        (["algorithm=fedrod"], True),
+        (["algorithm=fedlc"], True),
+        (["algorithm=fedgc", "sampler.signal=bias"], True),
+        (["algorithm=fedrod", "sampler.signal=class_counts"], False),
+        (["algorithm=fedrod", "sampler.signal=virtual_bias"], False),
+        (["algorithm=fedavg"], False),
+        (EXCLUDES, True),
+        ([*EXCLUDES, "sampler.signal=virtual_bias"], True),
+        ([*EXCLUDES, "sampler.signal=class_counts"], False),
+    ],
+    ids=str,
+)
+def test_updates_that_a_single_class_makes_zero_are_warned_of(
+    overrides: list[str], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan(compose("sampler=hics", "aggregator=uniform", *overrides))
+    assert ("a client with a single class is zero" in caplog.text) == warned
+
+
+@pytest.mark.parametrize("signal", ["bias", "virtual_bias"])
+def test_such_a_client_looks_balanced_by_its_bias_but_not_by_a_virtual_one(signal: str) -> None:
+    """Ten clients with one class each; 5e-4 of weight decay moves a bias a little."""
+    words = ["algorithm=fedlc", "partition=shards", "partition.classes_per_client=1", "rounds=1"]
+    words += ["clients.count=10", "clients.per_round=10", "aggregator=uniform", "sampler=hics"]
+    federation = federate(*words, f"sampler.signal={signal}")
+    federation.run_round(1)
+    sampler: Any = federation.sampler
+    assert sampler.true_entropies.tolist() == [0] * 10
+    shares = sampler._profiles().entropies / math.log(10)
+    assert (shares > 0.99).all() if signal == "bias" else (shares < 0.1).all()
 
 
 @pytest.mark.matrix

@@ -84,6 +84,7 @@ ASYNCHRONOUS = "lets updates arrive in later rounds than the one in which their 
 GIVEN_WEIGHTS = "takes the backbone's weights from a file"
 KEEPS_MOMENTUM = "keeps the local optimizer's momentum over rounds"
 SAVES_ROUNDS = "saves checkpoints"
+MIXES_LATE = "counts the steps of updates that come late from the current model"
 CHOOSES_BY_DEVICE = "lets the clients' devices decide whose updates count"
 SHORTENS_STEPS = "shortens the steps of updates that come late"
 SIMULATED_TIME = "simulates the clients' devices"
