@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import OTHER_STARTS
+from fedexp.config.compatibility.traits import OTHER_STARTS, SENDS_OTHER
 from fedexp.contract import Client, Memory, Part, PartUpdate, Setting, Tensors
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
@@ -28,8 +28,12 @@ COMPARES_STEPS = dict.fromkeys(
     "this sampler compares clients by how far their weights are from the global weights, but this "
     "method may start clients from other weights, so the distance is not only the client's own "
     "step; use sampler=random or sampler=weighted",
-)
-"""``discourages`` of samplers that compare w_k - w^t, as if each client started from w^t."""
+) | {
+    SENDS_OTHER: "this sampler compares clients by how far the weights that they send are from the "
+    "global weights, but with this {other} these are not the trained ones, so the distance is not "
+    "the client's own step; use sampler=random or sampler=weighted",
+}
+"""``discourages`` of samplers that compare w_k - w^t as the step of client k from w^t."""
 
 
 class Sampler(Part):

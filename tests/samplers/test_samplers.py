@@ -117,6 +117,8 @@ def test_weighting_by_size_twice_is_warned_of(
         (["sampler=hics", "algorithm=fedadmm", "regularizer.start=local"], True),
         (["sampler=hics", "algorithm=fedadmm"], False),
         (["sampler=hics", "algorithm=fedfomo"], True),
+        (["sampler=hics", "algorithm=fedcp"], True),  # it sends a mean of two heads
+        (["sampler=hics", "algorithm=fedcp", "sampler.signal=class_counts"], False),
         (["sampler=divfl_released", "algorithm=ifca"], False),  # it compares gradients
         (["sampler=weighted", "algorithm=fedamp"], False),
         (["sampler=hics", "algorithm=fedavg"], False),
@@ -124,8 +126,8 @@ def test_weighting_by_size_twice_is_warned_of(
         (["sampler=divfl", "algorithm=floco"], False),
     ],
 )
-def test_steps_from_other_weights_are_warned_about(
+def test_distances_that_are_not_the_clients_steps_are_warned_about(
     overrides: list[str], warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan(compose(*overrides))
-    assert ("may start clients from other weights" in caplog.text) == warned
+    assert ("this sampler compares clients by how far" in caplog.text) == warned
