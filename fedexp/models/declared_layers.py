@@ -13,6 +13,7 @@ from fedexp.config.compatibility.traits import (
     BATCH_NORM,
     DROPOUT,
     FIXED_HEAD,
+    LEFT_OUT_HEAD,
     RECURRENT,
     STOCHASTIC_DEPTH,
 )
@@ -41,5 +42,7 @@ def declared_layers(backbone: nn.Module, parts: Mapping[str, object]) -> Iterato
         if isinstance(layer, RNNBase):
             yield Declaration(name, frozenset({RECURRENT}))
     head = networks["head"]
-    if not any(parameter.requires_grad for parameter in head.parameters()):
-        yield Declaration(f"head={type(head).__name__.lower()}", frozenset({FIXED_HEAD}))
+    parameters = list(head.parameters())
+    if not any(parameter.requires_grad for parameter in parameters):
+        untrained = LEFT_OUT_HEAD if parameters else FIXED_HEAD
+        yield Declaration(f"head={type(head).__name__.lower()}", frozenset({untrained}))

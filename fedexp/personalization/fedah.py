@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import PositiveFloat, PositiveInt
 
-from fedexp.config.compatibility.traits import FIXED_HEAD
+from fedexp.config.compatibility.declaration import needs_trained_head
 from fedexp.config.schema import Epochs
 from fedexp.contract import Loss, Network, Phase
 from fedexp.personalization.fedala import FedALA
@@ -30,10 +30,7 @@ class FedAH(FedALA):
         batch_size: largest number of samples in one step for W.
     """
 
-    forbids = {
-        FIXED_HEAD: "{other}: trains nothing that could be mixed; with this personalization use "
-        "head=linear or head=cosine"
-    }
+    forbids = needs_trained_head("trains nothing that could be mixed")
 
     def __init__(self, head_epochs: Epochs, rate: PositiveFloat, batch_size: PositiveInt) -> None:
         super().__init__(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from pydantic import PositiveFloat, PositiveInt
 
-from fedexp.config.compatibility.traits import FIXED_HEAD
+from fedexp.config.compatibility.declaration import needs_trained_head
 from fedexp.contract import Client, Loss, Memory, Network, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.prototypes import class_prototypes
 from fedexp.core.randomness import torch_generator
@@ -29,10 +29,7 @@ class FedGH(Local):
     """
 
     takes_tokens = False
-    forbids = {
-        FIXED_HEAD: "{other}: has nothing that the server could train; with this personalization "
-        "use head=linear or head=cosine"
-    }
+    forbids = needs_trained_head("has nothing that the server could train")
     saved = ("weights", "rounds")
 
     def __init__(self, epochs: PositiveInt, batch_size: PositiveInt, lr: PositiveFloat) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from fedexp.config.compatibility.traits import FIXED_HEAD
+from fedexp.config.compatibility.declaration import needs_trained_head
 from fedexp.core.sockets import Personalization
 
 GlobalModel = Literal["none", "initial_head"]
@@ -19,10 +19,7 @@ class FedPer(Personalization):
             head is the same for all clients.
     """
 
-    forbids = {
-        FIXED_HEAD: "{other}: trains nothing that could stay with the clients; with this "
-        "personalization use head=linear or head=cosine"
-    }
+    forbids = needs_trained_head("trains nothing that could stay with the clients")
 
     def __init__(self, global_model: GlobalModel) -> None:
         super().__init__()

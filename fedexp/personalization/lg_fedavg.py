@@ -1,6 +1,7 @@
 """LG-FedAvg: a private body for each client, and a shared head."""
 
-from fedexp.config.compatibility.traits import FIXED_HEAD, PRIVATE_BACKBONE
+from fedexp.config.compatibility.declaration import needs_trained_head
+from fedexp.config.compatibility.traits import PRIVATE_BACKBONE
 from fedexp.core.sockets import Personalization
 
 
@@ -19,10 +20,7 @@ class LGFedAvg(Personalization):
 
     has_global = False
     traits = frozenset({PRIVATE_BACKBONE})
-    forbids = {
-        FIXED_HEAD: "{other}: trains nothing that clients could share; with this personalization "
-        "use head=linear or head=cosine"
-    }
+    forbids = needs_trained_head("trains nothing that clients could share")
 
     def shared(self, name: str) -> bool:
         """Whether the weight is shared: only the head's weights are."""

@@ -200,6 +200,13 @@ def test_a_phase_with_nothing_to_train(train: str, personalization: str) -> None
         plan(compose(*overrides))
 
 
+@pytest.mark.parametrize("method", ["pfl_da", "fedper", "fedgh", "fedah"])
+def test_a_head_that_model_train_leaves_out_is_named_with_the_key(method: str) -> None:
+    line = r"^model\.train leaves out the head \(head=linear\), which then .*; add head to model"
+    with pytest.raises(InputError, match=line):
+        plan(compose(f"algorithm={method}", "model.train=[backbone]"))
+
+
 def test_a_small_last_batch_is_no_matter_for_batchnorm_that_does_not_train(
     image_tree: Path,
 ) -> None:

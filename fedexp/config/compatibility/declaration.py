@@ -9,6 +9,7 @@ from logging import Logger
 from types import MappingProxyType
 from typing import Any
 
+from fedexp.config.compatibility.traits import FIXED_HEAD, LEFT_OUT_HEAD
 from fedexp.errors import InputError
 
 UnreadWith = Mapping[str, Collection[Any] | Callable[[Any], bool]]
@@ -83,6 +84,20 @@ def needed(subject: str, trait: str, lacking: str, advice: str) -> dict[str, str
         advice: how to change the config.
     """
     return {trait: f"{subject}: needs {trait}, which {lacking} lacks; {advice}"}
+
+
+def needs_trained_head(untrained: str) -> dict[str, str]:
+    """Make entries of ``forbids``: each trait of a head that does not train -> the error.
+
+    Args:
+        untrained: what such a head does, such as "trains nothing that clients could share".
+    """
+    return {
+        FIXED_HEAD: f"{{other}}: {untrained}; with this personalization use head=linear or "
+        "head=cosine",
+        LEFT_OUT_HEAD: f"model.train leaves out the head ({{other}}), which then {untrained}; add "
+        "head to model.train",
+    }
 
 
 def check(declarations: Sequence[Declaration], logger: Logger) -> None:
