@@ -1,6 +1,7 @@
 """FedCP: for each sample, a policy divides the features between a shared and a private head."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 
 import torch
 import torch.nn.functional as F
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from fedexp.config.compatibility.traits import (
     CHANGES_HEAD_INPUT,
+    LEFT_OUT_HEAD,
     LINEAR_HEAD,
     SENDS_KEPT,
     SENDS_OTHER,
@@ -63,6 +65,10 @@ class FedCP(Personalization):
     takes_tokens = False
     has_global = False
     needs = {LINEAR_HEAD: "head: personalization=fedcp needs a linear classifier; use head=linear"}
+    forbids = {
+        LEFT_OUT_HEAD: "personalization=fedcp: clients send the mean of the shared head and a "
+        "trained private head, but model.train leaves out the head; add head to model.train"
+    }
     context: Tensor
 
     def create(self, network: Network, loss: Loss) -> None:
@@ -73,8 +79,7 @@ class FedCP(Personalization):
         layer = network.head.linear
         assert isinstance(layer, nn.Linear)
         self.policy = PolicyNetwork(network.feature_dim)
-        self.head = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
-        self.head.load_state_dict(layer.state_dict())
+        self.head = deepcopy(layer)  # what model.train leaves out stays fixed in the copy, too
         self.register_buffer("context", torch.zeros(network.feature_dim))
 
     def shared(self, name: str) -> bool:

@@ -134,3 +134,18 @@ def test_the_private_head_stays_at_the_client() -> None:
 def test_another_head_is_refused() -> None:
     with pytest.raises(InputError, match="head: personalization=fedcp needs a linear classifier"):
         federate("personalization=fedcp", "head=cosine")
+
+
+def test_what_model_train_leaves_out_of_the_head_stays_in_both_heads() -> None:
+    federation = personalized("fedcp", "model.train=[backbone,head.linear.bias]")
+    initial = federation.module.head.linear.weight.detach().clone()
+    before = copy(federation.server.weights)
+    train(federation, 1)
+    assert torch.equal(federation.module.personalization.head.weight, initial)
+    assert "head.linear.bias" in moved(before, federation.server.weights)
+    assert "head.linear.weight" not in federation.server.weights
+
+
+def test_a_head_that_does_not_train_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^personalization=fedcp: .* add head to model\.train"):
+        personalized("fedcp", "model.train=[backbone]")
