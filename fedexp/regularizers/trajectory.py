@@ -14,6 +14,7 @@ from torch import Tensor
 from fedexp.config.compatibility.traits import (
     ACTS_ON_SHARED,
     DERIVES_CLASSIFIER,
+    OTHER_START,
     PRIVATE_STATISTICS,
     SECOND_DERIVATIVES,
     TAKES_STALE,
@@ -48,10 +49,12 @@ _NOT_AT_THE_SERVER = {
     DERIVES_CLASSIFIER: "regularizer.side=server: the server predicts from the global model, but "
     "this {other} computes its classifier from class means, which at the server are those of the "
     "client that trained last; use side=client",
+    OTHER_START: "regularizer.side=server: the server predicts one next model and pulls every "
+    "client to it, but this {other} may start clients from other models; use side=client",
     PRIVATE_STATISTICS: "regularizer.side=server: needs the whole model, but with this {other} the "
     "running statistics stay with the clients; use side=client",
 }
-"""``forbids`` with ``side=server``: parts of the global model that the server does not have."""
+"""``forbids`` with ``side=server``: the server lacks the model that the clients start from."""
 
 
 class Trajectory(Regularizer):

@@ -39,6 +39,14 @@ REFUSED = {
         "regularizer.side=server",
         *SILOBN,
     ): r"^regularizer\.side=server: .* the running statistics stay with the clients",
+    **{
+        (
+            f"personalization={each}",
+            "regularizer=trajectory",
+            "regularizer.side=server",
+        ): r"^regularizer\.side=server: .* this personalization may start clients from other models"
+        for each in ("ifca", "fedamp")
+    },
     ("personalization=fedamp", "head=spread_out"): r"^head=spread_out: .* clients other models",
     ("personalization=pfedsim", "head=spread_out"): r"^head=spread_out: .* clients other models",
     ("personalization=pfedhn", "head=corrected"): r"^head=corrected: .* clients other models",
@@ -119,6 +127,8 @@ ACCEPTED = [
     ["loss=generative", "head=etf", "head.feature_norm=l2"],
     ["head=gaussian", "regularizer=trajectory", "regularizer.side=client"],
     ["regularizer=trajectory", "regularizer.side=client", *SILOBN],
+    ["personalization=fedamp", "regularizer=trajectory", "regularizer.side=client"],
+    ["personalization=fedala", "regularizer=trajectory", "regularizer.side=server"],
 ]
 
 
