@@ -40,7 +40,7 @@ def match_trajectory(
     recompute: bool = False,
     augment: Augment | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Learn images and a step size that lead from ``start`` to ``end`` (FedPTR, Alg. 2).
+    """Learn images and a step size that lead from ``start`` to ``end`` (FedPTR, Alg. 1).
 
     Each outer step is one step of SGD with momentum on ``matching_loss``. The function leaves its
     arguments unchanged. Learning may diverge: check that the resulting images and step size are
