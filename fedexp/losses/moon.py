@@ -1,11 +1,14 @@
 """MOON: features approach the global model's and move away from the previous local model's."""
 
+import torch
 import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL
 from fedexp.contract import Client, Forward, Loss, Memory, Outputs, PartMessage, Tensors
+
+_FIRST = "first"  # in a memory: the client has ended its first turn with the shared model
 
 
 def model_contrast(z: Tensor, global_z: Tensor, previous_z: Tensor, temperature: float) -> Tensor:
@@ -37,7 +40,9 @@ class Moon(Loss):
     option of the backbone (``fedexp.models.layers.project``, "mlp").
 
     In a client's first round the global model takes the place of the previous local model. So the
-    contrast is constant in this round.
+    contrast is constant in this round. A personal model that is trained beside the shared model
+    (Ditto) is compared with itself at the end of the client's previous turn, while a tuned model is
+    compared with the shared model that the client trained last.
 
     Args:
         mu: weight of the contrast.
@@ -54,11 +59,18 @@ class Moon(Loss):
         self.mu, self.temperature = mu, temperature
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Load the client's previous local model, if there is one."""
-        client.frozen_copies["previous"].set(memory)
+        """Load the client's previous model, if there is one."""
+        is_first = memory.pop(_FIRST, None) is not None
+        tunes = client.round > message.round
+        if not client.is_personal or tunes:
+            client.frozen_copies["previous"].set(memory)
+        elif not is_first:  # the memory already has this turn's shared model
+            client.frozen_copies["previous"].set(client.weights)
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """Store the trained model in the client's memory. Nothing is sent."""
+        if not memory:
+            memory[_FIRST] = torch.empty(0, device=client.device)
         memory.update({name: weight.clone() for name, weight in client.weights.items()})
         return {}
 

@@ -9,7 +9,8 @@ from support.draws import draw64
 from support.federations import begin_client, equal, federate, take_step
 
 from fedexp.core.forward import Forward, Outputs
-from fedexp.core.messages import Tensors
+from fedexp.core.messages import PartMessage, Tensors
+from fedexp.core.part import Memory
 from fedexp.errors import InputError
 from fedexp.losses.moon import Moon, model_contrast
 from fedexp.runtime.federation import Federation
@@ -106,6 +107,48 @@ def test_previous_is_the_model_that_the_client_last_trained(head: str) -> None:
             module = federation.module
             trained[client] = {name: weight.clone() for name, weight in module.weights.items()}
         take_step(federation.server, updates)
+
+
+@pytest.mark.parametrize("engine", ["serial", "vectorized", "trainer"])
+def test_previous_of_a_separate_personal_model_is_that_model(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its first turn it is the received model, as of the shared model."""
+    federation = federate(*SMALL, "loss=moon", "personalization=ditto", f"engine={engine}")
+    begin, seen = Moon.begin, {}
+
+    def recorded(self: Moon, client: Any, message: PartMessage, memory: Memory) -> None:
+        begin(self, client, message, memory)
+        if client.is_personal:
+            seen[client.data.client] = reference(federation, "previous")
+
+    monkeypatch.setattr(Moon, "begin", recorded)
+    before: dict[int, Tensors] = {}
+    for round, cohort in enumerate(([0, 1], [1, 2], [0, 2]), start=1):
+        message = federation.server.broadcast(round)
+        received = {name: weight.clone() for name, weight in message.weights.items()}
+        updates = list(federation.engine.train(cohort, message))
+        for client in cohort:
+            assert equal(seen[client], before.get(client, received))
+            before[client] = {n: w.clone() for n, w in federation.store.model(client).items()}
+        take_step(federation.server, updates)
+
+
+def test_previous_of_a_tuned_model_is_the_model_that_the_client_trained() -> None:
+    federation = federate(*SMALL, "loss=moon")
+    engine: Any = federation.engine
+    for round in (1, 2):
+        message = federation.server.broadcast(round)
+        (update,) = engine.train([0], message)
+        engine.begin_tuning(0, message)
+        assert equal(reference(federation, "previous"), update.weights)
+
+
+def test_nothing_but_the_model_counts_in_a_clients_memory() -> None:
+    federation = federate(*SMALL, "loss=moon")
+    (update,) = federation.engine.train([0], federation.server.broadcast(1))
+    sizes = [weight.nbytes for weight in update.weights.values()]
+    assert update.metrics["cost/client_memory_bytes"] == sum(sizes)
 
 
 def test_the_references_stay_while_the_model_moves() -> None:
