@@ -63,10 +63,11 @@ class APPLE(StoresModels):
 
     traits = frozenset({READS_ROUNDS, REPLACES_MODEL})
     has_global = False
-    forbids = PAST_THE_AGGREGATOR | {
+    forbids = {
+        **PAST_THE_AGGREGATOR,
         COMPARES_WITH_MODEL: "{other}: compares with outputs of the client's model outside of the "
         "training steps; with personalization=apple this is the core model and not the combination "
-        "that trains; take another {other}"
+        "that trains; take another {other}",
     }
     unread_if = {"penalty_decay": {"mu": (0,)}, "penalty_rounds": {"mu": (0,)}}
     first: Tensor

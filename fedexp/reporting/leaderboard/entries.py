@@ -58,10 +58,9 @@ def with_entries(
     """
     sweeps = [each for each in sources if each.is_dir()]
     runs = read_runs(sweeps)[0]
-    named = " ".join(results["method"]).split()
-    unnamed = shared_overrides(runs) - {*named} if len(sweeps) == len(sources) else set()
-    marks = [int(found[1]) for word in named if (found := re.fullmatch(r"\[(\d+)\]", word))]
-    first = max(marks, default=0) + 1
+    names = " ".join(results["method"].unique())
+    unnamed = shared_overrides(runs) - {*names.split()} if len(sweeps) == len(sources) else set()
+    first = max(map(int, re.findall(r" \[(\d+)\]", names)), default=0) + 1
     frames, problems = [results], []
     rows: list[list[Any]] = []
     for entry in entries:
@@ -79,8 +78,8 @@ def with_entries(
             problems.append(f"{entry.name}: left out: the contest has runs of all of its methods")
             continue
         mark = f"[{first + len(rows)}]"
-        names = ", ".join(sorted(new["method"].unique()))
-        rows.append([mark, entry.name, names, entry.digest[:16], entry.checked, entry.by])
+        methods = ", ".join(sorted(new["method"].unique()))
+        rows.append([mark, entry.name, methods, entry.digest[:16], entry.checked, entry.by])
         frames.append(_marked(new, mark))
     columns = ["entry", "file", "methods", "SHA-256", "checked", "by"]
     table = Table("Entries from outside", columns, rows) if rows else None
