@@ -41,7 +41,7 @@ def pages() -> Iterator[tuple[str, str]]:
     for paper in papers():
         yield f"options/experiment/{paper}.md", paper_page(paper)
     yield from results_pages()
-    for name in ("digits", "cifar10"):
+    for name in ("digits", "digits_four", "cifar10"):
         yield f"results/leaderboard_{name}.part", leaderboard(name)
     yield "results/which_method.part", which_method("digits")
     for name in projects():

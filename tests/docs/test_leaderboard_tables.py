@@ -6,7 +6,11 @@ from functools import cache
 import pandas as pd
 import pytest
 from generate.results import RESULTS, ROOT
-from support.result_pages import one_line, prose, rows, section
+from support.result_pages import gain, one_line, prose, rows, section
+
+from fedexp.reporting.leaderboard.files import read_csv
+from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, best
+from fedexp.reporting.leaderboard.standings import standings
 
 PAGE = "leaderboard.md"
 WHY = "Why some methods are behind with Dirichlet(0.3)"
@@ -209,3 +213,58 @@ def test_scaffolds_seeds_with_dirichlet_03() -> None:
     *some, last = (f"{each:.2f}" for each in chosen("scaffold")["global accuracy"])
     said = f"SCAFFOLD in Dirichlet(0.3) has {', '.join(some)} and {last}."
     assert said in one_page()
+
+
+FOUR = "By the present rules: Dirichlet(0.3)"
+NEW = read_csv(RESULTS / "leaderboard_digits_four" / "leaderboard.csv")
+CONTROLS = {
+    "fednh": "fedavg aggregator=uniform head=cosine local.grad_clip=10",
+    "fednova": "fedavg optimizer=sgd_plain",
+    "pfedme": "fedavg aggregator=uniform objective=validation/personal_accuracy",
+}
+
+
+def gain_of(method: str, over: str, metric: str) -> str:
+    runs = best(NEW).set_index(["method", "seed"])[metric]
+    return gain(list(runs[method] - runs[over]))
+
+
+def test_what_the_controls_change() -> None:
+    text = one_line(PAGE, FOUR)
+    assert f"FedSR ({gain_of('fedsr', 'fedavg', GLOBAL)})" in text
+    control = CONTROLS["fednh"]
+    ours, theirs, between = (
+        gain_of(*pair, GLOBAL)
+        for pair in ((control, "fedavg"), ("fednh", "fedavg"), ("fednh", control))
+    )
+    assert f"It gains {ours}, FedNH {theirs}, and FedNH over it {between}." in text
+    plain = CONTROLS["fednova"]
+    over = [gain_of("fednova", each, GLOBAL) for each in ("fedavg", plain)]
+    assert f"{over[0]} over FedAvg, {over[1]} over FedAvg with plain SGD" in text
+    assert f"is first ({gain_of('knn_per', 'fedavg', PERSONAL)})" in text
+    personal = [gain_of("fednh", each, PERSONAL) for each in ("fedavg", control)]
+    assert f"FedNH gains {personal[0]} over FedAvg and {personal[1]} over its control" in text
+    assert f"{gain_of('pfedme', CONTROLS['pfedme'], PERSONAL)} over its control" in text
+
+
+def test_how_many_comparisons_are_sure_by_the_present_rules() -> None:
+    text = one_line(PAGE, FOUR)
+    found = {}
+    for metric in (GLOBAL, PERSONAL):
+        frame = standings(best(NEW), metric)
+        others = frame[frame["gain"].notna() & (frame["method"] != "fedavg")]
+        found[metric] = [len(others), *((others["signs"].str.len() >= n).sum() for n in (1, 2, 3))]
+        if metric == GLOBAL:
+            assert others["signs"].str.contains(r"\+").sum() == 7
+        else:
+            assert not others["signs"].str.contains(r"\+\+\+").any()
+    n, one, two, three = found[GLOBAL]
+    assert f"of {n} comparisons with FedAvg, controls among them, {one} have" in text
+    assert f"{two} remain after Benjamini and Hochberg's correction, {three} after Holm's" in text
+    n, one, two, three = found[PERSONAL]
+    assert (
+        f"of {n} comparisons {one} have an interval that excludes 0; {two} remain, {three}" in text
+    )
+    trials = NEW[NEW["trial"] > 0]
+    assert f"keeps {(trials['cell'] == 'digits_dir005').sum()} trials of Dirichlet(0.05)" in text
+    assert NEW["method"].nunique() == 87 + 7
