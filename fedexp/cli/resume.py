@@ -6,8 +6,8 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -233,48 +233,46 @@ def check_run(folder: Path, config: Any) -> None:
         raise InputError(f"resume={folder}: has no run")
 
 
-@contextmanager
-def hydra_files_kept(folder: Path) -> Iterator[None]:
+def hydra_files_kept(folder: Path) -> AbstractContextManager[None]:
     """After the block, put back the files in ``.hydra``, unless the run has begun or gone on.
 
     Hydra writes these files before it is known whether the run can be resumed, and the next
-    ``resume`` takes its overrides from them. A run that goes on with another config has another
-    ``run.json`` than before.
+    ``resume`` takes its overrides from them.
     """
-    identity, before = folder / run_folder.FILE_NAME, _contents(folder)
-    try:
-        yield
-    finally:
-        after = _contents(folder)
-        if len(before) > 1 and before[identity] == after.get(identity):
-            with suppress(OSError):
-                for path in after.keys() - before.keys():
-                    path.unlink()
-                for path in (path for path in before if before[path] != after.get(path)):
-                    write_atomically(path, before[path])
+    return _kept(
+        lambda: [folder / run_folder.FILE_NAME], lambda: (folder / ".hydra").glob("*.yaml")
+    )
 
 
-@contextmanager
-def _sweep_file_kept(folder: Path) -> Iterator[None]:
+def _sweep_file_kept(folder: Path) -> AbstractContextManager[None]:
     """After the block, put back ``multirun.yaml``, unless a job has begun or gone on.
 
     The sweeper writes this file before a job accepts its config, and the next ``resume`` takes its
     overrides from it.
     """
-    sweep, jobs = folder / _SWEEP, f"*/{run_folder.FILE_NAME}"
-    before = _read([sweep, *folder.glob(jobs)])
+    return _kept(lambda: folder.glob(f"*/{run_folder.FILE_NAME}"), lambda: [folder / _SWEEP])
+
+
+@contextmanager
+def _kept(
+    identities: Callable[[], Iterable[Path]], files: Callable[[], Iterable[Path]]
+) -> Iterator[None]:
+    """After the block, put back ``files``, unless one of ``identities`` has changed.
+
+    Both return paths. ``identities`` are files ``run.json``: a run that goes on with another config
+    has another one than before.
+    """
+    known, before = _read(identities()), _read(files())
     try:
         yield
     finally:
-        after = _read([sweep, *folder.glob(jobs)])
-        if before and before == after | {sweep: before[sweep]} != after:
+        after = _read(files())
+        if before and _read(identities()) == known:
             with suppress(OSError):
-                write_atomically(sweep, before[sweep])
-
-
-def _contents(folder: Path) -> dict[Path, bytes]:
-    """The contents of ``run.json`` and Hydra's files; empty if one of them cannot be read."""
-    return _read([folder / run_folder.FILE_NAME, *(folder / ".hydra").glob("*.yaml")])
+                for path in after.keys() - before.keys():
+                    path.unlink()
+                for path in (path for path in before if before[path] != after.get(path)):
+                    write_atomically(path, before[path])
 
 
 def _read(paths: Iterable[Path]) -> dict[Path, bytes]:
