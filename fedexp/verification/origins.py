@@ -15,10 +15,14 @@ def is_same_kind(was: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 def has_one_engine(starts: Sequence[Origin]) -> bool:
     """Whether all starts had the same engine with the same keys; older runs name no keys."""
-    files = [start["code"]["parts"].get("engine") for start in starts]
+    files = [_engine_files(start) for start in starts]
     named = ([start["environment"].get(key) for start in starts] for key in OF_ENGINE)
     same = all(len({*values} - {None}) <= 1 for values in named)
     return same and all(each == files[0] for each in files)
+
+
+def _engine_files(start: Origin) -> object:
+    return start["code"]["parts"].get("engine")
 
 
 def has_other_precision(was: Origin, now: Origin) -> bool:
@@ -69,5 +73,5 @@ def later_environment(starts: Sequence[Origin]) -> Iterator[str]:
         for key, value in start["environment"].items():
             if was.get(key, value) != value:
                 yield f"{since}: environment: {key} {value}"
-        if before["code"]["parts"].get("engine") != start["code"]["parts"].get("engine"):
+        if _engine_files(before) != _engine_files(start):
             yield f"{since}: another engine"

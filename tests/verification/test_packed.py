@@ -7,6 +7,7 @@ import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ import fedexp
 from fedexp.errors import InputError
 from fedexp.verification.archive import unpack
 from fedexp.verification.neutral import neutral, told_names
-from fedexp.verification.pack import pack
+from fedexp.verification.pack import _requirements, pack
 from fedexp.verification.verdict import Outcome, worst
 from fedexp.verification.verify import verify
 
@@ -69,9 +70,7 @@ def test_it_names_no_folder_or_account_of_its_author(packed: Path, unpacked: Pat
     assert config["data"]["cache"] == "/elsewhere/cache"
     assert list(config["tracking"]["trackers"]) == ["jsonl"]
     assert not list(unpacked.rglob("*.pt"))
-    requirements = (unpacked / "requirements.txt").read_text()
-    assert "torch==" in requirements
-    assert "+" not in requirements  # PyPI has no builds such as 2.11.0+cu130
+    assert "torch==" in (unpacked / "requirements.txt").read_text()
 
 
 def swap_metrics(folder: Path) -> None:
@@ -205,6 +204,13 @@ def test_what_is_not_packed(packed: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"tells the home folder"):
         pack(run, tmp_path / "a.zip")
     assert not (tmp_path / "a.zip").exists()
+
+
+def test_the_requirements_ask_for_versions_that_pypi_has() -> None:
+    """PyPI has no builds such as 2.11.0+cu130."""
+    about = {"fedexp": {"version": "0.3.0"}, "environment": {"torch": "2.11.0+cu130"}}
+    claim: Any = SimpleNamespace(origins=[about])
+    assert _requirements(claim) == b"fedexp==0.3.0\ntorch==2.11.0\n"
 
 
 def test_absolute_paths_and_overrides_of_tracking_become_neutral() -> None:

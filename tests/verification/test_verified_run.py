@@ -258,24 +258,20 @@ def test_a_run_that_went_on_with_another_engine_has_a_tolerance(copy: Path) -> N
         found["starts"][0]["code"]["parts"]["engine"] = ["fedexp/engines/vectorized.py"]
 
     edit_json(copy / "origin.json", had_stacks)
-    edit_json(copy / "summary.json", lambda found: found.pop("metrics"))
-    set_loss(copy, 1, 1.001)
-    found = verify_run(copy, ways(1))
-    assert (found.outcome, found.details[1:]) == (
-        Outcome.SAME,
-        ["since round 2: another engine"],
-    )
+    assert_tolerance(copy, 1, "another engine")
 
 
 def test_a_run_that_went_on_with_another_key_of_its_engine_has_a_tolerance(copy: Path) -> None:
     a_start_from_round_2(copy, channels_last=True)
-    edit_json(copy / "summary.json", lambda found: found.pop("metrics"))
-    set_loss(copy, 2, 1.001)
-    found = verify_run(copy, ways(2))
-    assert (found.outcome, found.details[1:]) == (
-        Outcome.SAME,
-        ["since round 2: environment: channels_last True"],
-    )
+    assert_tolerance(copy, 2, "environment: channels_last True")
+
+
+def assert_tolerance(folder: Path, round: int, changed: str) -> None:
+    """Another loss in this round is within the tolerance; the start of round 2 is named."""
+    edit_json(folder / "summary.json", lambda found: found.pop("metrics"))
+    set_loss(folder, round, 1.001)
+    found = verify_run(folder, ways(round))
+    assert (found.outcome, found.details[1:]) == (Outcome.SAME, [f"since round 2: {changed}"])
 
 
 def test_rounds_with_another_precision_cannot_be_compared(copy: Path) -> None:
