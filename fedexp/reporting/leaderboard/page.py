@@ -64,14 +64,19 @@ def tables(results: pd.DataFrame) -> Iterator[Table]:
 
 def page(results: pd.DataFrame) -> str:
     """All tables as Markdown, and the numbers of runs."""
-    trials = int((results["trial"] > 0).sum())
-    finals = len(results) - trials
+    cells = cells_of(results)
+    is_shown = results["cell"].isin(cells)
+    shown, begun = results[is_shown], int((~is_shown).sum())
+    trials = int((shown["trial"] > 0).sum())
+    finals = len(shown) - trials
     tuned = f"trials: {trials}; runs with the chosen settings" if trials else "runs"
-    hours = results["seconds"].sum() / 3600
+    hours = shown["seconds"].sum() / 3600
     head = (
-        f"Cells: {len(cells_of(results))}; methods: {results['method'].nunique()}; {tuned}: "
-        f"{finals}; hours of training: {hours:.1f}.\n"
+        f"Cells: {len(cells)}; methods: {shown['method'].nunique()}; {tuned}: {finals}; hours of "
+        f"training: {hours:.1f}.\n"
     )
+    if begun:
+        head += f"\nFurther trials, of cells without final runs: {begun}.\n"
     return "\n".join([head, *map(markdown, tables(results))])
 
 

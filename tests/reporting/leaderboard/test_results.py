@@ -235,8 +235,11 @@ def test_a_contest_that_stopped_among_its_trials_keeps_them_in_its_table(tmp_pat
     for seed in (0, 1):
         for final in contest.glob(f"*_{seed}"):
             shutil.rmtree(final)
-    write(read_contest([contest])[0], folder := tmp_path / "to")
+    results, _ = read_contest([contest])
+    write(results, folder := tmp_path / "to")
     assert len(earlier_scores(replace(tuning_of(contest), earlier=[str(folder)]))) == 2
+    assert page(results).startswith("Cells: 0; methods: 0; runs: 0; ")
+    assert "Further trials, of cells without final runs: 2." in page(results)
 
 
 @pytest.mark.parametrize("name", ["absent.csv", ".", "empty.csv"])
