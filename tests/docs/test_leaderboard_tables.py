@@ -216,7 +216,6 @@ def test_scaffolds_seeds_with_dirichlet_03() -> None:
 
 
 FOUR = "By the present rules: Dirichlet(0.3)"
-NEW = read_csv(RESULTS / "leaderboard_digits_four" / "leaderboard.csv")
 CONTROLS = {
     "fednh": "fedavg aggregator=uniform head=cosine local.grad_clip=10",
     "fednova": "fedavg optimizer=sgd_plain",
@@ -224,8 +223,14 @@ CONTROLS = {
 }
 
 
+@cache
+def four() -> pd.DataFrame:
+    """All runs of the table by the present rules."""
+    return read_csv(RESULTS / "leaderboard_digits_four" / "leaderboard.csv")
+
+
 def gain_of(method: str, over: str, metric: str) -> str:
-    runs = best(NEW).set_index(["method", "seed"])[metric]
+    runs = best(four()).set_index(["method", "seed"])[metric]
     return gain(list(runs[method] - runs[over]))
 
 
@@ -242,16 +247,45 @@ def test_what_the_controls_change() -> None:
     over = [gain_of("fednova", each, GLOBAL) for each in ("fedavg", plain)]
     assert f"{over[0]} over FedAvg, {over[1]} over FedAvg with plain SGD" in text
     assert f"is first ({gain_of('knn_per', 'fedavg', PERSONAL)})" in text
+    *some, last = (
+        f"{each:.2f}"
+        for each in best(four()).query("method == 'scaffold'").sort_values("seed")[GLOBAL]
+    )
+    assert f"it has {', '.join(some)} and {last}." in text
     personal = [gain_of("fednh", each, PERSONAL) for each in ("fedavg", control)]
     assert f"FedNH gains {personal[0]} over FedAvg and {personal[1]} over its control" in text
     assert f"{gain_of('pfedme', CONTROLS['pfedme'], PERSONAL)} over its control" in text
+
+
+@pytest.mark.parametrize(
+    ("method", "control", "behind"),
+    [
+        ("fedacg", "fedavg aggregator=uniform", (False, False)),
+        ("feddyn_paper", "fedavg aggregator=uniform", (False, False)),
+        ("fedgela", "fedavg local.grad_clip=20", (False, False)),
+        ("hics", "fedavg aggregator=uniform", (False, False)),
+        ("fedadmm", "fedavg optimizer=sgd_plain aggregator=uniform", (True, False)),
+        ("fedcm", "fedavg optimizer=sgd_plain aggregator=uniform", (True, True)),
+        ("mofedsam", "fedavg optimizer=sgd_plain aggregator=uniform", (True, True)),
+        ("qfedavg", "fedavg optimizer=sgd_plain aggregator=uniform sampler=weighted", (True, True)),
+    ],
+)
+def test_who_is_behind_fedavg_and_behind_its_control(
+    method: str, control: str, behind: tuple[bool, bool]
+) -> None:
+    found = []
+    for over in ("fedavg", control):
+        mean, half = map(float, gain_of(method, over, GLOBAL).split(" ± "))
+        assert mean < half, "none is ahead"
+        found.append(mean < -half)
+    assert tuple(found) == behind
 
 
 def test_how_many_comparisons_are_sure_by_the_present_rules() -> None:
     text = one_line(PAGE, FOUR)
     found = {}
     for metric in (GLOBAL, PERSONAL):
-        frame = standings(best(NEW), metric)
+        frame = standings(best(four()), metric)
         others = frame[frame["gain"].notna() & (frame["method"] != "fedavg")]
         found[metric] = [len(others), *((others["signs"].str.len() >= n).sum() for n in (1, 2, 3))]
         if metric == GLOBAL:
@@ -265,6 +299,6 @@ def test_how_many_comparisons_are_sure_by_the_present_rules() -> None:
     assert (
         f"of {n} comparisons {one} have an interval that excludes 0; {two} remain, {three}" in text
     )
-    trials = NEW[NEW["trial"] > 0]
+    trials = four()[four()["trial"] > 0]
     assert f"keeps {(trials['cell'] == 'digits_dir005').sum()} trials of Dirichlet(0.05)" in text
-    assert NEW["method"].nunique() == 87 + 7
+    assert four()["method"].nunique() == 87 + 7
