@@ -1,13 +1,16 @@
 """The effects typed on the pages of the factorial experiments are those of their files."""
 
+import math
 import re
 from dataclasses import dataclass
 from functools import cached_property
 
 import pandas as pd
 import pytest
-from generate.results import RESULTS
+from generate.results import RESULTS, ROOT
 from support.result_pages import gain, prose
+
+from fedexp.reporting.families import corrected
 
 FACTORS = ("head", "loss", "regularizer", "sampler", "aggregator")
 
@@ -111,8 +114,42 @@ def test_what_the_checks_say_on_cifar10() -> None:
     assert unconfirmed.index.tolist() == ["sampler"]
     text = prose(CIFAR10.text)
     assert f"does not show (p {unconfirmed['sampler']:.3f})" in text
-    alone = CIFAR10.table("alone").set_index("factor")
-    assert f"(p {alone.loc['aggregator', 'p_corrected']:.3f} after Holm's correction)" in text
+    alone = CIFAR10.table("alone").set_index("factor").assign(by_seed=by_seed(CIFAR10, 0))
+    model, seeds = alone.loc["aggregator", ["p_corrected", "by_seed"]]
+    assert f"(p {model:.3f} after Holm's correction, by seed {seeds:.3f})" in text
+    plain, holm = alone.loc["sampler", ["p_by_seed", "by_seed"]]
+    said = f"added alone it has p {plain:.3f} by seed, {holm:.3f} after Holm's correction."
+    assert said in text
+    assert holm > 0.05
+    assert "by seed not shown after Holm's correction" in (RESULTS / "README.md").read_text()
+
+
+def test_what_the_check_by_seed_says_on_digits() -> None:
+    alone = DIGITS.table("alone").query("cell == 'digits_dir005'").set_index("factor")
+    model = alone.loc["sampler", "p_corrected"]
+    seeds = by_seed(DIGITS, 0)["sampler"]
+    said = f"(p {model:.3f}; by seed {seeds:.3f}, both after Holm's correction)"
+    assert said in prose(DIGITS.text)
+
+
+def by_seed(page: Page, cell: int) -> pd.Series:
+    """Factor -> Holm's p-value over the estimates that the seeds give of the part alone."""
+    alone = page.table("alone")
+    own = alone[alone["cell"] == page.cells[cell]].set_index("factor")["p_by_seed"]
+    return pd.Series(corrected(own.tolist())[1], own.index)
+
+
+def test_what_fednhs_head_does_with_feddyn() -> None:
+    """Of two effects with the same standard error the sum has sqrt(2) times this error."""
+    effects = CIFAR10.table("effects").set_index("effect")
+    estimate = effects.loc[["head", "head x regularizer"], "estimate"].sum()
+    half = math.sqrt(2) * effects.loc["head", "half_width"]
+    assert estimate < -half
+    cost = f"{-estimate:.3f} ± {half:.3f}"
+    assert f"with FedDyn, the head costs {cost}." in prose(CIFAR10.text)
+    assert f"with FedDyn, FedNH's head costs {cost}," in (RESULTS / "README.md").read_text()
+    page = prose((ROOT / "docs" / "which_method.md").read_text())
+    assert f"on CIFAR-10 the two together have {cost} less than FedDyn alone" in page
 
 
 def test_the_check_of_the_precision_on_cifar10() -> None:

@@ -94,7 +94,12 @@ def test_fednh_is_compared_with_fedavg_that_has_its_logits() -> None:
     verdict = f"it has {gain(over)}, {words(over, None)}"
     assert verdict in TEXT
     alone = gain(system_runs.gains(system_runs.CONTROL))
-    assert f"class vectors, has {alone}, and FedNH over it {gain(over)}." in prose(README)
+    said = f"class vectors, has {alone}, and FedNH over it {gain(over)}: no difference between the"
+    assert said in prose(README)
+    ours, control = (system_runs.gains(each) for each in ("fednh", system_runs.CONTROL))
+    more_than_half = interval([c - own / 2 for c, own in zip(control, ours, strict=True)])
+    assert more_than_half.contains(0)
+    assert "Whether more than half of FedNH's gain is that of the logits is not shown" in TEXT
 
 
 def test_every_method_of_the_file_has_all_rounds() -> None:

@@ -99,7 +99,7 @@ class Fit:
                 "half_width": half,
                 "p_value": p_values,
                 "p_corrected": adjusted,
-                "p_by_seed": self._by_seed(),
+                "p_by_seed": self._by_seed(np.eye(len(self.estimates))),
                 "verdict": [
                     verdict(estimate, half, p, self.smallest)
                     for estimate, p in zip(self.estimates, adjusted, strict=True)
@@ -112,13 +112,16 @@ class Fit:
         """The effect of each factor if all others are low, which the model predicts.
 
         It is the main effect minus the factor's interactions. Columns: ``factor``, ``estimate``,
-        ``half_width``, ``p_value``, ``p_corrected`` (Holm's).
+        ``half_width``, ``p_value``, ``p_corrected`` (Holm's), ``p_by_seed`` (as in ``table``).
         """
-        of = dict(zip(self.design.effects, self.estimates, strict=True))
         factors = list(self.design.factors)
-        estimates = np.array(
-            [sum(v if each == (f,) else -v for each, v in of.items() if f in each) for f in factors]
+        contrasts = np.array(
+            [
+                [(f in each) * (1.0 if each == (f,) else -1.0) for each in self.design.effects]
+                for f in factors
+            ]
         )
+        estimates = contrasts @ self.estimates
         half, p_values = self._tested(estimates, self.error * math.sqrt(len(factors)))
         return pd.DataFrame(
             {
@@ -127,6 +130,7 @@ class Fit:
                 "half_width": half,
                 "p_value": p_values,
                 "p_corrected": corrected(p_values.tolist())[1],
+                "p_by_seed": self._by_seed(contrasts),
             }
         )
 
@@ -157,11 +161,15 @@ class Fit:
         found: Floats = 2 * self.columns.T @ means / len(self.columns)
         return found
 
-    def _by_seed(self) -> Floats:
-        """The p-value of each effect over the estimates of the single seeds; NaN for one seed."""
+    def _by_seed(self, contrasts: Floats) -> Floats:
+        """The p-value of each contrast over the estimates of the single seeds; NaN for one seed.
+
+        Args:
+            contrasts: [c, k] weights of the k effects.
+        """
         if self.seeds < 2:
-            return np.full(len(self.estimates), math.nan)
-        each = np.array([self._estimates(row) for row in self.values])
+            return np.full(len(contrasts), math.nan)
+        each = np.array([contrasts @ self._estimates(row) for row in self.values])
         errors = each.std(axis=0, ddof=1) / math.sqrt(self.seeds)
         return _p_values(each.mean(axis=0), errors, self.seeds - 1)
 

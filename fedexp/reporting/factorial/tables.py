@@ -18,7 +18,8 @@ _METRIC = "global/accuracy"
 _FIRST = (
     "added alone: the model's effect of the part if all other factors are low; main effect: its "
     "mean effect over the other factors' levels. ± is half of the 95 % interval; p is Holm's, over "
-    "the effects of its column. The verdict is that of the main effect."
+    "the effects of its column. p alone by seed: a t-test over the seeds' own estimates, which "
+    "needs no common variance and is not corrected. The verdict is that of the main effect."
 )
 _EFFECTS = (
     "a x b: half of what b high instead of low adds to the effect of a. p corrected: Holm's over "
@@ -39,14 +40,16 @@ def first_table(cell: str, fit: Fit, better: str) -> Table:
                 _level(fit.design, factor, HIGH),
                 _estimate(row["estimate"], row["half_width"], fit.seeds),
                 _p(row["p_corrected"]),
+                _p(row["p_by_seed"]),
                 _estimate(own["estimate"], own["half_width"], fit.seeds),
                 _p(own["p_corrected"]),
                 str(own["verdict"]),
                 _level(fit.design, factor, LOW),
             ]
         )
-    columns = ["part", "added alone", "p alone", "main effect", "p main", "verdict", "in place of"]
-    optional = ("in place of", "p alone", "p main")
+    alone = ["added alone", "p alone", "p alone by seed"]
+    columns = ["part", *alone, "main effect", "p main", "verdict", "in place of"]
+    optional = ("in place of", "p alone by seed", "p alone", "p main")
     return Table(
         f"{cell}: which part to add first",
         columns,

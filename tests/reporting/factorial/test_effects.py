@@ -58,6 +58,8 @@ def test_a_part_alone_loses_its_interactions() -> None:
     alone = SMALL.alone
     assert alone["estimate"].tolist() == [2.5, 1.5]  # 4 - 1.5 and 3 - 1.5: b and a are low
     assert alone["half_width"].tolist() == pytest.approx([math.sqrt(2) * 3.182446 * 0.2886751] * 2)
+    # The seeds' own values are 2 and 3 for a, 1 and 2 for b: t is 5 and 3 with 1 degree of freedom.
+    assert alone["p_by_seed"].tolist() == pytest.approx([2 * t.sf(x, 1) for x in (5, 3)])
 
 
 def test_the_model_predicts_the_levels_of_two_factors() -> None:
