@@ -49,7 +49,7 @@ class FLUTE(FedPer):
 
     def setup(self, setting: Setting) -> None:
         """Compute the step size for one client's head."""
-        self._step = self.rate / setting.most_updates
+        self._step = self.rate / max(setting.most_updates, 1)  # 0 in an exported model
 
     def phases(self, epochs: float) -> Sequence[Phase]:
         """A phase for the head, then a phase for head and body."""

@@ -10,8 +10,10 @@ from support.plain_mlp import features
 from support.small_federations import ONE_BY_ONE, ONE_STEP, SMALL, copy, train
 from torch import Tensor
 
+from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
 from fedexp.heads.etf import simplex_etf
+from fedexp.personalization.flute import FLUTE
 from fedexp.regularizers.neural_collapse import WEIGHT, collapse_distance
 
 ETA = 0.1
@@ -99,3 +101,10 @@ def test_a_head_without_a_matrix_is_refused() -> None:
 def test_the_penalty_combines_with_a_shared_head() -> None:
     federation = federate(*SMALL, "regularizer=neural_collapse")
     assert 0 < federation.run_round(1).metrics["train/loss"] < 10
+
+
+def test_an_exported_model_that_knows_no_sizes_can_be_set_up() -> None:
+    nobody = Clients(torch.zeros(3, dtype=torch.int64))
+    setting = Setting(0, 2, 10, 8, 3, 2, nobody, Model({}))
+    assert setting.most_updates == 0
+    FLUTE(1, 0.1, 0.5).setup(setting)
