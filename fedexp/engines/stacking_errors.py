@@ -80,7 +80,8 @@ class Attributes:
     """The tensors in attributes of the components that are no parameters and no buffers.
 
     They may be in dicts, lists and tuples. A stack keeps only parameters and buffers for each
-    client. So a tensor that ``begin`` sets must be the same for all clients of the stack.
+    client. So a tensor that ``begin`` sets must be the same for all clients of the stack. The
+    attributes in ``saved`` are left out: they are the server half's, which ``begin`` does not set.
 
     Args:
         components: place in the config -> the component there.
@@ -139,6 +140,8 @@ class Attributes:
             for place, component in self._components.items()
             for attribute, content in vars(component).items()
             if attribute not in _IN_STACK
+            # They may hold a number for each two clients, too many to walk through for each client.
+            and attribute not in getattr(component, "saved", ())
             for name, value in _within(attribute, content)
             if not value.is_inference()  # these have no version
         }

@@ -1,7 +1,7 @@
 """A part whose code cannot be stacked is refused in one line; ``check_part`` says the same line."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import ItemsView, Sequence
 from typing import Any
 
 import pytest
@@ -117,3 +117,26 @@ def test_tensors_in_lists_and_tuples_are_compared() -> None:
     found.compare()
     with pytest.raises(StackingError, match=r"self\.kept\[0\]\[0\] differs between clients"):
         found.check()
+
+
+class Untouched(dict[int, float]):
+    """A table that must not be walked through."""
+
+    def items(self) -> ItemsView[int, float]:
+        raise AssertionError("walked through the table")
+
+
+class WithATable(Scaled):
+    """A component whose server half keeps a table."""
+
+    saved = ("table",)
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        self.table = Untouched({0: 1.0})
+
+
+def test_the_state_of_the_server_half_is_not_walked_through() -> None:
+    found = attributes_of(WithATable("cpu"))
+    found.compare()
+    found.check()
