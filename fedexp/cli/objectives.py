@@ -11,9 +11,10 @@ from fedexp.errors import InputError
 def check_validated(objective: str) -> None:
     """Raise InputError if settings would be chosen by the test split."""
     if not objective.startswith("validation/"):
+        kind = "personal_accuracy" if objective.startswith("personal/") else "accuracy"
         raise InputError(
             f"objective={objective}: settings are chosen on validation data, not on the test "
-            "split; set objective=validation/accuracy data.validation=0.1"
+            f"split; set objective=validation/{kind} data.validation=0.1"
         )
 
 

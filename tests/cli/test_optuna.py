@@ -131,6 +131,8 @@ def test_a_search_that_is_stopped_goes_on_with_the_same_trials(
     ("change", "line"),
     [
         ({"metric": "global/accuracy"}, "objective=global/accuracy: settings are chosen on valid"),
+        ({"metric": "personal/std"}, "set objective=validation/personal_accuracy data.validation="),
+        ({"metric": "global/loss"}, "set objective=validation/accuracy data.validation="),
         ({"arguments": ["seed=0,1"]}, "seed: would be searched for the best one"),
         ({"params": {"seed": "choice(0,1)"}}, "seed: would be searched for the best one"),
         ({"params": {}}, "nothing to search; take search=lr"),
