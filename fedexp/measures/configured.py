@@ -12,6 +12,7 @@ from fedexp.measures.clock import Clock
 from fedexp.measures.held_out import HeldOut
 from fedexp.measures.measure import Measure, Outline
 from fedexp.measures.panel import headlines, remembers
+from fedexp.measures.personal import Personal
 
 
 def build_measures(nodes: Mapping[str, Node | None]) -> dict[str, Measure]:
@@ -70,8 +71,13 @@ def check_measures(
     known = headlines(measures)
     _check_times(measures, known)
     if config.objective not in known:
-        held_out = config.objective.startswith("validation/") and not outline.validates
-        remedy = " without data.validation=0.1" if held_out else ""
+        lacking = []
+        of_personal = config.objective.startswith(("personal/", "validation/personal_"))
+        if of_personal and not any(isinstance(each, Personal) for each in measures.values()):
+            lacking.append("measure.personal")
+        if config.objective.startswith("validation/") and not outline.validates:
+            lacking.append("data.validation=0.1")
+        remedy = f" without {' and '.join(lacking)}" if lacking else ""
         raise InputError(
             f"objective={config.objective}: is not measured{remedy}; should be one of "
             f"{', '.join(known)}"

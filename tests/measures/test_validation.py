@@ -79,7 +79,20 @@ def test_a_client_without_held_out_samples_has_no_score() -> None:
         ),
         (
             ["objective=validation/personal_accuracy", "measure.personal=null", SMALL[3]],
-            "objective=validation/personal_accuracy: is not measured",
+            "objective=validation/personal_accuracy: is not measured without measure.personal; ",
+        ),
+        (
+            ["objective=validation/personal_accuracy", "measure.personal=null"],
+            "objective=validation/personal_accuracy: is not measured without measure.personal and "
+            "data.validation=0.1; ",
+        ),
+        (
+            ["personalization=finetune", "measure.personal=null", "clients.held_out=0.2"],
+            "objective=personal/accuracy_local: is not measured without measure.personal; should",
+        ),
+        (
+            ["objective=personal/std", "measure.personal.kinds=[uniform]"],
+            "objective=personal/std: is not measured; should",
         ),
         (
             ["objective=validation/loss", "algorithm=fedper", SMALL[3]],
