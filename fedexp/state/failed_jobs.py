@@ -6,16 +6,21 @@ leaves that run as it is.
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 _FOLDER = ".failed"
 
 
 def record(sweep: Path, number: int, job: Path) -> None:
-    """Record that the sweep's job with this number and folder has failed."""
+    """Record that the sweep's job with this number and folder has failed.
+
+    Without room on the disk there is no record, so that the other jobs go on.
+    """
     records = sweep / _FOLDER
-    records.mkdir(exist_ok=True)
-    (records / str(number)).write_text(os.path.relpath(job, sweep), encoding="utf-8")
+    with suppress(OSError):  # the log names the failure anyway
+        records.mkdir(exist_ok=True)
+        (records / str(number)).write_text(os.path.relpath(job, sweep), encoding="utf-8")
 
 
 def take(sweep: Path) -> set[Path]:

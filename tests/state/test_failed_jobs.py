@@ -1,5 +1,6 @@
 """Which jobs of a sweep failed is known from its folder, once."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -23,3 +24,16 @@ def test_a_relative_and_an_absolute_folder_are_the_same(
     Path("s").mkdir()
     record(Path("s"), 0, tmp_path / "s" / "0")
     assert take(Path("s")) == {Path("s/0")}
+
+
+def test_a_full_disk_leaves_a_failed_job_without_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for name in ("write_text", "mkdir"):
+        with monkeypatch.context() as full:
+            full.setattr(Path, name, fails)
+            record(tmp_path, 3, tmp_path / "3")
+    assert take(tmp_path) == set()
