@@ -318,11 +318,12 @@ def _of_reduction(socket: str, part: object) -> Iterator[Declaration]:
 
 def _traits_of_hooks(part: Part) -> set[str]:
     """The traits that follow from the hooks that a part overrides."""
+    found = {OTHER_START} if type(part).message_to is not Part.message_to else set()
     if isinstance(part, LocalGradient) and not part.is_plain:
-        return {OTHER_GRADIENT}
+        found.add(OTHER_GRADIENT)
     if isinstance(part, Personalization) and type(part).choose is not Personalization.choose:
-        return {CHOOSES_START, OTHER_START}
-    return {OTHER_START} if type(part).message_to is not Part.message_to else set()
+        found |= {CHOOSES_START, OTHER_START}
+    return found
 
 
 def _of_upload(upload: Compressor) -> Iterator[Declaration]:
