@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from math import fsum
+from math import fsum, isfinite
 from types import MappingProxyType
 
 from fedexp.measures.measure import AfterRound, Measure, Measured
@@ -45,14 +45,19 @@ def mean_metrics(receipts: Sequence[Receipt]) -> dict[str, float]:
         if name in _FROM_TRAINING:
             metrics[f"train/{name}"], metrics[f"train/{name}_std"] = _mean_and_std(each)
         else:
-            metrics[name] = fsum(each) / len(each)
+            metrics[name] = _sum(each) / len(each)
     if "loss" in values:
         weighted = [each.metrics["loss"] * each.num_samples for each in receipts]
-        metrics["train/loss"] = fsum(weighted) / sum(each.num_samples for each in receipts)
+        metrics["train/loss"] = _sum(weighted) / sum(each.num_samples for each in receipts)
     return metrics
 
 
 def _mean_and_std(values: Sequence[float]) -> tuple[float, float]:
     """Mean and population standard deviation."""
-    mean = fsum(values) / len(values)
-    return mean, (fsum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
+    mean = _sum(values) / len(values)
+    return mean, (_sum([(value - mean) ** 2 for value in values]) / len(values)) ** 0.5
+
+
+def _sum(values: Sequence[float]) -> float:
+    """A sum that does not depend on the order; NaN for infinities of both signs."""
+    return fsum(values) if all(map(isfinite, values)) else sum(values)

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from support.federations import federate
 
@@ -24,6 +26,15 @@ def test_a_metric_is_the_mean_over_the_clients_that_logged_it() -> None:
     logged = [{"part/gap": 1.0}, {}, {"part/gap": 4.0}]
     receipts = [receipt(Update(n, 1, {}, metrics=each)) for n, each in enumerate(logged)]
     assert mean_metrics(receipts) == {"part/gap": 2.5}
+
+
+def test_infinite_losses_of_both_signs_have_no_mean() -> None:
+    """A penalty that diverges may be infinite with either sign."""
+    losses = (math.inf, -math.inf, 1.0)
+    receipts = [receipt(Update(n, 1, {}, metrics={"loss": x})) for n, x in enumerate(losses)]
+    found = mean_metrics(receipts)
+    assert math.isnan(found["train/loss"])
+    assert math.isnan(found["train/loss_std"])
 
 
 @pytest.mark.parametrize("engine", ["serial", "vectorized"])
