@@ -1,6 +1,7 @@
 """The leaderboard's page: its table of larger learning rates, and what is counted in runs."""
 
 import itertools
+import re
 from functools import cache
 
 import pandas as pd
@@ -10,7 +11,7 @@ from support.result_pages import gain, one_line, prose, rows, section
 
 from fedexp.reporting.leaderboard.files import read_csv
 from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, best
-from fedexp.reporting.leaderboard.standings import standings
+from fedexp.reporting.leaderboard.standings import by_mean_rank, over_controls, standings
 
 PAGE = "leaderboard.md"
 WHY = "Why some methods are behind with Dirichlet(0.3)"
@@ -215,12 +216,12 @@ def test_scaffolds_seeds_with_dirichlet_03() -> None:
     assert said in one_page()
 
 
-FOUR = "By the present rules: Dirichlet(0.3)"
-CONTROLS = {
-    "fednh": "fedavg aggregator=uniform head=cosine local.grad_clip=10",
-    "fednova": "fedavg optimizer=sgd_plain",
-    "pfedme": "fedavg aggregator=uniform objective=validation/personal_accuracy",
-}
+FOUR = "By the present rules: Dirichlet(0.05) and Dirichlet(0.3)"
+CELLS = ("digits_dir005", "digits_dir03")
+UNIFORM = "fedavg aggregator=uniform"
+PLAIN = "fedavg optimizer=sgd_plain"
+FEDNH = "fedavg aggregator=uniform head=cosine local.grad_clip=10"
+TUNED = f"{UNIFORM} objective=validation/personal_accuracy"
 
 
 @cache
@@ -229,76 +230,159 @@ def four() -> pd.DataFrame:
     return read_csv(RESULTS / "leaderboard_digits_four" / "leaderboard.csv")
 
 
-def gain_of(method: str, over: str, metric: str) -> str:
-    runs = best(four()).set_index(["method", "seed"])[metric]
+@cache
+def both(metric: str) -> pd.DataFrame:
+    """The comparisons with FedAvg in both cells; one row for each method and cell."""
+    frame = standings(best(four()), metric)
+    return frame[frame["gain"].notna() & (frame["method"] != "fedavg")]
+
+
+def gain_of(cell: str, method: str, over: str, metric: str) -> str:
+    finals = best(four())
+    runs = finals[finals["cell"] == cell].set_index(["method", "seed"])[metric]
     return gain(list(runs[method] - runs[over]))
+
+
+def gains_of(method: str, over: str, metric: str = GLOBAL) -> str:
+    """The gains in both cells, as the page writes them."""
+    return " and ".join(gain_of(cell, method, over, metric) for cell in CELLS)
+
+
+def in_both(metric: str, sign: str) -> set[str]:
+    """The methods with this sign, + or -, in both cells."""
+    frame = both(metric)
+    methods = frame[frame["signs"].str.contains(sign, regex=False)]["method"].value_counts()
+    return set(methods.index[methods == 2])
+
+
+def controlled(sign: str, signs: int = 1) -> set[tuple[str, str]]:
+    """Cell and method of the global gains over controls with at least so many of this sign."""
+    frame = over_controls(best(four()), GLOBAL)
+    frame = frame[frame["signs"].str.count(re.escape(sign)) >= signs]
+    return set(zip(frame["cell"], frame["method"], strict=True))
 
 
 def test_what_the_controls_change() -> None:
     text = one_line(PAGE, FOUR)
-    assert f"FedSR ({gain_of('fedsr', 'fedavg', GLOBAL)})" in text
-    control = CONTROLS["fednh"]
+    strong, _ = CELLS
+    assert f"FedACG gains {gain_of(strong, 'fedacg', 'fedavg', GLOBAL)} over FedAvg" in text
+    assert f"{gain_of(strong, 'fedacg', UNIFORM, GLOBAL)} over FedAvg with its equal" in text
+    feddyn = [gain_of(strong, "feddyn_paper", each, GLOBAL) for each in ("fedavg", UNIFORM)]
+    assert f"FedDyn (`feddyn_paper`) {' and '.join(feddyn)}: one sign each." in text
+    assert f"Equal weights alone gain {gain_of(strong, UNIFORM, 'fedavg', GLOBAL)}." in text
     ours, theirs, between = (
-        gain_of(*pair, GLOBAL)
-        for pair in ((control, "fedavg"), ("fednh", "fedavg"), ("fednh", control))
+        gains_of(*pair) for pair in ((FEDNH, "fedavg"), ("fednh", "fedavg"), ("fednh", FEDNH))
     )
     assert f"It gains {ours}, FedNH {theirs}, and FedNH over it {between}." in text
-    plain = CONTROLS["fednova"]
-    over = [gain_of("fednova", each, GLOBAL) for each in ("fedavg", plain)]
-    assert f"{over[0]} over FedAvg, {over[1]} over FedAvg with plain SGD" in text
-    assert f"is first ({gain_of('knn_per', 'fedavg', PERSONAL)})" in text
-    *some, last = (
-        f"{each:.2f}"
-        for each in best(four()).query("method == 'scaffold'").sort_values("seed")[GLOBAL]
+    fednova, plain, between = (
+        gains_of(*pair) for pair in (("fednova", "fedavg"), (PLAIN, "fedavg"), ("fednova", PLAIN))
     )
-    assert f"it has {', '.join(some)} and {last}." in text
-    personal = [gain_of("fednh", each, PERSONAL) for each in ("fedavg", control)]
-    assert f"FedNH gains {personal[0]} over FedAvg and {personal[1]} over its control" in text
-    assert f"{gain_of('pfedme', CONTROLS['pfedme'], PERSONAL)} over its control" in text
+    assert f"it gains {fednova} over FedAvg, plain SGD {plain}, and FedNova over" in text
+    assert f"over plain SGD {between}." in text
+    assert by_mean_rank(standings(best(four()), GLOBAL)).idxmin() == FEDNH
 
 
-@pytest.mark.parametrize(
-    ("method", "control", "behind"),
-    [
-        ("fedacg", "fedavg aggregator=uniform", (False, False)),
-        ("feddyn_paper", "fedavg aggregator=uniform", (False, False)),
-        ("fedgela", "fedavg local.grad_clip=20", (False, False)),
-        ("hics", "fedavg aggregator=uniform", (False, False)),
-        ("fedadmm", "fedavg optimizer=sgd_plain aggregator=uniform", (True, False)),
-        ("fedcm", "fedavg optimizer=sgd_plain aggregator=uniform", (True, True)),
-        ("mofedsam", "fedavg optimizer=sgd_plain aggregator=uniform", (True, True)),
-        ("qfedavg", "fedavg optimizer=sgd_plain aggregator=uniform sampler=weighted", (True, True)),
-    ],
-)
-def test_who_is_behind_fedavg_and_behind_its_control(
-    method: str, control: str, behind: tuple[bool, bool]
-) -> None:
-    found = []
-    for over in ("fedavg", control):
-        mean, half = map(float, gain_of(method, over, GLOBAL).split(" ± "))
-        assert mean < half, "none is ahead"
-        found.append(mean < -half)
-    assert tuple(found) == behind
+def test_over_its_control_no_method_keeps_two_signs() -> None:
+    assert not controlled("+", 2)
+    assert not controlled("-", 2)
+    ahead = {
+        ("digits_dir005", each) for each in ("fedacg", "feddyn_paper", "fedadmm", "per_fedavg")
+    }
+    assert controlled("+") == ahead
+    twice = {(cell, method) for cell in CELLS for method in ("afl", "fedla", "qfedavg")}
+    once = {("digits_dir005", "fedsam"), ("digits_dir005", "pfedme")}
+    assert controlled("-") == twice | once | {("digits_dir03", x) for x in ("fedcm", "mofedsam")}
+
+
+def test_who_differs_from_fedavg() -> None:
+    text = one_line(PAGE, FOUR)
+    assert in_both(GLOBAL, "+") == {"fedsr", "fednh", FEDNH, "fedadagrad", "fedgen"}
+    assert f"FedSR ({gains_of('fedsr', 'fedavg')})" in text
+    signs = both(GLOBAL).set_index(["cell", "method"])["signs"]
+    assert "+" in signs["digits_dir005", "fedlesam"]
+    for method in ("fedacg", "feddyn_paper", "fedgela", "hics"):
+        assert signs["digits_dir03", method] == ""
+    for method in ("fedgela", "hics"):
+        assert signs["digits_dir005", method] == ""
+    assert "+" in signs["digits_dir005", "fedadmm"]
+    assert "-" in signs["digits_dir03", "fedadmm"]
+    named = {"knn_per", "fedetf", "fedsr", "fedptr_s", "fedgen"}
+    assert in_both(PERSONAL, "+") == named
+    knn_per, fedetf = (gains_of(each, "fedavg", PERSONAL) for each in ("knn_per", "fedetf"))
+    assert f"kNN-Per ({knn_per}), FedETF ({fedetf}), FedSR" in text
+    frame = both(PERSONAL)
+    (sure,) = frame[frame["signs"] == "+++"].itertuples()
+    assert (sure.cell, sure.method) == ("digits_dir005", "pfedfda")
+    assert f"({gain_of('digits_dir005', 'pfedfda', 'fedavg', PERSONAL)})" in text
 
 
 def test_how_many_comparisons_are_sure_by_the_present_rules() -> None:
     text = one_line(PAGE, FOUR)
     found = {}
     for metric in (GLOBAL, PERSONAL):
-        frame = standings(best(four()), metric)
-        others = frame[frame["gain"].notna() & (frame["method"] != "fedavg")]
-        found[metric] = [len(others), *((others["signs"].str.len() >= n).sum() for n in (1, 2, 3))]
-        if metric == GLOBAL:
-            assert others["signs"].str.contains(r"\+").sum() == 7
-        else:
-            assert not others["signs"].str.contains(r"\+\+\+").any()
+        signs = both(metric)["signs"]
+        found[metric] = [len(signs), *((signs.str.len() >= n).sum() for n in (1, 2, 3))]
     n, one, two, three = found[GLOBAL]
     assert f"of {n} comparisons with FedAvg, controls among them, {one} have" in text
     assert f"{two} remain after Benjamini and Hochberg's correction, {three} after Holm's" in text
+    signs = both(GLOBAL).groupby("cell")["signs"]
+    ahead = signs.apply(lambda own: own.str.contains("+", regex=False).sum())
+    behind = signs.apply(lambda own: own.str.contains("-", regex=False).sum())
+    assert (
+        f"With Dirichlet(0.05) {ahead.iloc[0]} are ahead and {behind.iloc[0]} behind, with "
+        f"Dirichlet(0.3) {ahead.iloc[1]} and {behind.iloc[1]}."
+    ) in text
+    assert not (both(GLOBAL)["signs"] == "+++").any()
     n, one, two, three = found[PERSONAL]
     assert (
-        f"of {n} comparisons {one} have an interval that excludes 0; {two} remain, {three}" in text
+        f"of {n} comparisons {one} have an interval that excludes 0; {two} remain, {three} after"
+        in text
     )
-    trials = four()[four()["trial"] > 0]
-    assert f"keeps {(trials['cell'] == 'digits_dir005').sum()} trials of Dirichlet(0.05)" in text
     assert four()["method"].nunique() == 87 + 7
+
+
+def test_the_choice_of_a_rate_is_not_in_an_interval() -> None:
+    text = one_line(PAGE, FOUR)
+    (_, weak) = CELLS
+    assert f"pFedMe gains {gain_of(weak, 'pfedme', TUNED, PERSONAL)} over its control" in text
+    assert f"pFedMe has {gain_of(weak, 'pfedme', UNIFORM, PERSONAL)}." in text
+    trials = four().query("cell == @weak and method == @TUNED and trial > 0")
+    scores = trials.groupby("setting")["score"].mean()
+    low, high = scores["optimizer.lr=0.06"], scores["optimizer.lr=0.2"]
+    assert f"the rate 0.06 over 0.2 by {low - high:.4f};" in text
+    finals = best(four()).query("cell == @weak").set_index("method")["setting"]
+    assert set(finals[[TUNED]]) == {"optimizer.lr=0.06"}
+    assert set(finals[[UNIFORM]]) == {"optimizer.lr=0.2"}
+    page = prose((ROOT / "docs" / "leaderboard.md").read_text())
+    strong, weak = (gain_of(cell, TUNED, UNIFORM, PERSONAL) for cell in CELLS)
+    assert f"lose {weak.removeprefix('-')} of it on test data" in page
+    assert f"no difference is shown ({strong})" in page
+
+
+def test_what_diverged_by_the_present_rules() -> None:
+    text = one_line(PAGE, FOUR)
+    scaffold = best(four()).query("cell == 'digits_dir03' and method == 'scaffold'")
+    *some, last = (f"{each:.2f}" for each in scaffold.sort_values("seed")[GLOBAL])
+    assert f"it has {', '.join(some)} and {last}." in text
+    trials = four()[four()["trial"] > 0]
+    counts = trials.groupby(["method", "setting"]).size()
+    missing = 6 - counts[counts < 6]
+    assert missing.to_dict() == {
+        ("apple", "optimizer.lr=0.2"): 1,
+        ("fedcurv", "optimizer.lr=0.2"): 4,
+        ("feddyn_paper", "optimizer.lr=0.2"): 2,
+    }
+    assert f"Of {94 * 4 * 6} trials {94 * 4 * 6 - len(trials)} ended without a result" in text
+
+
+def test_the_page_on_methods_names_the_newer_table() -> None:
+    """Of the methods that it lists in these two cells."""
+    page = prose((ROOT / "docs" / "which_method.md").read_text())
+    assert "FedDyn, FedNH and FedACG have two signs again with Dirichlet(0.05)" in page
+    signs = both(GLOBAL).set_index(["cell", "method"])["signs"]
+    old = standings(best(read_csv(RESULTS / "leaderboard_digits" / "leaderboard.csv")), GLOBAL)
+    old = old[old["signs"].str.count(r"\+") >= 2]
+    for cell, again in zip(CELLS, ({"feddyn_paper", "fednh", "fedacg"}, set()), strict=True):
+        listed = set(old[old["cell"] == cell].nlargest(5, "mean")["method"])
+        assert {method for method in listed if len(signs.get((cell, method), "")) >= 2} == again
+        assert len(signs[cell, FEDNH]) == 2

@@ -27,9 +27,13 @@ _SIGNS = (
 )
 _CONTROLS = (
     f"A control is {BASELINE} with the method's recipe (its optimizer, clipping and weights of "
-    f"clients) and without its idea. Methods without a row over another control have {BASELINE} as "
-    "control. The signs in the rows over other controls are corrected for all comparisons in these "
-    "rows."
+    f"clients) and without its idea. Methods without a row over another control are compared with "
+    f"{BASELINE} alone. The signs in the rows over other controls are corrected for all "
+    "comparisons in these rows."
+)
+_CHOICE = (
+    "After trials the intervals are those of the chosen settings; that trials with other seeds "
+    "might have chosen other settings is not in them."
 )
 
 
@@ -124,7 +128,7 @@ def _gains(best: pd.DataFrame, over: pd.DataFrame, cells: Sequence[str], metric:
         [method, control, *(found.get((method, control, cell), "").rstrip() for cell in cells)]
         for method, control in sorted(pairs, key=lambda pair: order.get(pair[0], len(order)))
     ]
-    notes = ["Mean of the paired differences, seed by seed, ± half of its 95 % interval."]
+    notes = ["Mean of the paired differences, seed by seed, ± half of its 95 % interval.", _CHOICE]
     title = f"{metric.capitalize()}: gains over {BASELINE}"
     if len(over):
         notes.append(_CONTROLS)
