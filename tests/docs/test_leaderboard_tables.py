@@ -10,6 +10,7 @@ from generate.results import RESULTS, ROOT
 from support.result_pages import gain, one_line, prose, rows, section
 
 from fedexp.reporting.leaderboard.files import read_csv
+from fedexp.reporting.leaderboard.repetition import expected_inside, repetition, verdicts_again
 from fedexp.reporting.leaderboard.results import GLOBAL, PERSONAL, best
 from fedexp.reporting.leaderboard.standings import by_mean_rank, over_controls, standings
 
@@ -386,3 +387,48 @@ def test_the_page_on_methods_names_the_newer_table() -> None:
         listed = set(old[old["cell"] == cell].nlargest(5, "mean")["method"])
         assert {method for method in listed if len(signs.get((cell, method), "")) >= 2} == again
         assert len(signs[cell, FEDNH]) == 2
+
+
+AGAIN = "Six rows again with ten other seeds"
+
+
+@cache
+def again() -> pd.DataFrame:
+    return read_csv(RESULTS / "leaderboard_digits_four_again" / "leaderboard.csv")
+
+
+def again_of(method: str, over: str) -> list[str]:
+    """The global gains of the ten seeds in both cells."""
+    runs = best(again()).set_index(["cell", "method", "seed"])[GLOBAL]
+    return [gain(list(runs[cell, method] - runs[cell, over])) for cell in CELLS]
+
+
+def test_what_ten_other_seeds_say_by_the_present_rules() -> None:
+    text = one_line(PAGE, FOUR).partition(AGAIN)[2]
+    assert set(again()["seed"]) == set(range(61, 71))
+    assert again()["method"].nunique() == 6
+    strong, weak = again_of("fedacg", UNIFORM)
+    assert f"it has {strong} with Dirichlet(0.05) and {weak} with Dirichlet(0.3)" in text
+    over = over_controls(best(again()), GLOBAL).set_index("method")["signs"]
+    assert over[["fedacg"]].tolist() == ["+++", "+++"]
+    assert over[["fednh"]].tolist() == ["", ""]
+    assert f"again:** {' and '.join(again_of('fednh', FEDNH))}." in text
+    assert f"The control gains {' and '.join(again_of(FEDNH, 'fedavg'))} over FedAvg." in text
+
+
+def test_how_far_the_ten_seeds_are_from_the_five() -> None:
+    text = one_line(PAGE, FOUR).partition(AGAIN)[2]
+    verdicts = {tuple(row[:2]): row[2:4] for row in verdicts_again(again(), four()).rows}
+    assert verdicts[GLOBAL, "alone"] == ["8", "8"]
+    assert "all eight gains whose interval excluded 0 have one that does so again" in text
+    assert verdicts[PERSONAL, "alone"] == ["4", "2"]
+    assert "two of four gains are there again" in text
+    rows = {tuple(row[:2]): row[3:] for row in repetition(again(), four()).rows}
+    counts = [[int(n) for n in row[2].split(" of ")] for row in rows.values()]
+    inside, of = zip(*counts, strict=True)
+    said = f"{sum(inside[:2])} of {sum(of[:2])} new gains are inside the earlier intervals"
+    assert f"{said}, where {sum(of[:2]) * expected_inside(5, 10):.1f} would be by chance" in text
+    assert f"{sum(inside[2:])} of {sum(of[2:])} new gains are inside." in text
+    strong, weak = (rows[GLOBAL, cell] for cell in CELLS)
+    assert f"is {strong[0]} with Dirichlet(0.05) and {weak[0]} with Dirichlet(0.3)" in text
+    assert weak[1] == "fedacg: 4 to 1"
