@@ -8,11 +8,11 @@ import secrets
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedexp.cli.arguments import flags_last
+from fedexp.cli.arguments import config_dir_in, flags_last
 from fedexp.cli.help import config_groups, paper_tables
 from fedexp.cli.hydra_api import register_resolver
 from fedexp.cli.hydra_errors import one_line
@@ -41,6 +41,7 @@ def run_command(job: Callable[[], object]) -> None:
         typed = with_saved_overrides(with_home(flags_last(sys.argv[1:])))
         sys.argv[1:] = check_in_jobs(typed, Path(config_folder()))
         with one_line(typed), disk_errors_in_one_line(), HELD:
+            _check_folder_of_user(typed)
             job()
     except InputError as error:
         raise SystemExit(f"fedexp: {error}") from None
@@ -50,6 +51,20 @@ def run_command(job: Callable[[], object]) -> None:
     except KeyboardInterrupt:  # before the job began
         print("fedexp: interrupted", file=sys.stderr)
         raise SystemExit(128 + signal.SIGINT) from None
+
+
+def _check_folder_of_user(arguments: Sequence[str]) -> None:
+    """Refuse ``--config-dir`` with fedexp's own folder: there a user's file changes fedexp itself.
+
+    Raises:
+        InputError: the flag names this folder.
+    """
+    typed = config_dir_in(arguments)
+    if typed and Path(typed).resolve() == Path(config_folder()).resolve():
+        raise InputError(
+            f"--config-dir {typed}: is fedexp's own folder, whose options are always there; files "
+            "of yours belong into a folder outside of fedexp"
+        )
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from hydra.errors import HydraException
 
 import fedexp
 from fedexp.cli.hydra_errors import one_line
+from fedexp.cli.option_folders import config_folder
 from fedexp.errors import InputError
 from fedexp.train import main
 
@@ -116,6 +117,16 @@ def test_two_flags_that_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "argv", ["fedexp", "-m", "--cfg", "job"])
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     with pytest.raises(SystemExit, match=r"^fedexp: .*Only one of --run, --multirun, --cfg"):
+        main()
+
+
+@pytest.mark.parametrize("flags", [["--config-dir", "conf"], ["-cd=conf/../conf"]])
+def test_the_folder_of_the_user_is_not_that_of_fedexp(
+    flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(config_folder()).parent)
+    monkeypatch.setattr(sys, "argv", ["fedexp", *flags, "--cfg", "job"])
+    with pytest.raises(SystemExit, match=r"^fedexp: --config-dir conf.*: is fedexp's own folder,"):
         main()
 
 
