@@ -1,5 +1,6 @@
 import ast
 import re
+import shlex
 from pathlib import Path
 
 import nbformat
@@ -87,6 +88,50 @@ def test_no_option_of_a_lesson_is_one_that_fedexp_warns_of(
         )
         plan(compose(*chosen, *words))
         assert caplog.messages == [], lesson
+
+
+def typed(path: Path) -> list[list[str]]:
+    """The words of each ``fedexp`` command in the text of a lesson."""
+    cells = nbformat.read(path, as_version=4).cells
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    return [shlex.split(each) for each in re.findall(r"`(?:PYTHONPATH=\. )?fedexp ([^`]+)`", text)]
+
+
+def first_job(words: list[str]) -> list[str]:
+    """The overrides of a command's first job, without the options that the lesson itself writes."""
+    firsts = [re.split(r",(?![^\[]*\])", each)[0] for each in words if "=" in each]
+    options = [(each, *each.lstrip("+").split("=")) for each in firsts]
+    return [
+        each
+        for each, group, option in options
+        if not (CONF / group).is_dir()
+        or "[" in option
+        or (CONF / group / f"{option}.yaml").exists()
+    ]
+
+
+def test_the_commands_in_the_text_of_a_lesson_are_composed() -> None:
+    found = [words for path in NOTEBOOKS for words in typed(path) if "..." not in words]
+    assert len(found) >= 6
+    for words in found:
+        compose(*first_job(words))
+
+
+@pytest.mark.parametrize("lesson", ["05_reading_results", "08_your_own_aggregation"])
+def test_the_command_of_a_lesson_has_the_settings_of_its_code(lesson: str) -> None:
+    path = CONF.parent / "notebooks" / f"{lesson}.ipynb"
+    code = next(
+        c.source
+        for c in nbformat.read(path, as_version=4).cells
+        if c.cell_type == "code" and "\ncommon = [" in f"\n{c.source}"
+    )
+    texts = [n.value for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Constant)]
+    set_there = {
+        each for each in map(str, texts) if re.fullmatch(r"(?!tracking)[a-z.]+=[\w.]+", each)
+    }
+    (command,) = (words for words in typed(path) if "-m" in words)
+    assert {"rounds=10", "measure.personal=null"} <= set_there
+    assert set_there <= set(command)
 
 
 def shows(cell: NotebookNode) -> bool:
