@@ -135,10 +135,10 @@ def pasted(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_first(page: Path, folder: Path) -> Path:
-    """Run the first command of a page in ``folder``; the run's folder."""
+def run_command(page: Path, folder: Path, number: int = 0) -> Path:
+    """Run a command of a page in ``folder``, the first one by default; the folder of the run."""
     subprocess.run(
-        [sys.executable, "-m", "fedexp.train", *commands(page)[0], *TINY, "hydra.run.dir=run"],
+        [sys.executable, "-m", "fedexp.train", *commands(page)[number], *TINY, "hydra.run.dir=run"],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": f".{os.pathsep}{ROOT}"},
         check=True,
@@ -147,20 +147,35 @@ def run_first(page: Path, folder: Path) -> Path:
 
 
 def test_the_loss_runs_as_its_page_says(pasted: Path) -> None:
-    run = run_first(METHOD, pasted)
+    run = run_command(METHOD, pasted)
     assert "robust.GeneralizedCrossEntropy" in (run / ".hydra/config.yaml").read_text()
     assert (run / "summary.json").exists()
 
 
 @pytest.mark.slow
 def test_the_measure_runs_as_its_page_says(pasted: Path) -> None:
-    summary = json.loads((run_first(METRIC, pasted) / "summary.json").read_text())
+    summary = json.loads((run_command(METRIC, pasted) / "summary.json").read_text())
     assert summary["metrics"]["drift/step"]["final"] > 0
 
 
 @pytest.mark.slow
-def test_the_model_runs_as_its_page_says(pasted: Path) -> None:
-    assert (run_first(MODEL, pasted) / "summary.json").exists()
+@pytest.mark.parametrize("number", [0, 1], ids=["network", "classifier"])
+def test_the_model_runs_as_its_page_says(pasted: Path, number: int) -> None:
+    assert (run_command(MODEL, pasted, number) / "summary.json").exists()
+
+
+def test_the_readme_says_in_which_rounds_models_are_scored() -> None:
+    measures = OmegaConf.create(composed([]).measure)
+    assert (measures["global"].every, measures.personal.every) == (1, 10)
+    said = "The global model is scored after every round, the clients' own models after every tenth"
+    assert said in " ".join(README.read_text().split())
+
+
+def test_bash_reads_the_words_of_a_sweep_as_they_are_written() -> None:
+    found = re.findall(r"`('?[\w.]+=[^`]*\)'?)`", (START / "command_line.md").read_text())
+    assert len(found) >= 6
+    for word in found:
+        subprocess.run(["bash", "-n", "-c", f"fedexp -m {word}"], check=True)
 
 
 def test_the_readme_has_the_loss_of_its_page() -> None:
