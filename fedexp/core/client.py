@@ -13,6 +13,7 @@ from fedexp.core.client_protocol import Batch, Functional, GradientAt, LocalData
 from fedexp.core.forward import (
     Forward,
     Outputs,
+    autocast_like,
     classify,
     cross_entropy,
     features_and_levels,
@@ -27,7 +28,7 @@ from fedexp.core.messages import Message, Tensors
 from fedexp.core.other_weights import MethodOf
 from fedexp.core.part import Part
 from fedexp.core.sockets import Personalization, Regularizer, Sockets
-from fedexp.core.step_gradient import StepGradient
+from fedexp.core.step_gradient import part_of
 from fedexp.core.token_rows import by_token, scored_rows
 from fedexp.core.turn import Turn
 
@@ -92,11 +93,7 @@ class ClientModule(LocalModel):
         """Compute the local objective on one batch, a scalar; record the step in ``turn``."""
         step, in_last_epoch = self.turn.steps, self.turn.in_last_epoch
         if not self.has_plain_gradient:
-
-            def objective(batch: Batch, real: Tensor | None) -> Tensor:
-                return self.objective(batch, real, step, in_last_epoch)[0]
-
-            self._step_gradient = StepGradient(self, self.step_gradient, objective, batch)
+            self._step = batch, step, in_last_epoch, autocast_like(self.device.type)
         loss, forward = self.objective(batch)
         unpenalised = cross_entropy(*forward.scored) if in_last_epoch else None
         self.turn.took_step(loss.detach(), self.measure(forward), unpenalised)
@@ -208,9 +205,29 @@ class ClientModule(LocalModel):
         return self.personalization.penalty if self.is_personal else self.regularizer
 
     def on_after_backward(self) -> None:
-        """Replace the gradients if ``gradient`` computes them anew; a Trainer calls this hook."""
-        if not self.has_plain_gradient:
-            self._step_gradient.replace()
+        """Replace the gradients if ``gradient`` computes them anew; a Trainer calls this hook.
+
+        Weights and running statistics do not change.
+        """
+        if self.has_plain_gradient:
+            return
+        batch, step, in_last_epoch, autocast = self._step
+        start = {name: value.clone() for name, value in self.weights.items()}
+        trained = dict(self.trained_parameters())
+
+        def gradient_at(parameters: Tensors, part: int = 0, parts: int = 1) -> Tensors:
+            self.load(start | parameters)
+            inputs, targets, real = part_of(*batch, None, part, parts)
+            with autocast():  # the precision of the step
+                loss, _ = self.objective((inputs, targets), real, step, in_last_epoch)
+            found = torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
+            return dict(zip(trained, found, strict=True))
+
+        own = {name: value.grad for name, value in trained.items() if value.grad is not None}
+        taken = self.step_gradient({name: start[name] for name in trained}, own, gradient_at)
+        self.load(start)
+        for name, value in trained.items():
+            value.grad = taken.get(name)
 
     @property
     def has_plain_gradient(self) -> bool:

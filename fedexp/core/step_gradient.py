@@ -1,58 +1,7 @@
-"""The gradient of a client's local step at the weights that a ``LocalGradient`` asks for."""
-
-from collections.abc import Callable
+"""The part of a batch whose gradient a ``LocalGradient`` asks for."""
 
 import torch
 from torch import Tensor
-
-from fedexp.core.client_protocol import Batch, GradientAt
-from fedexp.core.forward import autocast_like
-from fedexp.core.local_model import LocalModel
-from fedexp.core.messages import Tensors
-
-
-class StepGradient:
-    """Replaces the gradients of one step by the gradients that a ``LocalGradient`` computes.
-
-    Construct this object in the step's autocast context, to compute gradients in that precision.
-
-    Args:
-        module: the client's model.
-        rule: computes the gradient that replaces the step's gradient; see
-            ``LocalGradient.forward``.
-        objective: (batch, ``real`` [B] or None) -> the objective, a scalar; see ``Forward.real``.
-        batch: the samples of the step.
-    """
-
-    def __init__(
-        self,
-        module: LocalModel,
-        rule: Callable[[Tensors, Tensors, GradientAt], Tensors],
-        objective: Callable[[Batch, Tensor | None], Tensor],
-        batch: Batch,
-    ) -> None:
-        self._module, self._rule, self._objective = module, rule, objective
-        self._batch, self._autocast = batch, autocast_like(module.device.type)
-
-    def replace(self) -> None:
-        """Replace the module's gradients; weights and running statistics do not change."""
-        module = self._module
-        start = {name: value.clone() for name, value in module.weights.items()}
-        trained = dict(module.trained_parameters())
-
-        def gradient_at(parameters: Tensors, part: int = 0, parts: int = 1) -> Tensors:
-            module.load(start | parameters)
-            inputs, targets, real = part_of(*self._batch, None, part, parts)
-            with self._autocast():
-                loss = self._objective((inputs, targets), real)
-            found = torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
-            return dict(zip(trained, found, strict=True))
-
-        own = {name: value.grad for name, value in trained.items() if value.grad is not None}
-        taken = self._rule({name: start[name] for name in trained}, own, gradient_at)
-        module.load(start)
-        for name, value in trained.items():
-            value.grad = taken.get(name)
 
 
 def part_of(
