@@ -6,15 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from fedexp.core.messages import Message, Tensors, Update
-from fedexp.deployment.flower.letters import (
-    Answer,
-    RefusedError,
-    Request,
-    Turn,
-    pack,
-    read,
-    read_update,
-)
+from fedexp.deployment.flower.letters import Answer, RefusedError, Request, Turn, read_update
 from fedexp.deployment.flower.nodes import Nodes
 from fedexp.engines.base import Engine
 from fedexp.engines.resources import Resources
@@ -29,26 +21,24 @@ class NodesEngine(Engine):
     Args:
         resources: the store in it keeps the last round whose update came in, for each client.
         nodes: reaches the nodes.
-        app: ``App.version``.
         run: the name of the run.
         oldest_checkpoint: round -> the round of the oldest checkpoint before it.
         forgets: whether personal models are kept only until the next round.
 
     Attributes:
-        nodes, app: the arguments.
+        nodes: the argument.
     """
 
     def __init__(
         self,
         resources: Resources,
         nodes: Nodes,
-        app: str,
         run: str,
         oldest_checkpoint: Callable[[int], int],
         forgets: bool,
     ) -> None:
         super().__init__(resources)
-        self.nodes, self.app, self._run = nodes, app, run
+        self.nodes, self._run = nodes, run
         self._oldest_checkpoint, self._forgets = oldest_checkpoint, forgets
 
     def train(self, cohort: Sequence[int], message: Message) -> Iterator[Update]:
@@ -60,14 +50,14 @@ class NodesEngine(Engine):
         draws = Counter(cohort)
         purpose = f"round {message.round}"
         self.nodes.gather(list(draws), purpose)
-        requests = {k: pack(self.app, self.request(k, message)) for k in draws}
-        for client, content in self.nodes.ask(requests, "train", purpose):
+        requests = {k: self.request(k, message) for k in draws}
+        left_out = "; its update is left out"
+        for client, turn in self.nodes.ask(requests, "train", purpose, Turn, left_out):
             samples = int(self.resources.data.sizes[client])
             try:
-                turn = read(content, self.app, Turn)
                 update = read_update(turn, client, samples, draws[client], message)
             except RefusedError as error:
-                self.nodes.warn(purpose, client, f"{error}; its update is left out")
+                self.nodes.warn(purpose, client, f"{error}{left_out}")
                 continue
             if turn.lost_state:
                 self.nodes.warn(purpose, client, "lost its state and went on from an empty one")
@@ -81,12 +71,10 @@ class NodesEngine(Engine):
         self.nodes.begin_round(message.round)
         purpose = f"the sampler's question in round {message.round}"
         self.nodes.gather(clients, purpose)
-        requests = {k: pack(self.app, self.request(k, message)) for k in clients}
-        for client, content in self.nodes.ask(requests, "query.probe", purpose):
-            try:
-                yield client, read(content, self.app, Answer).tensors
-            except RefusedError as error:
-                self.nodes.warn(purpose, client, f"{error}; its answer is left out")
+        requests = {k: self.request(k, message) for k in clients}
+        left_out = "; its answer is left out"
+        for client, answer in self.nodes.ask(requests, "query.probe", purpose, Answer, left_out):
+            yield client, answer.tensors
 
     def request(self, client: int, message: Message, addressed: bool = True) -> Request:
         """Make the request to the client.

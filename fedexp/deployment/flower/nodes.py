@@ -9,7 +9,7 @@ import torch
 from flwr.app import RecordDict
 from torch import Tensor
 
-from fedexp.deployment.flower.letters import Answer, Introduction, RefusedError, pack, read
+from fedexp.deployment.flower.letters import Answer, Introduction, Letter, RefusedError, pack, read
 from fedexp.deployment.flower.post import Post
 from fedexp.errors import InputError
 
@@ -104,10 +104,10 @@ class Nodes:
             clients = range(self._count)
             self._wait(lambda: self._without_node(clients), 0, "class counts")
             found = {}
-            requests = dict.fromkeys(clients, pack(self._app))
-            for client, content in self.ask(requests, "query.classes", "class counts"):
-                counts = self._class_counts_in(client, content)
-                if counts is not None:
+            requests = dict.fromkeys(clients)
+            for client, answer in self.ask(requests, "query.classes", "class counts", Answer):
+                counts = answer.tensors.get("counts", torch.zeros(0))
+                if self._fits(client, counts):
                     found[client] = counts
             if missing := [client for client in clients if client not in found]:
                 raise InputError(f"client {missing[0]}: did not say its class counts; start again")
@@ -116,15 +116,10 @@ class Nodes:
             self.class_counts = torch.stack([found[client] for client in clients])
         return self.class_counts
 
-    def _class_counts_in(self, client: int, content: RecordDict) -> Tensor | None:
-        """The client's class counts [C]; None if invalid or their sum is not its sample count."""
-        try:
-            counts = read(content, self._app, Answer).tensors.get("counts", torch.zeros(0))
-        except RefusedError as error:
-            self.warn("class counts", client, str(error))
-            return None
+    def _fits(self, client: int, counts: Tensor) -> bool:
+        """Whether these are class counts [C] whose sum is the client's number of samples."""
         whole = counts.dim() == 1 and not counts.is_floating_point() and bool((counts >= 0).all())
-        return counts if whole and int(counts.sum()) == self._sizes[client] else None
+        return whole and int(counts.sum()) == self._sizes[client]
 
     def gather(self, clients: Sequence[int], purpose: str) -> None:
         """Wait until ``min_clients`` of the clients, or all, have a node. Raises InputError."""
@@ -132,25 +127,32 @@ class Nodes:
         self._wait(lambda: self._without_node(clients), len(clients) - needed, purpose)
 
     def ask(
-        self, requests: Mapping[int, RecordDict], kind: str, purpose: str
-    ) -> Iterator[tuple[int, RecordDict]]:
-        """Send each client its request, and yield (client, reply) in the order of ``requests``.
+        self,
+        requests: Mapping[int, object],
+        kind: str,
+        purpose: str,
+        answer: type[Letter],
+        left_out: str = "",
+    ) -> Iterator[tuple[int, Letter]]:
+        """Send each client its request, and yield (client, answer) in the order of ``requests``.
 
         With this order, results do not depend on which node is the fastest. A client without a
-        node or without a reply is left out, with a warning.
+        node, without a reply or with a refused reply is left out, with a warning.
 
         Args:
-            requests: client -> the content of the message to it.
+            requests: client -> the letter to it; None: a message without content.
             kind: the type of the messages, see ``Post.exchange``.
             purpose: names the exchange in warnings.
+            answer: the letter that each client replies.
+            left_out: ends the warning of a refused reply.
         """
         missing = set(self._without_node(list(requests)))
         for client in sorted(missing):
             LOGGER.warning("%s: client %d has no node; it counts as dropped out", purpose, client)
             self._count_loss()
-        sent = {self._node_of[k]: each for k, each in requests.items() if k not in missing}
-        client_of = {node: k for k, node in self._node_of.items()}
         awaited = [k for k in requests if k not in missing]
+        sent = {self._node_of[k]: pack(self._app, requests[k]) for k in awaited}
+        client_of = {node: k for k, node in self._node_of.items()}
         held: dict[int, RecordDict | None] = {}
         for node, reply in self._post.exchange(sent, kind, 60 * self._patience.reply_minutes):
             if isinstance(reply, str):
@@ -158,8 +160,14 @@ class Nodes:
             held[client_of[node]] = None if isinstance(reply, str) else reply
             while awaited and awaited[0] in held:
                 client = awaited.pop(0)
-                if (content := held.pop(client)) is not None:
-                    yield client, content
+                if (content := held.pop(client)) is None:
+                    continue
+                try:
+                    letter = read(content, self._app, answer)
+                except RefusedError as error:
+                    self.warn(purpose, client, f"{error}{left_out}")
+                    continue
+                yield client, letter
 
     def warn(self, purpose: str, client: int, what: str) -> None:
         """Log a warning that names the client and its node; the round counts as changed."""

@@ -67,7 +67,6 @@ class OnNodes(Population):
         return NodesEngine(
             resources,
             self._nodes,
-            self._app.version,
             self._run,
             self._oldest_checkpoint,
             forgets=resources.store.remember == "cohort",

@@ -7,7 +7,7 @@ import torch
 
 from fedexp.core.messages import Message
 from fedexp.deployment.flower.engine import NodesEngine
-from fedexp.deployment.flower.letters import RefusedError, ScoreRequest, Scores, pack, read
+from fedexp.deployment.flower.letters import ScoreRequest, Scores
 from fedexp.measures.client_scores import score_clients
 from fedexp.measures.scoring.accuracies import ClientScores
 from fedexp.measures.scoring.scored_samples import ScoredSamples
@@ -30,24 +30,17 @@ class NodesScoring(Scoring):
         engine = cast(NodesEngine, self.engine)
         tunes = bool(tune and self.resources.personalization.tuning())
         requests = {
-            client: pack(
-                engine.app,
-                ScoreRequest(
-                    **vars(engine.request(client, message, addressed=tunes)),
-                    tune=tune,
-                    kinds=list(samples.metrics),
-                    own=samples.own,
-                ),
+            client: ScoreRequest(
+                **vars(engine.request(client, message, addressed=tunes)),
+                tune=tune,
+                kinds=list(samples.metrics),
+                own=samples.own,
             )
             for client in engine.clients_with_model()
         }
         purpose = f"personal models after round {message.round}"
-        for client, content in engine.nodes.ask(requests, "evaluate", purpose):
-            try:
-                found = read(content, engine.app, Scores)
-            except RefusedError as error:
-                engine.nodes.warn(purpose, client, f"{error}; its scores are left out")
-                continue
+        left_out = "; its scores are left out"
+        for client, found in engine.nodes.ask(requests, "evaluate", purpose, Scores, left_out):
             if found.scored:
                 yield client, ClientScores(found.accuracies, found.others, _NONE)
 
