@@ -11,7 +11,7 @@ from fedexp.core.reducible import Contribution
 from fedexp.engines.resources import Resources
 from fedexp.measures.client_scores import PersonalMeasure
 from fedexp.measures.measure import AfterRound, Measured
-from fedexp.system.exchange import Receipt, receipt
+from fedexp.system.exchange import receipt
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Clients(PersonalMeasure):
         """Begin with empty totals."""
         super().setup(setting, resources)
         self._totals: dict[int, _Total] = {}
-        self._arrived: list[Receipt] = []
+        self._arrived: list[Update] = []
 
     def begin_round(self, message: Message) -> None:
         """Add the previous round's updates to the totals."""
@@ -54,7 +54,7 @@ class Clients(PersonalMeasure):
         """The receipts of the updates that this process accepted: their numbers without tensors."""
         return Contribution(items=self._arrived)
 
-    def set_reduced(self, sums: Tensors, items: Sequence[list[Receipt]]) -> None:
+    def set_reduced(self, sums: Tensors, items: Sequence[list[Update]]) -> None:
         """Replace the receipts of this process by the receipts of all processes."""
         self._arrived = [each for of_rank in items for each in of_rank]
 
@@ -93,6 +93,6 @@ class Clients(PersonalMeasure):
             total = self._totals.setdefault(update.client, _Total())
             total.turns += 1
             total.steps += update.steps
-            total.upload_bytes += update.upload_bytes
+            total.upload_bytes += update.nbytes
             total.loss = update.metrics.get("loss")
         self._arrived = []

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from math import fsum, isfinite
 from types import MappingProxyType
 
+from fedexp.core.messages import Update
 from fedexp.measures.measure import AfterRound, Measure, Measured
-from fedexp.system.exchange import Receipt
 
 _FROM_TRAINING = ("loss", "cross_entropy")
 """Metrics of clients that get the prefix ``train/``, and also a standard deviation."""
@@ -34,7 +34,7 @@ class Training(Measure):
         return Measured(mean_metrics(after.exchange.receipts))
 
 
-def mean_metrics(receipts: Sequence[Receipt]) -> dict[str, float]:
+def mean_metrics(receipts: Sequence[Update]) -> dict[str, float]:
     """The metrics of ``Training`` for these accepted updates."""
     values: dict[str, list[float]] = defaultdict(list)
     for update in receipts:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -13,31 +13,9 @@ from fedexp.system.round_time import RoundTime
 from fedexp.system.turns import Outcome, TurnRecord
 
 
-@dataclass(frozen=True)
-class Receipt:
-    """The numbers of an accepted update, without its tensors.
-
-    Attributes:
-        client: the client that sent the update.
-        num_samples: n_k, the number of the client's training samples.
-        steps: gradient steps of the client's local training.
-        samples: training samples that these steps computed; a repeated sample counts each time.
-        upload_bytes: bytes of the update's tensors.
-        metrics: the update's metrics, for example ``loss``.
-    """
-
-    client: int
-    num_samples: int
-    steps: int
-    samples: int
-    upload_bytes: int
-    metrics: Mapping[str, float]
-
-
-def receipt(update: Update) -> Receipt:
-    """The receipt of this update: its numbers without its tensors."""
-    counts = update.num_samples, update.steps, update.samples, update.nbytes
-    return Receipt(update.client, *counts, dict(update.metrics))
+def receipt(update: Update) -> Update:
+    """The update without its tensors; its ``nbytes`` stay."""
+    return replace(update, weights={}, extras={}, directions={}, weights_nbytes=update.nbytes)
 
 
 class Exchange:
@@ -58,7 +36,7 @@ class Exchange:
     def __init__(self, message: Message) -> None:
         self.message = message
         self.cohort: Sequence[int] = ()
-        self.receipts: list[Receipt] = []
+        self.receipts: list[Update] = []
         self.seconds = {"select": 0.0, "train": 0.0}
         self.time: RoundTime | None = None
         self.coordination: Mapping[str, float] = {}
