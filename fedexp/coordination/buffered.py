@@ -19,7 +19,6 @@ from fedexp.config.compatibility.traits import (
 from fedexp.contract import Setting, Update
 from fedexp.coordination.base import Coordination, Select
 from fedexp.coordination.flights import Departure, Flight, Flights
-from fedexp.coordination.staleness import hinge, polynomial, rebased
 from fedexp.engines.base import Engine
 from fedexp.errors import InputError
 from fedexp.samplers.request import Request
@@ -147,8 +146,10 @@ class Buffered(Coordination):
     def weight(self, staleness: int) -> float:
         """The weight s (at most 1) of an update that is this many server steps old."""
         if self.staleness == "polynomial":
-            return polynomial(staleness, self.exponent)
-        return hinge(staleness, self.grace, self.slope) if self.staleness == "hinge" else 1.0
+            return float((1 + staleness) ** -self.exponent)
+        if self.staleness == "hinge":
+            return 1 / (self.slope * max(staleness - self.grace, 0) + 1)
+        return 1.0
 
     def updates(self, exchange: Exchange, select: Select, engine: Engine) -> Iterator[Update]:
         """Move through simulated time until the buffer's M updates have arrived; yield them.
@@ -245,4 +246,4 @@ class Buffered(Coordination):
             return update
         base = flight.base if self.step_from == "received" else message.weights
         weight = self.weight(staleness)
-        return rebased(update, base, message.weights, weight, self.parameters)
+        return update.with_step(base, message.weights, weight, self.parameters)

@@ -125,6 +125,27 @@ class Update:
         """The update to keep after aggregation: with ``extras``, without weights and directions."""
         return replace(self, weights={}, directions={}, extras=extras)
 
+    def with_step(
+        self, base: Tensors, current: Tensors, factor: float, parameters: Collection[str]
+    ) -> Update:
+        """The update whose weights are current + factor (w_k - base) in place of w_k.
+
+        Buffers, such as BatchNorm's statistics, stay as the client sent them: a variance plus a
+        step could be negative.
+
+        Args:
+            base: the weights that the client's step counts from.
+            current: the weights that the step is added to.
+            factor: factor of the step.
+            parameters: names of the weights that are parameters.
+        """
+        moved = {
+            name: current[name] + factor * (value - base[name])
+            for name, value in self.weights.items()
+            if name in parameters
+        }
+        return replace(self, weights=self.weights | moved)
+
 
 def count_bytes(*groups: Mapping[str, Tensor]) -> int:
     """Total bytes of all tensors in the given mappings."""

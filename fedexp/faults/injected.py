@@ -187,12 +187,7 @@ class Injected(Faults):
         factor = self.factor * signs.get(self.attack, 0)
         if factor in (0, 1) or update.client not in self.byzantine_clients:
             return update
-        attacked = {
-            name: message.weights[name] + factor * (trained - message.weights[name])
-            for name, trained in update.weights.items()
-            if name in self.parameters
-        }
-        return replace(update, weights=update.weights | attacked)
+        return update.with_step(message.weights, message.weights, factor, self.parameters)
 
     def collude(self, updates: Iterable[Update], message: Message) -> Iterator[Update]:
         """The updates of the cohort, after the joint attack of colluding clients if there is one.

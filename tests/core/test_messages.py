@@ -27,3 +27,16 @@ def test_a_part_gets_its_own_extras() -> None:
     assert message.to("head") == PartMessage(3, weights, extras["head"])
     assert update.to("head") == PartUpdate(4, 5, weights, extras["head"], 2)
     assert message.to("loss").extras == update.to("loss").extras == {}
+
+
+def test_a_step_is_added_to_other_weights_and_buffers_stay() -> None:
+    sent = {"w": torch.tensor([5.0, 1.0]), "variance": torch.tensor(2.0), "steps": torch.tensor(7)}
+    base = {"w": torch.tensor([1.0, 3.0]), "variance": torch.tensor(9.0), "steps": torch.tensor(1)}
+    now = {"w": torch.tensor([10.0, 20.0]), "variance": torch.tensor(1.0), "steps": torch.tensor(4)}
+    extras = {"loss": {"a": torch.ones(1)}}
+    found = Update(3, 4, sent, extras).with_step(base, now, 0.5, {"w"})
+    assert found.weights["w"].tolist() == [10 + 0.5 * 4, 20 + 0.5 * -2]
+    assert found.weights["variance"] is sent["variance"]  # 1 + 0.5 (2 - 9) would be negative
+    assert found.weights["steps"] is sent["steps"]
+    assert (found.client, found.num_samples, found.extras) == (3, 4, extras)
+    assert sent["w"].tolist() == [5, 1]
