@@ -26,7 +26,7 @@ from fedexp.cli.objectives import check_validated, is_lower_better
 from fedexp.cli.sweeps import minutes, save_sweep
 from fedexp.errors import InputError
 from fedexp.reporting.papers.sweep import CELLS
-from fedexp.runtime.limits import how_to_go_on, leave_jobs, limited_sweep, reason_to_stop_sweep
+from fedexp.runtime.limits import Sweep, how_to_go_on, limited_sweep, reason_to_stop_sweep
 
 _RESULTS = "optimization_results.yaml"  # written by hydra-optuna-sweeper
 
@@ -73,7 +73,7 @@ class StudySweeper(Sweeper):
             except _StoppedError as stopped:
                 line = how_to_go_on(str(stopped), "the search stopped", folder)
                 print(f"fedexp: {line}", file=sys.stderr)
-                leave_jobs()
+                Sweep.has_left_jobs = True
                 return
             except ValueError:
                 if self.trials.succeeded:

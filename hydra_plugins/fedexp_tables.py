@@ -30,9 +30,8 @@ from fedexp.reporting.leaderboard.earlier import earlier_scores, new_trials, wit
 from fedexp.reporting.leaderboard.tuning import Tuning, trial
 from fedexp.reporting.papers.sweep import CELLS, TableSweep, table_jobs, table_presets
 from fedexp.runtime.limits import (
-    has_left_jobs,
+    Sweep,
     how_to_go_on,
-    leave_jobs,
     limited_sweep,
     reason_to_stop_sweep,
 )
@@ -104,7 +103,7 @@ class TableSweeper(Sweeper):
             self._announce_factorial(self._design, jobs, arguments)
         with limited_sweep(folder, minutes(self.config)):
             results = self._tune_and_run(self._tuning, jobs) if self._tuning else self._launch(jobs)
-            if (reason := reason_to_stop_sweep()) and (has_left_jobs() or _unfinished(results)):
+            if (reason := reason_to_stop_sweep()) and (Sweep.has_left_jobs or _unfinished(results)):
                 print(
                     f"fedexp: {how_to_go_on(reason, 'the sweep stopped', folder)}", file=sys.stderr
                 )
@@ -115,8 +114,8 @@ class TableSweeper(Sweeper):
         trials, known, new = tuning.trials(jobs), dict(self._earlier), self._new
         print(f"fedexp: first {len(new)} trials of settings", file=sys.stderr)
         results = self._launch(new)
-        if reason_to_stop_sweep() or has_left_jobs():  # a trial without a result chooses nothing
-            leave_jobs()
+        if reason_to_stop_sweep() or Sweep.has_left_jobs:  # trials without results choose nothing
+            Sweep.has_left_jobs = True
             return results
         done = [each for batch in results for each in batch]
         for job, result in zip(new, done, strict=True):
@@ -141,7 +140,7 @@ class TableSweeper(Sweeper):
         if reason_to_stop_sweep():
             for job in [*_not_started(jobs, results), *jobs[begun:]]:
                 print(f"Not run: {' '.join(job)}")
-                leave_jobs()
+                Sweep.has_left_jobs = True
         return results
 
     def _check(self, jobs: Sequence[Job]) -> None:

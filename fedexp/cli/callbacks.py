@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf, read_write
 
 from fedexp.cli.resume import check_run_folder, check_sweep_folder
 from fedexp.reporting.papers.sweep import announce_single_cell
-from fedexp.runtime.limits import has_left_jobs
+from fedexp.runtime.limits import Sweep
 from fedexp.runtime.sweep_interrupts import block_interrupts, end_interrupted_sweep
 from fedexp.state import failed_jobs
 
@@ -93,7 +93,7 @@ class SweepTable(Callback):
             code = report_sweep(folder, log_name, objective)
             if is_factorial:
                 print(effects)
-        if code or has_left_jobs():
+        if code or Sweep.has_left_jobs:
             raise SystemExit(code or UNFINISHED)
 
 

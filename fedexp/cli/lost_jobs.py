@@ -10,7 +10,7 @@ from pathlib import Path
 from hydra.core.utils import JobReturn, JobStatus
 
 from fedexp.runtime.interrupts import exit_on_interrupt
-from fedexp.runtime.limits import how_to_go_on, leave_jobs
+from fedexp.runtime.limits import Sweep, how_to_go_on
 
 LOGGER = logging.getLogger(__name__)
 
@@ -34,6 +34,6 @@ def jobs_may_be_lost(sweep: Path) -> Iterator[Lost]:
     with exit_on_interrupt(sweep):
         yield name
     if lost:
-        leave_jobs()
+        Sweep.has_left_jobs = True
         early = f"{len(lost)} job{'' if len(lost) == 1 else 's'} ended early"
         print(f"fedexp: {how_to_go_on(early, 'the others are done', sweep)}", file=sys.stderr)

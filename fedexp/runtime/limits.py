@@ -30,8 +30,12 @@ _MINUTES = "FEDEXP_MINUTES"
 _STOP_FILE = "FEDEXP_STOP_FILE"
 
 
-class _Sweep:
-    """Whether the last sweep of this process stopped before all of its jobs had started."""
+class Sweep:
+    """The last sweep of this process.
+
+    Attributes:
+        has_left_jobs: whether it stopped before all of its jobs had started.
+    """
 
     has_left_jobs = False
 
@@ -73,7 +77,7 @@ def limited_sweep(folder: Path, minutes: float | None) -> Iterator[None]:
     """In this block, all jobs of the sweep in ``folder`` end at the time limit or at a signal."""
     path = folder.resolve() / ".stop"
     path.unlink(missing_ok=True)
-    _Sweep.has_left_jobs = False
+    Sweep.has_left_jobs = False
     os.environ[_STOP_FILE] = str(path)
     if minutes is not None:
         os.environ[_DEADLINE] = str(time.time() + 60 * minutes)
@@ -113,16 +117,6 @@ def stop_sweep(reason: str) -> None:
     """
     if (name := os.environ.get(_STOP_FILE)) and not parent_has_ended():
         Path(name).write_text(reason, encoding="utf-8")
-
-
-def leave_jobs() -> None:
-    """Record that this process's sweep stops before all of its jobs have started."""
-    _Sweep.has_left_jobs = True
-
-
-def has_left_jobs() -> bool:
-    """Whether the last sweep of this process stopped before all of its jobs had started."""
-    return _Sweep.has_left_jobs
 
 
 def end_job_or_sweep(reason: str) -> None:

@@ -68,7 +68,7 @@ def test_a_job_without_a_result_is_named_and_the_others_count(
 ) -> None:
     """A process that is killed writes no result."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(limits._Sweep, "has_left_jobs", False)
+    monkeypatch.setattr(limits.Sweep, "has_left_jobs", False)
 
     def launch(*_: object) -> list[JobReturn]:
         job = LocalJob(tmp_path / "jobs", "7", process=subprocess.Popen(["false"]))
@@ -84,7 +84,7 @@ def test_a_job_without_a_result_is_named_and_the_others_count(
     assert math.isnan(lost.return_value)
     assert other.return_value is None
     assert caplog.messages[-1:] == ["job 7 left no result; its output: jobs/7_0_log.err"]
-    assert limits.has_left_jobs()
+    assert limits.Sweep.has_left_jobs
 
 
 @pytest.mark.parametrize("queued", [True, False])

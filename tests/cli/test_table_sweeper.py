@@ -16,7 +16,7 @@ from fedexp.cli.command import config_folder
 from fedexp.cli.hydra_api import initialize
 from fedexp.errors import InputError
 from fedexp.reporting.leaderboard.tuning import Tuning, trial
-from fedexp.runtime.limits import has_left_jobs, stop_sweep
+from fedexp.runtime.limits import Sweep, stop_sweep
 from hydra_plugins import fedexp_tables
 from hydra_plugins.fedexp_tables import TableSweeper
 
@@ -196,7 +196,7 @@ def test_a_contest_that_stops_says_whether_jobs_are_left(
     made.launcher = Finishes(tmp_path, stops_in)  # type: ignore[assignment]
     made.sweep([*CONTEST[:2], "seed=0"])
     assert made.launcher.jobs == ran  # type: ignore[attr-defined]
-    assert has_left_jobs() == left
+    assert Sweep.has_left_jobs == left
     advice = "fedexp: SIGUSR1: the sweep stopped; to go on, add resume="
     assert (advice in capsys.readouterr().err) == left
 
@@ -207,7 +207,7 @@ def test_a_sweep_whose_last_job_stops_before_its_last_round_says_how_to_go_on(
     made = sweeper([f"hydra.sweep.dir={tmp_path}"])
     made.launcher = Finishes(tmp_path, stops_in=0, rounds=9)  # type: ignore[assignment]
     made.sweep(["seed=0"])
-    assert not has_left_jobs()
+    assert not Sweep.has_left_jobs
     assert "fedexp: SIGUSR1: the sweep stopped; to go on, add resume=" in capsys.readouterr().err
 
 

@@ -138,7 +138,7 @@ def test_a_contest_may_have_failed_trials_but_no_unfinished_ones(
     assert f"Failed: {sweep / '10'}; fedexp.log there says why\nfedexp-leaderboard " in said
     assert not (sweep / "sweep.csv").exists()
     with monkeypatch.context() as patched:
-        patched.setattr(limits._Sweep, "has_left_jobs", True)
+        patched.setattr(limits.Sweep, "has_left_jobs", True)
         with pytest.raises(SystemExit, match="75"):
             end(sweep, tune={"budgets": [1]})
     write_run(sweep / "11", ["seed=901"], [{"global/accuracy": 0.5}], rounds=2)
