@@ -253,12 +253,7 @@ class ClientModule(LocalModel):
         self.add_unclipped_gradient()
 
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:
-        """Parameter name -> gradient of the mean loss over this client's training data.
-
-        The loss is the objective without the penalty on the parameters; the data are not augmented.
-        The module is in train mode, as in local training: BatchNorm normalises with the statistics
-        of each batch and dropout is active. Weights and running statistics do not change.
-        """
+        """The gradient of the mean loss (name -> tensor); see ``Client.loss_gradient``."""
         parameters = dict(self.tensor_index.parameters())
         sums = {name: torch.zeros_like(value) for name, value in parameters.items()}
         for batch in self.data.batches(batch_size, last=LastBatch(shortest=2)):  # for BatchNorm
@@ -270,16 +265,7 @@ class ClientModule(LocalModel):
     def batch_gradient(
         self, batch: Batch, at: Mapping[str, Tensor], scale: float = 1.0
     ) -> tuple[Tensor, Tensors]:
-        """The loss on one batch times ``scale``, a scalar, and its gradient (name -> tensor).
-
-        Loss and train mode are as in ``loss_gradient``. The model does not change.
-
-        Args:
-            batch: the samples.
-            at: parameter name -> value. The gradient is taken with respect to these parameters, at
-                these values. All other parameters keep the client's values.
-            scale: factor of the loss.
-        """
+        """The loss on one batch, and its gradient; see ``Client.batch_gradient``."""
         self.train()
         self.train_only(("",))
         parameters = dict(self.tensor_index.parameters())
@@ -411,13 +397,7 @@ class ClientModule(LocalModel):
     def features(
         self, batch_size: int = 1000, augment: Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Features z [n, d] and labels [n] of this client's training data under its current model.
-
-        If each token has a target, n counts tokens. The model is in eval mode. If local training
-        augments the inputs and ``augment`` is a generator, this method augments them with the
-        generator's random numbers. Otherwise the result is stored until the weights change, so
-        that several parts can use it.
-        """
+        """Features [n, d] and labels [n] of the training data; see ``Client.features``."""
         if augment is not None and self.data.is_augmented:
             return self._compute_features(self.data.batches(batch_size, augment))
         if self._features is None:

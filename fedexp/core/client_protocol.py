@@ -72,7 +72,8 @@ class LocalData(Protocol):
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
         """The inputs [B, *input_shape] at ``positions`` [B] among the client's training samples.
 
-        With a generator the inputs are augmented as in local training.
+        If ``augment`` is a generator, the inputs are augmented as in local training, with random
+        draws from the generator.
         """
 
     def subset(self, positions: Tensor) -> "LocalData":
@@ -177,17 +178,20 @@ class Client(Protocol):
     def features(
         self, batch_size: int = 1000, augment: Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Features z [n_k, d] and labels [n_k] of the client's n_k training samples, in eval mode.
+        """Features z [n, d] and labels [n] of the training data under the current model.
 
-        If ``augment`` is a generator and local training augments the inputs, they are augmented
-        here, too.
+        If each token has a target, n counts tokens. The model is in eval mode. If ``augment`` is a
+        generator and local training augments the inputs, they are augmented here, too, with the
+        generator's random numbers. Otherwise the result is stored until the weights change, so
+        that several parts can use it.
         """
 
     def loss_gradient(self, batch_size: int = 1000) -> Tensors:
         """Parameter name -> gradient of the mean loss over the training data.
 
-        The loss does not include the regularizer. The model is in train mode; the data are not
-        augmented.
+        The loss does not include the regularizer, and the data are not augmented. The model is in
+        train mode, as in local training: BatchNorm normalises with the statistics of each batch and
+        dropout is active. Weights and running statistics do not change.
         """
 
     def batch_gradient(
@@ -196,7 +200,8 @@ class Client(Protocol):
         """The loss on one batch times ``scale``, a scalar, and its gradient (name -> tensor).
 
         ``at`` is parameter name -> value. The gradient is taken with respect to these parameters,
-        at these values. Loss and train mode are as in ``loss_gradient``. The model does not change.
+        at these values; all other parameters keep the client's values. Loss and train mode are as
+        in ``loss_gradient``. The model does not change.
         """
 
     def load(self, weights: Mapping[str, Tensor]) -> None:

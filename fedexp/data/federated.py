@@ -62,11 +62,7 @@ class ClientData:
         return Subset(self.population.train, self.validation_index)
 
     def inputs(self, positions: Tensor, augment: Generator | None = None) -> Tensor:
-        """The inputs [B, *input_shape] at ``positions`` among the client's training samples.
-
-        If ``augment`` is a generator, the inputs are augmented as in local training, with random
-        draws from the generator.
-        """
+        """The inputs [B, *input_shape] at ``positions``; see ``LocalData.inputs``."""
         chosen, samples = self.population.augment, self.population.train
 
         def augmented(inputs: Tensor) -> Tensor:
