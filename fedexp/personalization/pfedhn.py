@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from fedexp.config.compatibility.traits import REPLACES_MODEL
 from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.randomness import seeded
+from fedexp.models.layers import dense
 from fedexp.personalization.client_models import PAST_THE_AGGREGATOR
 from fedexp.personalization.received import Received
-from fedexp.personalization.server_network import ServerNetwork, fully_connected
+from fedexp.personalization.server_network import ServerNetwork
 
 
 class ModelMaker(nn.Module):
@@ -34,7 +35,7 @@ class ModelMaker(nn.Module):
         super().__init__()
         self.shapes = dict(shapes)
         self.embeddings = nn.Parameter(torch.randn(clients, widths[0]))
-        self.body = fully_connected(widths)
+        self.body = dense(widths)[:-1]  # without the last ReLU
         self.last = nn.Linear(widths[-1], sum(shape.numel() for shape in shapes.values()))
 
     def forward(self, client: int) -> Tensors:

@@ -11,8 +11,9 @@ from fedexp.config.compatibility.traits import REPLACES_MODEL
 from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.named_tensors import floats, prefixed, with_prefix
 from fedexp.core.randomness import seeded
+from fedexp.models.layers import dense
 from fedexp.personalization.client_models import PAST_THE_AGGREGATOR, StoresModels
-from fedexp.personalization.server_network import ServerNetwork, fully_connected
+from fedexp.personalization.server_network import ServerNetwork
 from fedexp.regularizers.layers import layers_of
 
 
@@ -34,7 +35,7 @@ class LayerShares(nn.Module):
         super().__init__()
         self.shape = (layers, clients)
         self.embedding = nn.Parameter(torch.randn(embedding_dim))
-        self.body = fully_connected([embedding_dim, *[hidden_dim] * 3])
+        self.body = dense([embedding_dim, *[hidden_dim] * 3])[:-1]  # without the last ReLU
         self.last = nn.Linear(hidden_dim, layers * clients)
         nn.init.uniform_(self.last.weight)
         nn.init.zeros_(self.last.bias)

@@ -3,19 +3,10 @@
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-
-def fully_connected(widths: Sequence[int]) -> nn.Sequential:
-    """Linear layers from each width to the next one, with ReLU between the layers."""
-    layers: list[nn.Module] = []
-    for width, following in pairwise(widths):
-        layers += [nn.Linear(width, following), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
 
 
 class ServerNetwork:
