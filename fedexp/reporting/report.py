@@ -181,12 +181,6 @@ class Report:
                 f"{statistics.SMOOTHING[0]} measurements, too few to be smoothed"
             )
 
-    @classmethod
-    def over(cls, runs: Sequence[Run]) -> Self:
-        """Make a report of the runs; of runs with equal label and seed, it keeps the longest."""
-        kept, repeated = _without_repeats(runs)
-        return cls(kept, [*repeated, *_unfinished(kept)])
-
     @cached_property
     def better(self) -> dict[str, str]:
         """Headline metric -> its better direction, ``higher`` or ``lower``.

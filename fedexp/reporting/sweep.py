@@ -12,7 +12,7 @@ from fedexp.reporting.labels import text
 from fedexp.reporting.papers.report import PaperReport
 from fedexp.reporting.report import Report
 from fedexp.reporting.runs import Run, read_run, run_folders
-from fedexp.reporting.statistics import COSTS_TO
+from fedexp.reporting.statistics import COSTS_TO, Measures
 from fedexp.reporting.table import results_table
 from fedexp.reporting.terminal import print_table
 from fedexp.state import failed_jobs
@@ -40,18 +40,25 @@ def report_sweep(folder: Path, log_name: str, objective: str | None = None) -> i
     runs, failed = jobs(folder)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if runs:
-        made = PaperReport.over(runs)
-        write_table(made, folder / FILE_NAME)
-        shown = [objective] if objective else made.metrics
-        print_table(results_table(made.results, made.keys, shown), console)
-        for table in made.further_tables():
-            print_table(table, console)
-        for problem in made.problems:
-            console.print(problem)
-        console.print(f"Also in {folder / FILE_NAME}; fedexp-report {folder} --to DIR draws it")
+        try:
+            _report(runs, folder, objective, console)
+        except InputError as error:  # without a table, the exit code still counts
+            console.print(f"{folder}: no table, as {error}")
     if advice := how_to_upload(folder, "*/wandb/offline-run-*"):
         console.print(advice)
     return exit_code(runs, failed, log_name)
+
+
+def _report(runs: Sequence[Run], folder: Path, objective: str | None, console: Console) -> None:
+    made = PaperReport.of(runs, [], None, Measures())
+    write_table(made, folder / FILE_NAME)
+    shown = [objective] if objective else made.metrics
+    print_table(results_table(made.results, made.keys, shown), console)
+    for table in made.further_tables():
+        print_table(table, console)
+    for problem in made.problems:
+        console.print(problem)
+    console.print(f"Also in {folder / FILE_NAME}; fedexp-report {folder} --to DIR draws it")
 
 
 def exit_code(

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from support.run_files import accuracies, write_run
 
 from fedexp.cli.callbacks import SweepTable
-from fedexp.reporting.sweep import FAILED
+from fedexp.reporting.sweep import FAILED, UNFINISHED
 from fedexp.runtime import limits
 from fedexp.state import failed_jobs
 
@@ -153,6 +153,21 @@ def test_all_failed_is_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not (tmp_path / "sweep.csv").exists()
     said = capsys.readouterr().out
     assert said == f"Failed: {tmp_path / '0'}; fedexp.log there says why\n"
+
+
+def test_runs_without_headlines_are_no_table_and_the_exit_code_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "0", history=[{"cost/upload_bytes": 1.0}], rounds=2)
+    with pytest.raises(SystemExit, match=f"^{UNFINISHED}$"):
+        end(tmp_path)
+    said = capsys.readouterr().out
+    assert said == f"{tmp_path}: no table, as no run measured a headline metric\n"
+    fail(tmp_path / "1", "seed=1")
+    with pytest.raises(SystemExit, match=f"^{FAILED}$"):
+        end(tmp_path)
+    assert not (tmp_path / "sweep.csv").exists()
+    assert f"Failed: {tmp_path / '1'};" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
