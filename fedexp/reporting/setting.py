@@ -1,6 +1,7 @@
 """The setting of runs in one line, and the random draws that differ between their seeds."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from fedexp.reporting.labels import follows_seed, show
 from fedexp.reporting.runs import Run
@@ -50,22 +51,28 @@ def random_sources(runs: Sequence[Run]) -> str:
     """
     if len({run.seed for run in runs}) < 2:
         return ""
+
+    def of_runs(key: str) -> list[Any]:
+        return [run.values.get(key) for run in runs]
+
     draws_samples, draws_split = (follows_seed(key, runs) for key in (_SAMPLES, _SPLIT))
     draws_partition = draws_samples or draws_split or follows_seed(_FIXED, runs)
     fixed = dict.fromkeys(None if draws_partition else _fixed_by(run) for run in runs)
     own = [each for each in fixed if each is not None]
     varied = ["samples"] if draws_samples else ["test split"] if draws_split else []
     varied += ["partition"] if None in fixed else []
-    holds_out = any(run.values.get("data.validation") for run in runs)
-    varied += ["validation samples"] if own and holds_out else []
-    varied += ["the clients' transformations"] if any(map(_shifts, runs)) else []
+    varied += ["validation samples"] if own and any(of_runs("data.validation")) else []
+    varied += ["the clients' transformations"] if any(of_runs("partition.shift.kinds")) else []
     varied += ["held-out clients"] if any(map(_share_held_out, runs)) else []
     varied += [
         "initial weights" if any(map(_draws_backbone, runs)) else "the head's initial weights"
     ]
     varied += ["cohorts"] if any(map(_draws_cohorts, runs)) else []
-    varied += [name for key, name in _DRAWN.items() if any(_is_chosen(key, run) for run in runs)]
-    varied += ["local epochs"] if any(map(_draws_epochs, runs)) else []
+    varied += [
+        name for key, name in _DRAWN.items() if any(v not in _NOT_DRAWN for v in of_runs(key))
+    ]
+    draws_epochs = any(isinstance(each, list | tuple) for each in of_runs("local.epochs"))
+    varied += ["local epochs"] if draws_epochs else []
     text = f"The seed changes {', '.join(varied)} and batches"
     if not own:
         return f"{text}."
@@ -103,23 +110,11 @@ def _share_held_out(run: Run) -> float:
     return float(run.values.get("clients.held_out") or 0)
 
 
-def _shifts(run: Run) -> bool:
-    return bool(run.values.get("partition.shift.kinds"))
-
-
-def _draws_epochs(run: Run) -> bool:
-    return isinstance(run.values.get("local.epochs"), list | tuple)
-
-
 def _draws_cohorts(run: Run) -> bool:
     if run.values.get("sampler") == "round_robin":
         return False
     count, share = run.values.get("clients.count", 0), _share_held_out(run)
     return bool(run.values.get("clients.per_round") != count - rounded_down(share, count))
-
-
-def _is_chosen(group: str, run: Run) -> bool:
-    return run.values.get(group) not in _NOT_DRAWN
 
 
 def _draws_backbone(run: Run) -> bool:
