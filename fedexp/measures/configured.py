@@ -87,12 +87,7 @@ def check_measures(
 
 
 def _check_times(measures: Mapping[str, Measure], known: Collection[str]) -> None:
-    """Raise InputError if the time to an accuracy is a headline, and nothing measures the accuracy.
-
-    Args:
-        measures: name -> measure.
-        known: the headlines of the measures.
-    """
+    """Raise InputError if nothing measures an accuracy to which the time is a headline."""
     for measure in measures.values():
         if isinstance(measure, Clock) and measure.headlines and "global/accuracy" not in known:
             raise InputError(
@@ -102,13 +97,7 @@ def _check_times(measures: Mapping[str, Measure], known: Collection[str]) -> Non
 
 
 def _check_best(measures: Mapping[str, Measure], outline: Outline, known: Collection[str]) -> None:
-    """Raise InputError if models tuned from the best global model are scored, and nothing finds it.
-
-    Args:
-        measures: name -> measure.
-        outline: the facts about the run.
-        known: the headlines of the measures.
-    """
+    """Raise InputError if models tuned from the best global model are scored, but none is found."""
     of_newcomers = outline.holds_out and any(isinstance(m, HeldOut) for m in measures.values())
     if remembers(measures) == "off" and not of_newcomers:
         return
