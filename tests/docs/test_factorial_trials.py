@@ -16,7 +16,14 @@ def test_the_trials_that_have_ended_can_be_taken_as_done() -> None:
     assert set(trials["seed"]) <= {900, 901}
     assert f"{len(trials)} trials and 80 final runs" in prose(PAGE.read_text())
     tuning = Tuning.read(
-        {"seed": "900,901", "budgets": [5], "common": {}, "own": {}, "earlier": [FOLDER]}
+        {
+            "seed": "900,901",
+            "budgets": [5],
+            "statistic": "mean_last5",
+            "common": {},
+            "own": {},
+            "earlier": [FOLDER],
+        }
     )
     assert len(earlier_scores(tuning)) == len(trials)
 

@@ -41,8 +41,7 @@ class Responses:
         finals: a row for each final run: ``cell``, ``combination`` (its number in the design), the
             factors' levels (``low`` or ``high``), ``setting`` (the tuned overrides), ``seed``,
             ``overrides``, as ``fedexp.reporting.leaderboard.tuning.text_of`` writes them,
-            ``value``, and its ``metric`` and ``statistic``. What an earlier version did not write
-            is empty.
+            ``value``, and its ``metric`` and ``statistic``.
         trials: the same for the trials, with ``score``, by which a setting is chosen, and
             ``score_statistic``, its statistic.
         better: whether ``higher`` or ``lower`` values are better.
@@ -135,12 +134,6 @@ def read_responses(
     rows = list(_rows(finished, design, tuning, metric, statistic))
     told = {"metric": metric, "statistic": statistic, "score_statistic": tuning.statistic}
     tables = [_of_report(path, design, tuning, told) for path in reports]
-    problems += [
-        f"{path}: an earlier version wrote it, without metric and statistic of its values; they "
-        f"count as {metric}, {statistic}"
-        for path, table in zip(reports, tables, strict=True)
-        if table["metric"].isna().any()
-    ]
     frame = pd.concat([pd.DataFrame(rows), *tables])
     if not frame.empty:
         frame["cell"] = _names(frame["cell"].tolist(), frame.pop("words").tolist())
@@ -199,32 +192,29 @@ def _of_report(
 ) -> pd.DataFrame:
     """The finals and trials in the tables of an earlier report.
 
-    ``told`` is column -> its value in this report. Tables of earlier versions lack these columns.
-    Raises InputError, also for another value.
+    ``told`` is column -> its value in this report. Raises InputError, also for another value.
     """
     found = []
     for path in filter(Path.is_file, (folder / RUNS, folder / TRIALS)):
+        texts = dict.fromkeys(("setting", "overrides", *told), str)
         with readable(path, ValueError):  # also of a parser
-            texts = {"setting": str, "overrides": str}
             table = pd.read_csv(path, dtype=texts).fillna(dict.fromkeys(texts, ""))
-        wanted = ("cell", "setting", "seed", "value", *design.factors)
-        if lacking := [name for name in wanted if name not in table]:
+        if path.name == RUNS:
+            score_statistic = told["score_statistic"]
+            table = table.assign(trial=0, score=math.nan, score_statistic=score_statistic)
+        wanted = ("cell", "setting", "seed", "overrides", "value", *told, *design.factors)
+        if lacking := [name for name in (*wanted, *_OF_TRIALS) if name not in table]:
             raise InputError(f"--factorial: {path}: has no column {lacking[0]}")
         for name, value in told.items():
-            if other := {*table.get(name, pd.Series()).dropna()} - {value}:
+            if other := {*table[name]} - {value}:
                 raise InputError(f"--factorial: {path}: its {name} is {min(other)}, not {value}")
-        others = {"trial": 0, "score": math.nan, "overrides": "", **dict.fromkeys(told)}
-        found.append(others | table.to_dict("series"))
+        found.append(table)
     numbers = {
         tuple("high" if signs[name] == HIGH else "low" for name in design.factors): number
         for number, signs in enumerate(design.combinations, 1)
     }
-    frame = pd.concat(map(pd.DataFrame, found))
-    known = frame[frame["overrides"] != ""].groupby("cell")["overrides"].first()
-    overrides = frame["overrides"].where(frame["overrides"] != "", frame["cell"].map(known))
-    words = overrides.map(  # a table of an earlier version has overrides of trials, or none
-        lambda each: _words(shlex.split(each), design, tuning) if isinstance(each, str) else None
-    )
+    frame = pd.concat(found)
+    words = frame["overrides"].map(lambda each: _words(shlex.split(each), design, tuning))
     levels = list(frame[list(design.factors)].itertuples(index=False, name=None))
     if unknown := {*levels} - {*numbers}:
         raise InputError(f"--factorial: {folder}: {min(unknown)} is no combination of this design")
@@ -243,18 +233,13 @@ def _words(overrides: Iterable[str], design: Design, tuning: Tuning) -> frozense
     return frozenset(e for e, key in typed.items() if key not in varied and changes_results(key))
 
 
-def _names(cells: Sequence[str], words: Sequence[frozenset[str] | None]) -> list[str]:
+def _names(cells: Sequence[str], words: Sequence[frozenset[str]]) -> list[str]:
     """Name each row's cell by the words that not all rows have.
 
-    A cell keeps its name if it has no other words, or if ``words`` has None, since an earlier
-    version did not write them. The experiment's name stands alone, and first.
+    A cell keeps its name if it has no other words. The experiment's name stands alone, and first.
     """
-    every = [each for each in words if each is not None]
-    shared = frozenset.intersection(*every) if every else frozenset()
-    return [
-        cell if own is None else " ".join(_sorted(own - shared)) or cell
-        for cell, own in zip(cells, words, strict=True)
-    ]
+    shared = frozenset.intersection(*words)
+    return [" ".join(_sorted(own - shared)) or cell for cell, own in zip(cells, words, strict=True)]
 
 
 def _sorted(words: Iterable[str]) -> list[str]:

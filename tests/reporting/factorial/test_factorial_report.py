@@ -284,6 +284,9 @@ def test_a_report_of_another_design_is_refused(sweeps: Path, tmp_path: Path) -> 
     runs.drop(columns="head").to_csv(tmp_path / "runs.csv", index=False)
     with pytest.raises(InputError, match=r"runs.csv: has no column head"):
         FactorialReport.read([sweeps / "a", tmp_path])
+    runs.drop(columns="metric").to_csv(tmp_path / "runs.csv", index=False)
+    with pytest.raises(InputError, match=r"runs.csv: has no column metric"):
+        FactorialReport.read([sweeps / "a", tmp_path])
     (tmp_path / "runs.csv").write_text("")
     with pytest.raises(InputError, match=r"runs.csv: cannot be read"):
         FactorialReport.read([sweeps / "a", tmp_path])
@@ -297,23 +300,6 @@ def test_values_of_another_metric_or_statistic_are_not_joined(sweeps: Path, tmp_
         FactorialReport.read([sweeps / "b", tmp_path], "validation/accuracy", "mean_last5")
     with pytest.raises(InputError, match=r"trials.csv: its scores are mean_last5, not final$"):
         earlier_scores(Tuning.read({**TUNE, "earlier": [tmp_path], "statistic": "final"}))
-
-
-def test_a_table_of_an_earlier_version_joins_with_a_line(sweeps: Path, tmp_path: Path) -> None:
-    FactorialReport.read([sweeps / "a"]).write(tmp_path)
-    new = ["metric", "statistic", "overrides", "score_statistic"]
-    for name in ("runs.csv", "trials.csv"):
-        table = pd.read_csv(tmp_path / name)
-        table.drop(columns=new, errors="ignore").to_csv(tmp_path / name, index=False)
-    joined = FactorialReport.read([sweeps / "b", tmp_path])
-    assert joined.problems == [
-        f"{tmp_path}: an earlier version wrote it, without metric and statistic of its values; "
-        "they count as global/accuracy, final"
-    ]
-    assert {*joined.fits} == {"steep", "flat"}
-    joined.write(tmp_path / "to")
-    again = FactorialReport.read([sweeps / "b", tmp_path / "to"])
-    assert {cell: fit.seeds for cell, fit in again.fits.items()} == {"steep": 2, "flat": 1}
 
 
 def test_a_cell_of_a_report_gets_further_seeds_from_a_sweep_of_this_cell(tmp_path: Path) -> None:
