@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -25,6 +25,8 @@ Arrays = Mapping[str, NDArray[Any] | Sequence[str]]
 
 LARGEST = 2**28
 """Largest size of a file's arrays in bytes: enough for 5,000 x 5,000 classes or 10^6 clients."""
+_PACKED = (ZIP_STORED, ZIP_DEFLATED)
+"""How a file's arrays are packed. The zip format's other ways unpack without a bound in memory."""
 _TITLE = "Title"
 """Keyword of a PNG file's title."""
 _DRAWN: WeakKeyDictionary[Figure, NDArray[np.uint8]] = WeakKeyDictionary()
@@ -82,7 +84,10 @@ def read_numbers(path: Path) -> dict[str, NDArray[Any]]:
     found: dict[str, NDArray[Any]] = {}
     try:
         with ZipFile(path) as archive:
-            _check_size(sum(each.file_size for each in archive.infolist()))
+            members = archive.infolist()
+            if any(each.compress_type not in _PACKED for each in members):
+                raise ValueError("is packed in an unknown way")
+            _check_size(sum(each.file_size for each in members))
             for name in archive.namelist():
                 with archive.open(name) as file:  # gives no more than the checked size
                     found[name.removesuffix(".npy")] = np.lib.format.read_array(file)

@@ -332,6 +332,14 @@ def test_a_picture_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
 
 
+def test_a_picture_is_refused_if_it_unpacks_without_a_bound(tmp_path: Path) -> None:
+    """bzip2 packs 64 MiB of zeros into a few bytes, and zipfile unpacks them at once."""
+    with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("similarity.npy", bytes(2**26))
+    with pytest.raises(ValueError, match="packed in an unknown way"):
+        read_numbers(tmp_path / "bomb.npz")
+
+
 def test_a_link_out_of_the_run_is_no_picture(tmp_path: Path) -> None:
     write_npz(tmp_path / "other.npz", similarity=np.eye(3))
     run = write_run(tmp_path / "runs" / "0", [], accuracies(0.1, 0.5))
