@@ -1,6 +1,7 @@
 """Pictures of a contest: gains of the methods in each cell, and ranks by search budget."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,8 @@ from fedexp.reporting.leaderboard.standings import by_mean_rank
 _STRONGEST = 0.2
 """Gain with the strongest colour; larger gains have the same colour."""
 
+_LONGEST = 36
+"""Letters in a line of a method's name; controls have longer names."""
 _COLOURED = 10
 """Number of methods in colour in ``ranks_by_budget``; other methods are grey."""
 
@@ -35,8 +38,10 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     rows = compared.to_dict("records")
     gains = {(row["cell"], row["method"]): (row["gain"], row["signs"]) for row in rows}
     table = np.array([[_mean(gains.get((c, m), (None,))[0]) for c in cells] for m in methods])
-    width = max(5.2, 0.78 * len(cells) + 1.6)  # on a page 7 inches wide the numbers stay legible
-    figure = empty_figure(width, 0.27 * len(methods) + 1.3)
+    names = [fill(method, _LONGEST) for method in methods]
+    letters = max((len(line) for name in names for line in name.split("\n")), default=0)
+    width = max(5.2, 0.78 * len(cells) + 0.07 * letters + 0.6)
+    figure = empty_figure(width, 0.29 * len(methods) + 1.3)
     axes = figure.subplots()
     colors = colormaps["RdBu"].with_extremes(bad=FAINT)
     known, strongest = np.ma.masked_invalid(table), _STRONGEST
@@ -49,7 +54,7 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
                 color = "white" if abs(gain.mean) > 0.7 * _STRONGEST else "black"
                 axes.text(x, y, text, ha="center", va="center", fontsize=9, color=color)
     axes.set_xticks(range(len(cells)), _in_lines(cells), fontsize=9)
-    axes.set_yticks(range(len(methods)), methods, fontsize=9)
+    axes.set_yticks(range(len(methods)), names, fontsize=9, linespacing=1)
     axes.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
     is_tested = any(gain.is_tested for gain in compared["gain"])
     legend = " + or - after it: ahead or behind;\n++ after Benjamini-Hochberg, +++ after Holm"

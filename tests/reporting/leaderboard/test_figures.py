@@ -34,3 +34,16 @@ def test_every_cell_has_a_name_of_its_own(cells: list[str], shown: list[str]) ->
     frame = standings(finals.assign(objective="", control=""), "accuracy")
     (axes,) = gains_map(frame, cells, "accuracy").axes
     assert [text.get_text() for text in axes.get_xticklabels()] == shown
+
+
+def test_a_long_name_leaves_room_for_the_numbers() -> None:
+    control = "fedavg optimizer=sgd_plain aggregator=uniform sampler=weighted"
+    rows = [["digits", method, "", 0, 0.5] for method in ("fedavg", control)]
+    finals = pd.DataFrame(rows, columns=["cell", "method", "setting", "seed", "accuracy"])
+    frame = standings(finals.assign(objective="", control=""), "accuracy")
+    figure = gains_map(frame, ["digits"], "accuracy")
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    (number,) = axes.texts
+    assert number.get_window_extent().width < axes.get_window_extent().width
+    assert axes.get_window_extent().width / figure.dpi > 1
