@@ -97,6 +97,7 @@ def all_options() -> Iterator[Option]:
         yield from options(group)
 
 
+@cache
 def default(group: str) -> str:
     """The name of the option that a group has if nothing chooses another one."""
     entries = read(CONF / "config.yaml").values["defaults"]
