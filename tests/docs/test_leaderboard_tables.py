@@ -232,15 +232,21 @@ def four() -> pd.DataFrame:
 
 
 @cache
+def finals() -> pd.DataFrame:
+    """The final runs with the chosen settings."""
+    return best(four())
+
+
+@cache
 def both(metric: str) -> pd.DataFrame:
     """The comparisons with FedAvg in both cells; one row for each method and cell."""
-    frame = standings(best(four()), metric)
+    frame = standings(finals(), metric)
     return frame[frame["gain"].notna() & (frame["method"] != "fedavg")]
 
 
 def gain_of(cell: str, method: str, over: str, metric: str) -> str:
-    finals = best(four())
-    runs = finals[finals["cell"] == cell].set_index(["method", "seed"])[metric]
+    every = finals()
+    runs = every[every["cell"] == cell].set_index(["method", "seed"])[metric]
     return gain(list(runs[method] - runs[over]))
 
 
@@ -258,7 +264,7 @@ def in_both(metric: str, sign: str) -> set[str]:
 
 def controlled(sign: str, signs: int = 1) -> set[tuple[str, str]]:
     """Cell and method of the global gains over controls with at least so many of this sign."""
-    frame = over_controls(best(four()), GLOBAL)
+    frame = over_controls(finals(), GLOBAL)
     frame = frame[frame["signs"].str.count(re.escape(sign)) >= signs]
     return set(zip(frame["cell"], frame["method"], strict=True))
 
@@ -280,7 +286,7 @@ def test_what_the_controls_change() -> None:
     )
     assert f"it gains {fednova} over FedAvg, plain SGD {plain}, and FedNova over" in text
     assert f"over plain SGD {between}." in text
-    assert by_mean_rank(standings(best(four()), GLOBAL)).idxmin() == FEDNH
+    assert by_mean_rank(standings(finals(), GLOBAL)).idxmin() == FEDNH
 
 
 def test_over_its_control_no_method_keeps_two_signs() -> None:
@@ -351,9 +357,9 @@ def test_the_choice_of_a_rate_is_not_in_an_interval() -> None:
     scores = trials.groupby("setting")["score"].mean()
     low, high = scores["optimizer.lr=0.06"], scores["optimizer.lr=0.2"]
     assert f"the rate 0.06 over 0.2 by {low - high:.4f};" in text
-    finals = best(four()).query("cell == @weak").set_index("method")["setting"]
-    assert set(finals[[TUNED]]) == {"optimizer.lr=0.06"}
-    assert set(finals[[UNIFORM]]) == {"optimizer.lr=0.2"}
+    own = finals().query("cell == @weak").set_index("method")["setting"]
+    assert set(own[[TUNED]]) == {"optimizer.lr=0.06"}
+    assert set(own[[UNIFORM]]) == {"optimizer.lr=0.2"}
     page = prose((ROOT / "docs" / "leaderboard.md").read_text())
     strong, weak = (gain_of(cell, TUNED, UNIFORM, PERSONAL) for cell in CELLS)
     assert f"lose {weak.removeprefix('-')} of it on test data" in page
@@ -362,7 +368,7 @@ def test_the_choice_of_a_rate_is_not_in_an_interval() -> None:
 
 def test_what_diverged_by_the_present_rules() -> None:
     text = one_line(PAGE, FOUR)
-    scaffold = best(four()).query("cell == 'digits_dir03' and method == 'scaffold'")
+    scaffold = finals().query("cell == 'digits_dir03' and method == 'scaffold'")
     *some, last = (f"{each:.2f}" for each in scaffold.sort_values("seed")[GLOBAL])
     assert f"it has {', '.join(some)} and {last}." in text
     runs = four()[four()["cell"].isin(CELLS)]
