@@ -346,6 +346,8 @@ def test_how_many_comparisons_are_sure_by_the_present_rules() -> None:
         in text
     )
     assert four()["method"].nunique() == 87 + 7
+    trials = four()[four()["trial"] > 0]
+    assert f"keeps {(trials['cell'] == 'digits_dir1').sum()} trials of Dirichlet(1)" in text
 
 
 def test_the_choice_of_a_rate_is_not_in_an_interval() -> None:
