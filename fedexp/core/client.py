@@ -9,6 +9,7 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 
 from fedexp.core import results
+from fedexp.core.batch_part import part_of
 from fedexp.core.client_protocol import Batch, Functional, GradientAt, LocalData
 from fedexp.core.forward import (
     Forward,
@@ -28,7 +29,6 @@ from fedexp.core.messages import Message, Tensors
 from fedexp.core.other_weights import MethodOf
 from fedexp.core.part import Part
 from fedexp.core.sockets import Personalization, Regularizer, Sockets
-from fedexp.core.step_gradient import part_of
 from fedexp.core.token_rows import by_token, scored_rows
 from fedexp.core.turn import Turn
 

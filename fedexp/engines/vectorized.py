@@ -21,11 +21,11 @@ from fedexp.config.compatibility.traits import (
     RECURRENT,
     STOCHASTIC_DEPTH,
 )
+from fedexp.core.batch_part import part_of
 from fedexp.core.error_notes import noted
 from fedexp.core.messages import Message, Tensors, Update
 from fedexp.core.part import Memory
 from fedexp.core.sockets import Phase
-from fedexp.core.step_gradient import part_of
 from fedexp.core.turn import Turn
 from fedexp.data.federated import ClientData
 from fedexp.engines.base import Engine

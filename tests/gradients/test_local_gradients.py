@@ -10,11 +10,11 @@ from support.plain_loop import LR, SETTING, PlainLoop, assert_same
 from support.small_federations import BATCHNORM
 from torch import Tensor
 
+from fedexp.core.batch_part import part_of
 from fedexp.core.client_protocol import GradientAt
 from fedexp.core.messages import Message, PartMessage, Tensors
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.core.sockets import LocalGradient
-from fedexp.core.step_gradient import part_of
 from fedexp.errors import InputError
 from fedexp.gradients.locally_estimated import LocallyEstimated
 from fedexp.gradients.meta import Meta
