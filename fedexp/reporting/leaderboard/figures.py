@@ -17,7 +17,8 @@ _STRONGEST = 0.2
 """Gain with the strongest colour; larger gains have the same colour."""
 
 _LONGEST = 36
-"""Letters in a line of a method's name; controls have longer names."""
+"""Most letters in a line of a method's name; a longer name, as of a control, has several lines."""
+
 _COLOURED = 10
 """Number of methods in colour in ``ranks_by_budget``; other methods are grey."""
 
@@ -40,6 +41,7 @@ def gains_map(frame: pd.DataFrame, cells: Sequence[str], metric: str) -> Figure:
     table = np.array([[_mean(gains.get((c, m), (None,))[0]) for c in cells] for m in methods])
     names = [fill(method, _LONGEST) for method in methods]
     letters = max((len(line) for name in names for line in name.split("\n")), default=0)
+    # In inches: a column holds a number with its signs, and a letter of a name takes 0.07.
     width = max(5.2, 0.78 * len(cells) + 0.07 * letters + 0.6)
     figure = empty_figure(width, 0.29 * len(methods) + 1.3)
     axes = figure.subplots()
