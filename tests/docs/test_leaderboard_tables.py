@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections.abc import Sequence
 from functools import cache
 
 import pandas as pd
@@ -217,8 +218,8 @@ def test_scaffolds_seeds_with_dirichlet_03() -> None:
     assert said in one_page()
 
 
-FOUR = "By the present rules: Dirichlet(0.05) and Dirichlet(0.3)"
-CELLS = ("digits_dir005", "digits_dir03")
+FOUR = "By the present rules"
+CELLS = ("digits_dir005", "digits_dir03", "digits_dir1")
 UNIFORM = "fedavg aggregator=uniform"
 PLAIN = "fedavg optimizer=sgd_plain"
 FEDNH = "fedavg aggregator=uniform head=cosine local.grad_clip=10"
@@ -238,8 +239,8 @@ def finals() -> pd.DataFrame:
 
 
 @cache
-def both(metric: str) -> pd.DataFrame:
-    """The comparisons with FedAvg in both cells; one row for each method and cell."""
+def compared(metric: str) -> pd.DataFrame:
+    """The comparisons with FedAvg; one row for each method and cell."""
     frame = standings(finals(), metric)
     return frame[frame["gain"].notna() & (frame["method"] != "fedavg")]
 
@@ -250,16 +251,18 @@ def gain_of(cell: str, method: str, over: str, metric: str) -> str:
     return gain(list(runs[method] - runs[over]))
 
 
-def gains_of(method: str, over: str, metric: str = GLOBAL) -> str:
-    """The gains in both cells, as the page writes them."""
-    return " and ".join(gain_of(cell, method, over, metric) for cell in CELLS)
+def gains_of(method: str, over: str, metric: str = GLOBAL, cells: Sequence[str] = CELLS) -> str:
+    """The gains in the cells, as the page writes them."""
+    *some, last = (gain_of(cell, method, over, metric) for cell in cells)
+    return f"{', '.join(some)} and {last}"
 
 
-def in_both(metric: str, sign: str) -> set[str]:
-    """The methods with this sign, + or -, in both cells."""
-    frame = both(metric)
-    methods = frame[frame["signs"].str.contains(sign, regex=False)]["method"].value_counts()
-    return set(methods.index[methods == 2])
+def in_all(metric: str, sign: str, cells: Sequence[str] = CELLS) -> set[str]:
+    """The methods with this sign, + or -, in all of the cells."""
+    frame = compared(metric)
+    frame = frame[frame["signs"].str.contains(sign, regex=False) & frame["cell"].isin(cells)]
+    methods = frame["method"].value_counts()
+    return set(methods.index[methods == len(cells)])
 
 
 def controlled(sign: str, signs: int = 1) -> set[tuple[str, str]]:
@@ -271,7 +274,7 @@ def controlled(sign: str, signs: int = 1) -> set[tuple[str, str]]:
 
 def test_what_the_controls_change() -> None:
     text = one_line(PAGE, FOUR)
-    strong, _ = CELLS
+    strong, *_ = CELLS
     assert f"FedACG gains {gain_of(strong, 'fedacg', 'fedavg', GLOBAL)} over FedAvg" in text
     assert f"{gain_of(strong, 'fedacg', UNIFORM, GLOBAL)} over FedAvg with its equal" in text
     feddyn = [gain_of(strong, "feddyn_paper", each, GLOBAL) for each in ("fedavg", UNIFORM)]
@@ -289,23 +292,39 @@ def test_what_the_controls_change() -> None:
     assert by_mean_rank(standings(finals(), GLOBAL)).idxmin() == FEDNH
 
 
-def test_over_its_control_no_method_keeps_two_signs() -> None:
+def in_cells(cells: Sequence[str], *methods: str) -> set[tuple[str, str]]:
+    return {(cell, method) for cell in cells for method in methods}
+
+
+def test_over_its_control_no_method_has_two_signs() -> None:
+    text, (strong, middle, mild) = one_line(PAGE, FOUR), CELLS
     assert not controlled("+", 2)
-    assert not controlled("-", 2)
-    ahead = {
-        ("digits_dir005", each) for each in ("fedacg", "feddyn_paper", "fedadmm", "per_fedavg")
-    }
-    assert controlled("+") == ahead
-    twice = {(cell, method) for cell in CELLS for method in ("afl", "fedla", "qfedavg")}
-    once = {("digits_dir005", "fedsam"), ("digits_dir005", "pfedme")}
-    assert controlled("-") == twice | once | {("digits_dir03", x) for x in ("fedcm", "mofedsam")}
+    once = in_cells([strong], "fedacg", "feddyn_paper", "fedadmm", "per_fedavg")
+    assert controlled("+") == once | {(mild, "fedgela")}
+    fedgela = gain_of(mild, "fedgela", "fedavg local.grad_clip=20", GLOBAL)
+    assert f"FedGELA alone is ahead of its control ({fedgela}, one sign)" in text
+    assert controlled("-") == (
+        in_cells(CELLS, "qfedavg")
+        | in_cells([strong, middle], "afl", "fedla")
+        | in_cells([strong], "fedsam", "pfedme")
+        | in_cells([middle, mild], "fedcm", "mofedsam")
+    )
+    assert controlled("-", 2) == {(strong, "fedla"), *controlled("-", 3)}
+    assert controlled("-", 3) == in_cells([mild], "fedcm", "mofedsam")
+    plain = f"{PLAIN} aggregator=uniform"
+    fedcm, mofedsam = (gain_of(mild, each, plain, GLOBAL) for each in ("fedcm", "mofedsam"))
+    assert f"FedCM's ({fedcm}) and MoFedSAM's ({mofedsam}) have three" in text
 
 
 def test_who_differs_from_fedavg() -> None:
-    text = one_line(PAGE, FOUR)
-    assert in_both(GLOBAL, "+") == {"fedsr", "fednh", FEDNH, "fedadagrad", "fedgen"}
-    assert f"FedSR ({gains_of('fedsr', 'fedavg')})" in text
-    signs = both(GLOBAL).set_index(["cell", "method"])["signs"]
+    text, skewed, mild = one_line(PAGE, FOUR), CELLS[:2], CELLS[2]
+    assert in_all(GLOBAL, "+") == set()
+    ahead = {"fedsr", "fednh", FEDNH, "fedadagrad", "fedgen"}
+    assert in_all(GLOBAL, "+", skewed) == ahead
+    assert f"FedSR ({gains_of('fedsr', 'fedavg', cells=skewed)})" in text
+    assert in_all(GLOBAL, "+", [mild]) == {"fedsc"}
+    assert f"with Dirichlet(1) ({gain_of(mild, 'fedsc', 'fedavg', GLOBAL)})" in text
+    signs = compared(GLOBAL).set_index(["cell", "method"])["signs"]
     assert "+" in signs["digits_dir005", "fedlesam"]
     for method in ("fedacg", "feddyn_paper", "fedgela", "hics"):
         assert signs["digits_dir03", method] == ""
@@ -313,46 +332,52 @@ def test_who_differs_from_fedavg() -> None:
         assert signs["digits_dir005", method] == ""
     assert "+" in signs["digits_dir005", "fedadmm"]
     assert "-" in signs["digits_dir03", "fedadmm"]
-    named = {"knn_per", "fedetf", "fedsr", "fedptr_s", "fedgen"}
-    assert in_both(PERSONAL, "+") == named
+    assert in_all(PERSONAL, "+") == {"knn_per", "fedetf", "fedsr", "fedptr_s"}
     knn_per, fedetf = (gains_of(each, "fedavg", PERSONAL) for each in ("knn_per", "fedetf"))
     assert f"kNN-Per ({knn_per}), FedETF ({fedetf}), FedSR" in text
-    frame = both(PERSONAL)
+    frame = compared(PERSONAL)
     (sure,) = frame[frame["signs"] == "+++"].itertuples()
-    assert (sure.cell, sure.method) == ("digits_dir005", "pfedfda")
-    assert f"({gain_of('digits_dir005', 'pfedfda', 'fedavg', PERSONAL)})" in text
+    assert (sure.cell, sure.method) == (mild, FEDNH)
+    assert f"({gain_of(mild, FEDNH, 'fedavg', PERSONAL)})" in text
+    signs = frame.set_index(["cell", "method"])["signs"]
+    assert "-" in signs[CELLS[0], "ifca"]
+    assert "+" in signs[mild, "ifca"]
+    worse, better = (gain_of(cell, "ifca", "fedavg", PERSONAL) for cell in (CELLS[0], mild))
+    assert f"Dirichlet(0.05) ({worse}) and ahead with Dirichlet(1) ({better})" in text
 
 
 def test_how_many_comparisons_are_sure_by_the_present_rules() -> None:
     text = one_line(PAGE, FOUR)
     found = {}
     for metric in (GLOBAL, PERSONAL):
-        signs = both(metric)["signs"]
+        signs = compared(metric)["signs"]
         found[metric] = [len(signs), *((signs.str.len() >= n).sum() for n in (1, 2, 3))]
     n, one, two, three = found[GLOBAL]
     assert f"of {n} comparisons with FedAvg, controls among them, {one} have" in text
     assert f"{two} remain after Benjamini and Hochberg's correction, {three} after Holm's" in text
-    signs = both(GLOBAL).groupby("cell")["signs"]
+    signs = compared(GLOBAL).groupby("cell")["signs"]
     ahead = signs.apply(lambda own: own.str.contains("+", regex=False).sum())
     behind = signs.apply(lambda own: own.str.contains("-", regex=False).sum())
-    assert (
-        f"With Dirichlet(0.05) {ahead.iloc[0]} are ahead and {behind.iloc[0]} behind, with "
-        f"Dirichlet(0.3) {ahead.iloc[1]} and {behind.iloc[1]}."
-    ) in text
-    assert not (both(GLOBAL)["signs"] == "+++").any()
+    strong, middle, mild = zip(ahead, behind, strict=True)
+    assert f"With Dirichlet(0.05) {strong[0]} are ahead and {strong[1]} behind, with" in text
+    assert f"with Dirichlet(0.3) {middle[0]} and {middle[1]}, with Dirichlet(1) {mild[0]}" in text
+    assert f"with Dirichlet(1) {mild[0]} and {mild[1]}." in text
+    assert not (compared(GLOBAL)["signs"] == "+++").any()
     n, one, two, three = found[PERSONAL]
     assert (
         f"of {n} comparisons {one} have an interval that excludes 0; {two} remain, {three} after"
         in text
     )
     assert four()["method"].nunique() == 87 + 7
-    trials = four()[four()["trial"] > 0]
-    assert f"keeps {(trials['cell'] == 'digits_dir1').sum()} trials of Dirichlet(1)" in text
+    means = standings(finals(), GLOBAL).groupby("cell")["mean"]
+    near = [own.ge(own.max() - 0.02).sum() for _, own in means]
+    assert f"Dirichlet(1) {near[2]} of {len(means.get_group(CELLS[2]))} rows are within" in text
+    assert f"with Dirichlet(0.3) {near[1]}, with Dirichlet(0.05) {near[0]}." in text
 
 
 def test_the_choice_of_a_rate_is_not_in_an_interval() -> None:
     text = one_line(PAGE, FOUR)
-    (_, weak) = CELLS
+    strong, weak, _ = CELLS
     assert f"pFedMe gains {gain_of(weak, 'pfedme', TUNED, PERSONAL)} over its control" in text
     assert f"pFedMe has {gain_of(weak, 'pfedme', UNIFORM, PERSONAL)}." in text
     trials = four().query("cell == @weak and method == @TUNED and trial > 0")
@@ -363,7 +388,7 @@ def test_the_choice_of_a_rate_is_not_in_an_interval() -> None:
     assert set(own[[TUNED]]) == {"optimizer.lr=0.06"}
     assert set(own[[UNIFORM]]) == {"optimizer.lr=0.2"}
     page = prose((ROOT / "docs" / "leaderboard.md").read_text())
-    strong, weak = (gain_of(cell, TUNED, UNIFORM, PERSONAL) for cell in CELLS)
+    strong, weak = (gain_of(cell, TUNED, UNIFORM, PERSONAL) for cell in (strong, weak))
     assert f"lose {weak.removeprefix('-')} of it on test data" in page
     assert f"no difference is shown ({strong})" in page
 
@@ -373,29 +398,30 @@ def test_what_diverged_by_the_present_rules() -> None:
     scaffold = finals().query("cell == 'digits_dir03' and method == 'scaffold'")
     *some, last = (f"{each:.2f}" for each in scaffold.sort_values("seed")[GLOBAL])
     assert f"it has {', '.join(some)} and {last}." in text
-    runs = four()[four()["cell"].isin(CELLS)]
-    trials = runs[runs["trial"] > 0]
+    trials = four()[four()["trial"] > 0]
     counts = trials.groupby(["method", "setting"]).size()
-    missing = 6 - counts[counts < 6]
+    missing = 9 - counts[counts < 9]
     assert missing.to_dict() == {
-        ("apple", "optimizer.lr=0.2"): 1,
-        ("fedcurv", "optimizer.lr=0.2"): 4,
+        ("apple", "optimizer.lr=0.2"): 2,
+        ("fedcurv", "optimizer.lr=0.2"): 5,
         ("feddyn_paper", "optimizer.lr=0.2"): 2,
     }
-    assert f"Of {94 * 4 * 6} trials {94 * 4 * 6 - len(trials)} ended without a result" in text
+    assert f"Of {94 * 4 * 9} trials {94 * 4 * 9 - len(trials)} ended without a result" in text
 
 
 def test_the_page_on_methods_names_the_newer_table() -> None:
-    """Of the methods that it lists in these two cells."""
+    """Of the methods that it lists in these cells."""
     page = prose((ROOT / "docs" / "which_method.md").read_text())
-    assert "FedDyn, FedNH and FedACG have two signs again with Dirichlet(0.05)" in page
-    signs = both(GLOBAL).set_index(["cell", "method"])["signs"]
+    said = "FedDyn, FedNH and FedACG have two signs again with Dirichlet(0.05), FedSC with"
+    assert f"{said} Dirichlet(1), and none with Dirichlet(0.3)." in page
+    signs = compared(GLOBAL).set_index(["cell", "method"])["signs"]
     old = standings(best(read_csv(RESULTS / "leaderboard_digits" / "leaderboard.csv")), GLOBAL)
     old = old[old["signs"].str.count(r"\+") >= 2]
-    for cell, again in zip(CELLS, ({"feddyn_paper", "fednh", "fedacg"}, set()), strict=True):
+    found = {"feddyn_paper", "fednh", "fedacg"}, set[str](), {"fedsc"}
+    for cell, again in zip(CELLS, found, strict=True):
         listed = set(old[old["cell"] == cell].nlargest(5, "mean")["method"])
         assert {method for method in listed if len(signs.get((cell, method), "")) >= 2} == again
-        assert len(signs[cell, FEDNH]) == 2
+    assert [len(signs[cell, FEDNH]) for cell in CELLS] == [2, 2, 0]
 
 
 AGAIN = "Six rows again with ten other seeds"
@@ -409,7 +435,7 @@ def again() -> pd.DataFrame:
 def again_of(method: str, over: str) -> list[str]:
     """The global gains of the ten seeds in both cells."""
     runs = best(again()).set_index(["cell", "method", "seed"])[GLOBAL]
-    return [gain(list(runs[cell, method] - runs[cell, over])) for cell in CELLS]
+    return [gain(list(runs[cell, method] - runs[cell, over])) for cell in CELLS[:2]]
 
 
 def test_what_ten_other_seeds_say_by_the_present_rules() -> None:
@@ -438,6 +464,6 @@ def test_how_far_the_ten_seeds_are_from_the_five() -> None:
     said = f"{sum(inside[:2])} of {sum(of[:2])} new gains are inside the earlier intervals"
     assert f"{said}, where {sum(of[:2]) * expected_inside(5, 10):.1f} would be by chance" in text
     assert f"{sum(inside[2:])} of {sum(of[2:])} new gains are inside." in text
-    strong, weak = (rows[GLOBAL, cell] for cell in CELLS)
+    strong, weak = (rows[GLOBAL, cell] for cell in CELLS[:2])
     assert f"is {strong[0]} with Dirichlet(0.05) and {weak[0]} with Dirichlet(0.3)" in text
     assert weak[1] == "fedacg: 4 to 1"
