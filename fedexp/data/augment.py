@@ -86,27 +86,17 @@ def crop_flip_rotate(images: Tensor, generator: Generator) -> Tensor:
     return rotate(crop_flip(images, generator), generator)
 
 
-AUGMENTATIONS: dict[str, Augmentation | None] = {
-    "none": None,
-    "flip": flip,
-    "crop_flip": crop_flip,
-    "crop_flip_rotate": crop_flip_rotate,
-}
+def augmentations(fill: Tensor) -> dict[str, Augmentation | None]:
+    """Every augmentation by its name; None for ``none``.
 
-MEAN_PADDED: dict[str, Callable[..., Tensor]] = {
-    "crop_flip_mean": crop_flip,
-    "half_crop_flip": half_crop_flip,
-}
-"""Augmentations that pad with the mean colour."""
-
-
-def augmentation(name: str, fill: Tensor) -> Augmentation | None:
-    """Return the augmentation with this name; None for the name ``none``.
-
-    Args:
-        name: a key of ``AUGMENTATIONS`` or ``MEAN_PADDED``.
-        fill: [C] mean of each channel, on the scale of the images; ``MEAN_PADDED`` pads with it.
+    ``crop_flip_mean`` and ``half_crop_flip`` pad with ``fill`` [C], the mean of each channel on the
+    scale of the images.
     """
-    if name in MEAN_PADDED:
-        return partial(MEAN_PADDED[name], fill=fill)
-    return AUGMENTATIONS[name]
+    return {
+        "none": None,
+        "flip": flip,
+        "crop_flip": crop_flip,
+        "crop_flip_mean": partial(crop_flip, fill=fill),
+        "half_crop_flip": partial(half_crop_flip, fill=fill),
+        "crop_flip_rotate": crop_flip_rotate,
+    }

@@ -5,7 +5,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from threading import Lock
 from typing import ClassVar, overload
 
 import numpy as np
@@ -186,7 +185,6 @@ class DrawnClients(Sequence[ClientData]):
         self._count, self._draw, self._kept_bytes = count, draw, kept_bytes
         self._kept: OrderedDict[int, ClientData] = OrderedDict()  # the least recently used is first
         self._used = 0
-        self._lock = Lock()  # an evaluation may draw clients during training
 
     def __len__(self) -> int:
         return self._count
@@ -201,10 +199,6 @@ class DrawnClients(Sequence[ClientData]):
         if not -self._count <= client < self._count:
             raise IndexError(client)
         client %= self._count
-        with self._lock:
-            return self._drawn(client)
-
-    def _drawn(self, client: int) -> ClientData:
         if client in self._kept:
             self._kept.move_to_end(client)
             return self._kept[client]

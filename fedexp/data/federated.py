@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from fedexp.core.client_protocol import Batch
 from fedexp.core.last_batch import KEEP, LastBatch
 from fedexp.core.randomness import torch_generator
-from fedexp.data.augment import augmentation
+from fedexp.data.augment import augmentations
 from fedexp.data.batches import LocalBatches
 from fedexp.data.dataset import Dataset
 from fedexp.data.samples import Samples, Subset
@@ -157,7 +157,7 @@ class FederatedData:
         self.test = Samples(dataset.test, dataset.mean, dataset.std, device, keep_normalised=True)
         # The mean pads augmented images. Inputs without a mean are already normalised to mean 0.
         fill = torch.tensor([round(255 * mean) for mean in dataset.mean] or [0]).to(device)
-        self.augment = augmentation(augment, fill)
+        self.augment = augmentations(fill)[augment]
         self.seed = seed
         labels, classes = dataset.train.labels.numpy(), dataset.description.num_classes
         counts = torch.from_numpy(class_counts(labels, train_indices, classes))

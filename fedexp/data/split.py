@@ -25,12 +25,28 @@ def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.nda
     Returns:
         For each client, its sorted indices into the test split; a client may get none.
     """
-    generator = numpy_generator(seed, "test_split")
-    sizes = np.bincount(labels_test, minlength=counts.shape[1])
-    shares = np.zeros_like(counts)
-    for label in np.flatnonzero(counts.sum(axis=0)):
-        shares[:, label] = apportion(sizes[label], counts[:, label], generator)
-    return deal(labels_test, shares, generator)
+    return share(labels_test, counts, numpy_generator(seed, "test_split"))
+
+
+def share(
+    labels: np.ndarray, weights: np.ndarray, generator: np.random.Generator
+) -> list[np.ndarray]:
+    """Split the samples of each class over the clients in proportion to ``weights``.
+
+    Args:
+        labels: [n] class of each sample.
+        weights: [N, C] weight of each client for each class. If all weights of a class are 0, its
+            samples go to no client.
+        generator: breaks ties in rounding to whole samples, and draws the samples.
+
+    Returns:
+        For each client, its sorted indices into ``labels``.
+    """
+    sizes = np.bincount(labels, minlength=weights.shape[1])
+    counts = np.zeros(weights.shape, dtype=np.int64)
+    for label in np.flatnonzero(weights.sum(axis=0)):
+        counts[:, label] = apportion(sizes[label], weights[:, label], generator)
+    return deal(labels, counts, generator)
 
 
 def hold_out(

@@ -1,6 +1,6 @@
 """Split data that have no test split into training and test samples."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Annotated, Literal, TypeVar
 
 import numpy as np
@@ -127,16 +127,20 @@ def check_user_column(split: UserSplit, user: str | None) -> None:
         raise InputError("data.split=users: needs data.user, the column of a row's user")
 
 
-def check_users(split: UserSplit, train: Sequence[str], test: Sequence[str], where: str) -> None:
+def check_users(
+    split: UserSplit, train: Iterable[str] | None, test: Iterable[str] | None, where: str
+) -> None:
     """Raise InputError if ``split`` is ``users`` and a user is in both splits.
 
     Args:
         split: the rule in the config.
-        train: users of the training samples.
-        test: users of the test samples.
+        train: users of the training samples; None if unknown.
+        test: users of the test samples; None if unknown.
         where: the files that hold the samples, for the message.
     """
-    if split == "users" and (both := sorted(set(train) & set(test))):
+    if split != "users" or train is None or test is None:
+        return
+    if both := sorted({*train} & {*test}):
         raise InputError(
             f"data.split=users: {len(both)} users, such as {both[0]}, are both in the training and "
             f"in the test samples of {where}; use data.split=within"

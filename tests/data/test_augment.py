@@ -9,9 +9,7 @@ from fedexp.config.schema import Data
 from fedexp.core.description import Description
 from fedexp.core.randomness import torch_generator
 from fedexp.data.augment import (
-    AUGMENTATIONS,
-    MEAN_PADDED,
-    augmentation,
+    augmentations,
     crop,
     crop_flip,
     flip,
@@ -22,6 +20,7 @@ from fedexp.data.dataset import Dataset, Split
 from fedexp.data.federated import FederatedData
 
 IMAGES = torch.arange(1, 1 + 64 * 3 * 6 * 5, dtype=torch.float32).view(64, 3, 6, 5)
+AUGMENTATIONS = augmentations(torch.tensor([1, 2, 3]))
 
 
 def test_flip_mirrors_about_half_of_the_images_and_only_whole_ones() -> None:
@@ -50,12 +49,12 @@ def test_crop_is_padding_and_cutting_each_image_at_its_own_place() -> None:
 
 def test_the_schema_allows_exactly_the_augmentations() -> None:
     allowed = typing.get_args(Data.model_fields["augment"].annotation)
-    assert sorted(allowed) == sorted(AUGMENTATIONS | MEAN_PADDED)
+    assert sorted(allowed) == sorted(AUGMENTATIONS)
 
 
-@pytest.mark.parametrize("name", sorted((AUGMENTATIONS | MEAN_PADDED).keys() - {"none"}))
+@pytest.mark.parametrize("name", sorted(AUGMENTATIONS.keys() - {"none"}))
 def test_draws_come_from_the_generator_and_types_stay(name: str) -> None:
-    augment = augmentation(name, torch.tensor([1, 2, 3]))
+    augment = AUGMENTATIONS[name]
     assert augment is not None
     images = IMAGES.to(torch.uint8)
     results = [augment(images, torch_generator(0, "test", part)) for part in (1, 1, 2)]

@@ -15,7 +15,7 @@ from fedexp.core.token_rows import IGNORED
 from fedexp.data.consistency import check, copies
 from fedexp.data.dataset import Dataset, Origin, Split
 from fedexp.data.load import load_data
-from fedexp.data.readers.characters import Alphabet
+from fedexp.data.preparations.text import Characters
 from fedexp.errors import InputError
 from fedexp.runtime import early
 
@@ -128,7 +128,8 @@ def test_an_alphabet_may_have_both_cases(caplog: pytest.LogCaptureFixture) -> No
 def test_a_readers_alphabet_is_one_also_with_named_characters(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    about = Alphabet("abcdefABCDEF1\u0661 \u2003\n\t").describe("text", 2)  # two ones, two spaces
+    alphabet = "abcdefABCDEF1\u0661 \u2003\n\t"  # two ones, two spaces
+    about = Characters(alphabet, 2).describe("text")
     letters = torch.arange(18)
     train = Split(torch.stack([letters, letters], dim=1), letters)
     check(Dataset(about, train, Split(torch.tensor([[0, 1]]), torch.tensor([0]))))

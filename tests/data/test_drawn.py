@@ -1,7 +1,5 @@
 """Populations that are drawn on demand: what is drawn, when, and that runs cannot tell."""
 
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -48,21 +46,6 @@ class Numbered(DrawnSource):
 def population(clients: int, test_clients: int = 4) -> tuple[DrawnData, Numbered]:
     source = Numbered(test_clients)
     return DrawnData(source, clients, 0, torch.device("cpu")), source
-
-
-def test_two_threads_may_draw() -> None:
-    """As training does, and an evaluation beside it."""
-    data, _ = population(50)
-    clients = DrawnClients(50, data.clients._draw, kept_bytes=200)  # type: ignore[attr-defined]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda _: [clients[k] for k in range(50)], range(8)))
-    finally:
-        sys.setswitchinterval(interval)
-    kept = sum(each.population.train.inputs.nbytes for each in clients._kept.values())
-    assert clients._used == kept
 
 
 def test_only_evenly_spaced_clients_are_drawn_at_first() -> None:

@@ -21,7 +21,7 @@ from fedexp.config.build import build
 from fedexp.config.schema import Config
 from fedexp.data.dataset import Source
 from fedexp.data.load import load_data
-from fedexp.data.readers.leaf import ALPHABET
+from fedexp.data.readers.leaf import CHARACTERS
 
 USERS, SAMPLES = 6, 20
 CLIENTS = 3
@@ -44,7 +44,7 @@ def write_all_femnist(folder: Path) -> None:
 
 def write_all_shakespeare(folder: Path) -> None:
     """Every four characters are in the texts once."""
-    letters = np.random.default_rng(1).choice(list(ALPHABET.letters), (USERS, 700))
+    letters = np.random.default_rng(1).choice(list(CHARACTERS.alphabet), (USERS, 700))
     texts = ["".join(row) for row in letters]
     found = [text[i : i + 4] for text in texts for i in range(len(text) - 3)]
     assert len(set(found)) == len(found)

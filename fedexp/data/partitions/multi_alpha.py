@@ -9,7 +9,7 @@ from pydantic import Field
 from fedexp.config.schema import ShareBelowOne
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.partitions.shares import Concentration, Tries, dirichlet_counts, draw_until
-from fedexp.data.split import apportion, deal
+from fedexp.data.split import deal, share
 from fedexp.errors import InputError
 from fedexp.rounding import rounded_down
 
@@ -56,7 +56,7 @@ def multi_alpha(
     if parts == "random":
         cut = np.array_split(generator.permutation(len(labels)), len(alphas))
     else:
-        cut = _class_balanced(labels, len(alphas), generator)
+        cut = share(labels, np.ones((len(alphas), labels.max() + 1)), generator)
     blocks = np.array_split(np.arange(num_clients), len(alphas))
     clients = []
     for alpha, part, block in zip(alphas, cut, blocks, strict=True):
@@ -72,13 +72,3 @@ def multi_alpha(
         )
         clients += [np.sort(part[index]) for index in deal(labels[part], counts, generator)]
     return clients
-
-
-def _class_balanced(
-    labels: np.ndarray, num_parts: int, generator: np.random.Generator
-) -> list[np.ndarray]:
-    """Cut every class into equal parts; give the remainders to random parts."""
-    sizes = np.bincount(labels)
-    even = np.ones(num_parts)
-    counts = np.stack([apportion(size, even, generator) for size in sizes], axis=1)
-    return deal(labels, counts, generator)

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from fedexp.core.randomness import numpy_generator
-from fedexp.data.partitions.shares import share_by_weight
+from fedexp.data.split import share
 from fedexp.errors import InputError
 
 
@@ -38,13 +38,13 @@ def nid2(
     if num_clients < 2:
         raise InputError(f"clients.count={num_clients}: partition=nid2 needs at least 2")
     generator = numpy_generator(seed, "partition")
-    num_classes, biased = len(np.unique(labels)), num_clients - 1
-    slot = np.arange(max(num_classes, biased))
-    holds = np.zeros((num_clients, num_classes), dtype=bool)
-    holds[slot % biased, generator.permutation(num_classes)[slot % num_classes]] = True
-    holds[-1] = True
+    classes, biased = np.unique(labels), num_clients - 1
+    slot = np.arange(max(len(classes), biased))
+    weights = np.zeros((num_clients, classes.max() + 1), dtype=np.int64)
+    weights[slot % biased, generator.permutation(classes)[slot % len(classes)]] = 1
     if sharing == "even":
-        return share_by_weight(labels, holds, generator)
-    weights = holds * biased
-    weights[-1] = holds[:-1].sum(axis=0)  # share with h biased clients: h / (h + h (N - 1)) = 1/N
-    return share_by_weight(labels, weights, generator)
+        weights[-1, classes] = 1
+    else:  # share with h biased clients: h / (h + h (N - 1)) = 1/N
+        weights[-1] = weights.sum(axis=0)
+        weights[:-1] *= biased
+    return share(labels, weights, generator)

@@ -6,7 +6,8 @@ import numpy as np
 from pydantic import Field
 
 from fedexp.core.randomness import numpy_generator
-from fedexp.data.partitions.shares import Concentration, share_by_weight
+from fedexp.data.partitions.shares import Concentration
+from fedexp.data.split import share
 from fedexp.errors import InputError
 
 
@@ -38,13 +39,13 @@ def per_client_alpha(
     if first > last:
         raise InputError(f"partition.alphas={alphas}: the first value must not be the larger one")
     generator = numpy_generator(seed, "partition")
-    classes = len(np.unique(labels))
-    spaced = np.geomspace(first, last, num_clients)
-    mixes = [generator.dirichlet(np.full(classes, alpha)) for alpha in spaced]
-    weights = np.stack(mixes)
-    if len(unwanted := np.flatnonzero(weights.sum(axis=0) == 0)):
+    classes = np.unique(labels)
+    weights = np.zeros((num_clients, classes.max() + 1))
+    for own, alpha in zip(weights, np.geomspace(first, last, num_clients), strict=True):
+        own[classes] = generator.dirichlet(np.full(len(classes), alpha))
+    if len(unwanted := classes[weights.sum(axis=0)[classes] == 0]):
         raise InputError(
             f"partition.alphas={alphas}: no mix of the {num_clients} clients has class "
-            f"{np.unique(labels)[unwanted[0]]}; use larger values or more clients"
+            f"{unwanted[0]}; use larger values or more clients"
         )
-    return share_by_weight(labels, weights, generator)
+    return share(labels, weights, generator)

@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import PositiveInt
 
 from fedexp.core.randomness import numpy_generator
-from fedexp.data.partitions.shares import share_by_weight
+from fedexp.data.split import share
 from fedexp.errors import InputError
 
 
@@ -51,7 +51,9 @@ def shards(
     for label, size, needed in zip(classes, sizes, holds.sum(axis=0), strict=True):
         if size < needed:
             raise InputError(f"{where}: class {label} has {size} samples for {needed} holders")
-    return share_by_weight(labels, holds, generator)
+    weights = np.zeros((num_clients, classes.max() + 1), dtype=bool)
+    weights[:, classes] = holds
+    return share(labels, weights, generator)
 
 
 def _even_holders(

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from fedexp.data.split import apportion, deal
+from fedexp.data.split import apportion
 from fedexp.errors import InputError
 
 Tries = Annotated[int, Field(gt=0, le=1_000_000)]
@@ -48,26 +48,6 @@ def dirichlet_counts(
         shares = generator.dirichlet(np.full(len(receivers), beta))
         counts[receivers, label] = apportion(sizes[label], shares, generator)
     return counts
-
-
-def share_by_weight(
-    labels: np.ndarray, weights: np.ndarray, generator: np.random.Generator
-) -> list[np.ndarray]:
-    """Split the samples of each class over the clients in proportion to ``weights``.
-
-    Args:
-        labels: [n] class of each sample.
-        weights: [N, C'] weight of each client for each of the C' classes that are present.
-        generator: breaks ties in rounding to whole samples, and draws the samples.
-
-    Returns:
-        For each client, its sorted indices into ``labels``.
-    """
-    classes, sizes = np.unique(labels, return_counts=True)
-    counts = np.zeros((len(weights), classes.max() + 1), dtype=np.int64)
-    for label, size, weight in zip(classes, sizes, weights.T, strict=True):
-        counts[:, label] = apportion(size, weight, generator)
-    return deal(labels, counts, generator)
 
 
 def check_min_size(min_size: int, num_samples: int, num_clients: int) -> None:

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from fedexp.core.description import SPOKEN, Description
 from fedexp.data.preparations.preparation import Preparation
 from fedexp.errors import InputError
 
@@ -51,7 +53,23 @@ class Characters(Preparation):
 
     def prepare(self, raw: Tensor) -> Tensor:
         """Turn the code points of n sequences of L characters into the characters' ids [n, L]."""
-        letters = torch.tensor([ord(letter) for letter in self.alphabet], device=raw.device)
-        points, order = letters.sort()
-        place = torch.searchsorted(points, raw).clamp(max=len(points) - 1)
-        return torch.where(points[place] == raw, order[place], len(points) - 1)
+        return self._ids(raw)[0]
+
+    def encode(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of a text's characters [n] int16, and whether the alphabet has each [n] bool."""
+        points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        ids, known = self._ids(torch.from_numpy(points.astype(np.int64)))
+        return ids.short().numpy(), known.numpy()
+
+    def describe(self, name: str) -> Description:
+        """Describe sequences of ``length`` characters whose class is the next character."""
+        classes = tuple(SPOKEN.get(letter, letter) for letter in self.alphabet)
+        return Description(name, self.shape, classes, vocabulary=len(classes))
+
+    def _ids(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """The ids of code points, and whether the alphabet has each."""
+        letters = torch.tensor([ord(letter) for letter in self.alphabet], device=points.device)
+        ordered, order = letters.sort()
+        place = torch.searchsorted(ordered, points).clamp(max=len(ordered) - 1)
+        known = ordered[place] == points
+        return torch.where(known, order[place], len(ordered) - 1), known

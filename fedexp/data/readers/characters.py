@@ -5,43 +5,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from fedexp.core.description import SPOKEN, Description
 from fedexp.core.token_rows import IGNORED
 
 SequenceLength = Annotated[int, Field(gt=0, le=100_000)]
 """Number of characters or tokens in a sequence; the bound catches typing mistakes."""
-
-
-class Alphabet:
-    """An alphabet, which numbers its characters from 0 in the order of ``letters``.
-
-    Args:
-        letters: the characters, each of them once.
-    """
-
-    def __init__(self, letters: str) -> None:
-        self.letters = letters
-        points = _code_points(letters)
-        self._order = np.argsort(points)
-        self._points = points[self._order]
-
-    def __len__(self) -> int:
-        return len(self.letters)
-
-    def encode(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of a text's characters, [n] int16, and whether the alphabet has each, [n] bool.
-
-        A character outside the alphabet gets the id of the last letter.
-        """
-        points = _code_points(text)
-        place = np.searchsorted(self._points, points).clip(max=len(self) - 1)
-        known = self._points[place] == points
-        return np.where(known, self._order[place], len(self) - 1).astype(np.int16), known
-
-    def describe(self, name: str, length: int) -> Description:
-        """Describe sequences of ``length`` characters whose class is the next character."""
-        classes = tuple(SPOKEN.get(letter, letter) for letter in self.letters)
-        return Description(name, (length,), classes, vocabulary=len(self))
 
 
 def windows(ids: np.ndarray, length: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
@@ -79,8 +46,3 @@ def each_next(sequences: np.ndarray, following: np.ndarray, stride: int) -> np.n
 def overlapping(length: int, stride: int) -> int:
     """Number of later sequences that share characters with a sequence or its next character."""
     return length // stride
-
-
-def _code_points(text: str) -> np.ndarray:
-    """The Unicode code points of a text, [n] uint32."""
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -40,9 +40,6 @@ from fedexp.errors import InputError
 LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-Place = tuple[int, np.ndarray | slice]
-"""The position of a split in ``_used_splits``, and some of its rows."""
 
 
 @dataclass
@@ -129,29 +126,35 @@ class HuggingFace(Source):
         if self.sequence_length is not None and self._kind != "tokens":
             LOGGER.warning("data.sequence_length: has no effect, as data.input holds no tokens")
         about = self.describe()
-        arrays = self._decoded(cache) if self._kind == "image" else self._arrays
-        parts = [arrays[number][rows] for number, rows in self._places]
-        mean, std = self._constants(parts[0])
-        raw = self._preparation(parts[0])
+        train, test = self._parts(self._decoded(cache) if self._kind == "image" else self._arrays)
+        values = train.inputs.numpy()
+        mean, std = self._constants(values)
+        raw = self._preparation(values)
         train, test = (
-            Split(
-                self._prepared(values, raw),
-                torch.from_numpy(self._classes[1][number][rows]),
-                None if self._users is None else self._users[number][rows],
-                targets=None
-                if self._token_targets is None
-                else torch.from_numpy(self._token_targets[number][rows]),
-                origin=self._origin(number).take(rows),
-            )
-            for values, (number, rows) in zip(parts, self._places, strict=True)
+            replace(part, inputs=self._prepared(part.inputs.numpy(), raw)) for part in (train, test)
         )
         return Dataset(about, train, test, mean, std, self._fit, raw)
 
-    def _origin(self, number: int) -> Origin:
-        """Where all samples of a used split are."""
-        name, part = list(self._used_splits.items())[number]
-        place = f"data.target={self.target}: {self.name}, split {name}"
-        return Origin(place, np.arange(len(part)))
+    def _parts(self, arrays: Sequence[np.ndarray]) -> Sequence[Split]:
+        """The training and the test samples; ``arrays`` has the inputs of each used split."""
+        users, targets = self._users, self._token_targets
+        place = f"data.target={self.target}: {self.name}, split"
+        wholes = [
+            Split(
+                torch.from_numpy(values),
+                torch.from_numpy(self._classes[1][number]),
+                None if users is None else users[number],
+                targets=None if targets is None else torch.from_numpy(targets[number]),
+                origin=Origin(f"{place} {name}", np.arange(len(values))),
+            )
+            for number, (name, values) in enumerate(zip(self._used_splits, arrays, strict=True))
+        ]
+        if self.test is not None:
+            check_users(self.split, wholes[0].users, wholes[1].users, self.name)
+            return wholes
+        whole = wholes[0]
+        rows = divide(whole.strata, whole.users, self.split, self.test_fraction, self.split_seed)
+        return [whole.take(each) for each in rows]
 
     def _preparation(self, train: np.ndarray) -> Preparation | None:
         """The rule for tokens or standardised numbers; None for images, arrays, other numbers."""
@@ -298,20 +301,6 @@ class HuggingFace(Source):
         )
 
     @cached_property
-    def _places(self) -> tuple[Place, Place]:
-        """Split and rows of the training samples, then split and rows of the test samples."""
-        users = self._users
-        if self.test is not None:
-            if users is not None:
-                check_users(self.split, list(users[0]), list(users[1]), self.name)
-            return (0, slice(None)), (1, slice(None))
-        labels, whose = self._classes[1][0], None if users is None else users[0]
-        if self._token_targets is not None:  # samples have no class
-            labels = np.zeros_like(labels)
-        train, test = divide(labels, whose, self.split, self.test_fraction, self.split_seed)
-        return (0, train), (0, test)
-
-    @cached_property
     def _sequences(self) -> list[list[np.ndarray]]:
         """The token ids of each split."""
         name, length = self._columns[0], self.sequence_length
@@ -340,11 +329,8 @@ class HuggingFace(Source):
                 "images, and only these are resized; should be null"
             )
         if self._kind == "tokens":
-            lengths = [self.sequence_length or len(part[0]) for part in self._sequences]
-            found = [
-                padded(ids, length, self._vocabulary - 1)
-                for ids, length in zip(self._sequences, lengths, strict=True)
-            ]
+            length, padding = self.sequence_length, self._vocabulary - 1
+            found = [padded(ids, length or len(ids[0]), padding) for ids in self._sequences]
         elif self._kind == "array":
             found = self._of_each(
                 f"data.input={name}", lambda place, part: inputs.array(place, part, name)

@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +14,7 @@ from fedexp.data.consistency import refuse
 from fedexp.data.dataset import Dataset, Deviations, Means, Origin, Source, Split, check_constants
 from fedexp.data.image_decoding import Fit, ImageSize, decoded, opened
 from fedexp.data.readers.image_statistics import normalisation
-from fedexp.data.readers.image_tree import ImageTree, find_images
+from fedexp.data.readers.image_tree import find_images
 from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, check_users, divide
 from fedexp.errors import InputError
 
@@ -65,24 +64,19 @@ class ImageFolder(Source):
         if self.split == "users" and self.user_pattern is None:
             raise InputError("data.split=users: needs data.user_pattern, which finds the users")
         self.root = self.root.expanduser()
-        self._has_test = False  # known when the folders are read
         self._pattern = None if self.user_pattern is None else _compile(self.user_pattern)
 
     def describe(self) -> Description:
         """Shape and classes, from the folders and the header of one image."""
         height, width = self._image_shape
         shape = (self.channels, height, width)
-        return Description(self.root.resolve().name, shape, self._tree.classes)
+        return Description(self.root.resolve().name, shape, self._found[0])
 
     def load(self, cache: Path) -> Dataset:
         """Load the dataset; decoded images are cached in ``cache``/images."""
-        about, tree = self.describe(), self._tree
-        splits = self._splits(tree)
-        if self.user_pattern is not None:
-            of_train, of_test = (list(part.users) for part in splits if part.users is not None)
-            check_users(self.split, of_train, of_test, str(self.root))
+        about, (_, paths, *splits) = self.describe(), self._found
         fit = Fit("same" if self.image_size is None else "stretch")
-        images = torch.from_numpy(decoded(self.root, tree.paths, about.input_shape, fit, cache))
+        images = torch.from_numpy(decoded(self.root, paths, about.input_shape, fit, cache))
         train, test = (
             replace(part, inputs=own)
             for part, own in zip(splits, torch.split(images, list(map(len, splits))), strict=True)
@@ -91,32 +85,25 @@ class ImageFolder(Source):
         return Dataset(about, train, test, *constants, fit)
 
     @cached_property
-    def _tree(self) -> ImageTree:
-        """The paths and labels of the images, with a drawn split if there is no test/."""
+    def _found(self) -> tuple[tuple[str, ...], list[str], Split, Split]:
+        """The class names, the paths of the images, and both splits without their images."""
         tree = find_images(self.root)
-        if tree.num_train < len(tree.paths):
-            self._has_test = True
-            refuse(tree.classes, *self._splits(tree))  # before images are decoded
-            return tree
-        users = self._users(tree.paths) if self.split == "users" else None
-        parts = divide(tree.labels, users, self.split, self.test_fraction, self.split_seed)
-        order = np.concatenate(parts)
-        paths = [tree.paths[i] for i in order]
-        return ImageTree(tree.classes, paths, tree.labels[order], num_train=len(parts[0]))
-
-    def _splits(self, tree: ImageTree) -> tuple[Split, Split]:
-        """Both splits without their images: the labels, the users and the place of each image."""
-        labels, nothing = torch.from_numpy(tree.labels), torch.empty(len(tree.paths), 0)
-        whole = Split(nothing, labels, self._users(tree.paths))
-        paths, parts = iter(tree.paths), whole.cut(tree.num_train)
-        places = ("train", "test") if self._has_test else ("", "")
+        users, folders = self._users(tree.paths), ("train", "test")
+        index = tuple(np.split(np.arange(len(tree.paths)), [tree.num_train]))
+        if not len(index[1]):
+            whose, folders = users if self.split == "users" else None, ("", "")
+            index = divide(tree.labels, whose, self.split, self.test_fraction, self.split_seed)
+        paths = np.array(tree.paths, dtype=object)
+        whole = Split(torch.empty(len(paths), 0), torch.from_numpy(tree.labels), users)
         train, test = (
-            replace(part, origin=self._origin(place, list(islice(paths, len(part)))))
-            for part, place in zip(parts, places, strict=True)
+            replace(whole.take(rows), origin=self._origin(folder, paths[rows]))
+            for rows, folder in zip(index, folders, strict=True)
         )
-        return train, test
+        refuse(tree.classes, train, test)  # before images are decoded
+        check_users(self.split, train.users, test.users, str(self.root))
+        return tree.classes, [*paths[np.concatenate(index)]], train, test
 
-    def _origin(self, folder: str, paths: list[str]) -> Origin:
+    def _origin(self, folder: str, paths: np.ndarray) -> Origin:
         """The origin of the images at ``paths`` below ``folder``, or below the root if empty."""
         below = [path.removeprefix(f"{folder}/") for path in paths]
         return Origin(str(self.root / folder), np.array(below, dtype=object))
@@ -126,7 +113,7 @@ class ImageFolder(Source):
         """Height and width of every image."""
         if self.image_size is not None:
             return self.image_size, self.image_size
-        with opened(self.root / self._tree.paths[0]) as image:
+        with opened(self.root / self._found[1][0]) as image:
             return image.height, image.width
 
     def _users(self, paths: list[str]) -> np.ndarray | None:

@@ -18,7 +18,7 @@ from fedexp.core.randomness import numpy_generator
 from fedexp.data.cache import Arrays, cached_arrays, fingerprint
 from fedexp.data.dataset import Dataset, Deviations, Means, Source, Split, check_constants
 from fedexp.data.preparations.text import Characters
-from fedexp.data.readers.characters import Alphabet, overlapping
+from fedexp.data.readers.characters import overlapping
 from fedexp.data.readers.image_statistics import normalisation
 from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, check_users, separate_users
 from fedexp.errors import InputError, readable
@@ -32,13 +32,13 @@ Decode = Callable[[Sequence[Any], Sequence[Any]], Samples]
 
 LOGGER = logging.getLogger(__name__)
 
-ALPHABET = Alphabet(
-    "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-)
-"""LEAF's 80 characters, in the order of their ids."""
-
 LENGTH = 80
 """Number of characters in a sequence of Shakespeare."""
+
+CHARACTERS = Characters(
+    "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}", LENGTH
+)
+"""Sequences of LEAF's 80 characters, in the order of their ids."""
 
 DIGITS_AND_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 """FEMNIST's 62 classes."""
@@ -50,37 +50,22 @@ ARRAYS = (
 """Names of the arrays in a dataset's cache file."""
 
 
-@dataclass(frozen=True)
-class LeafFiles:
-    """The JSON files of a LEAF dataset.
-
-    Attributes:
-        train: the files of train/, or of all_data/ if LEAF has not split the samples.
-        test: the files of test/; empty if LEAF has not split the samples.
-    """
-
-    train: tuple[Path, ...]
-    test: tuple[Path, ...]
-
-    def state(self) -> list[tuple[str, int, int]]:
-        """Path, size and time of change of each file."""
-        found = ((path, path.stat()) for path in self.train + self.test)
-        return [(str(path.resolve()), status.st_size, status.st_mtime_ns) for path, status in found]
-
-
-def find_files(root: Path, name: str) -> LeafFiles:
+def find_files(root: Path, name: str) -> tuple[list[Path], list[Path]]:
     """Find the JSON files in ``root``/train and ``root``/test, or else in ``root``/all_data.
+
+    Return the files of train/ and of test/. If LEAF has not split the samples, return the files of
+    all_data/ and an empty list.
 
     Raises:
         InputError: there are no files; the message says how to make them.
     """
     train, test, whole = (
-        tuple(sorted((root / folder).glob("*.json"))) for folder in ("train", "test", "all_data")
+        sorted((root / folder).glob("*.json")) for folder in ("train", "test", "all_data")
     )
     if train and test:
-        return LeafFiles(train, test)
+        return train, test
     if whole:
-        return LeafFiles(whole, ())
+        return whole, []
     raise InputError(
         f"data.root={root}: holds neither train/*.json and test/*.json nor all_data/*.json; clone "
         f"https://github.com/TalwalkarLab/leaf, run ./preprocess.sh -s niid --sf 1.0 -k 0 "
@@ -177,7 +162,9 @@ class Leaf(Source):
         """Load the dataset; decoded samples are cached in ``cache``/leaf."""
         files = find_files(self.root, self.name)
         options = (self.test_fraction, self.split, self.split_seed)
-        path = cache / "leaf" / f"{fingerprint(self.name, *options, files.state())}.npz"
+        found = [(path.resolve(), path.stat()) for path in files[0] + files[1]]
+        state = [(str(path), status.st_size, status.st_mtime_ns) for path, status in found]
+        path = cache / "leaf" / f"{fingerprint(self.name, *options, state)}.npz"
         arrays = cached_arrays(path, ARRAYS, lambda: self._read(files))
         dataset = self.dataset(*(self._part(arrays, name) for name in ("train", "test")))
         return replace(dataset, user_names=tuple(arrays["user_names"].tolist()))
@@ -198,11 +185,11 @@ class Leaf(Source):
     def dataset(self, train: Split, test: Split) -> Dataset:
         """Make the dataset from splits of decoded samples."""
 
-    def _read(self, files: LeafFiles) -> Arrays:
+    def _read(self, files: tuple[list[Path], list[Path]]) -> Arrays:
         """Read the files; users are numbered in the order of the files."""
-        train, test = (read_users(paths, self.decode) for paths in (files.train, files.test))
-        if files.test:
-            check_users(self.split, list(train), list(test), str(self.root))
+        train, test = (read_users(paths, self.decode) for paths in files)
+        if files[1]:
+            check_users(self.split, train, test, str(self.root))
         elif self.split == "users":
             generator = numpy_generator(self.split_seed, "leaf_users")
             train, test = separate_users(train, self.test_fraction, generator)
@@ -299,7 +286,7 @@ class Shakespeare(Leaf):
 
     traits = Leaf.traits | {OVERLAPPING_SAMPLES}
     name = "shakespeare"
-    about = ALPHABET.describe("shakespeare", LENGTH)
+    about = CHARACTERS.describe("shakespeare")
 
     def decode(self, x: Sequence[object], y: Sequence[object]) -> Samples:
         """Character ids of a user's m sequences, uint8 [m, 80], and next characters, int64 [m]."""
@@ -307,7 +294,7 @@ class Shakespeare(Leaf):
             raise ValueError(f"an x of Shakespeare is a text of {LENGTH} characters")
         if not all(isinstance(each, str) and len(each) == 1 for each in y):
             raise ValueError("a y of Shakespeare is one character")
-        (ids, known), (labels, _) = (ALPHABET.encode("".join(map(str, each))) for each in (x, y))
+        (ids, known), (labels, _) = (CHARACTERS.encode("".join(map(str, each))) for each in (x, y))
         if not known.all():
             LOGGER.warning("%d characters are not in LEAF's alphabet", (~known).sum())
         return ids.astype(np.uint8).reshape(-1, LENGTH), labels.astype(np.int64)
@@ -325,8 +312,7 @@ class Shakespeare(Leaf):
             Split(split.inputs.short(), split.labels, split.users, overlap)
             for split in (train, test)
         )
-        raw = Characters(ALPHABET.letters, LENGTH)
-        return Dataset(self.about, train, test, raw=raw)
+        return Dataset(self.about, train, test, raw=CHARACTERS)
 
 
 def _joined(name: str, users: dict[str, Samples], numbers: dict[str, int]) -> Arrays:

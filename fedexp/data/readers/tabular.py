@@ -227,8 +227,8 @@ class Tabular(Source):
         for name in table.columns:
             if name not in tests.columns:
                 raise InputError(f"data.test_path={self.test_path}: has no column {name}")
-        if (own := self._users(table)) is not None and (others := self._users(tests)) is not None:
-            check_users(self.split, list(own), list(others), f"{self.path} and {self.test_path}")
+        own, others = self._users(table), self._users(tests)
+        check_users(self.split, own, others, f"{self.path} and {self.test_path}")
         return table, tests[table.columns]
 
     @property

@@ -17,7 +17,7 @@ from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.dataset import Dataset, Source, Split
 from fedexp.data.preparations.text import Characters
-from fedexp.data.readers.characters import Alphabet, SequenceLength, each_next, overlapping, windows
+from fedexp.data.readers.characters import SequenceLength, each_next, overlapping, windows
 from fedexp.data.train_test import SplitSeed, TestFraction, UserSplit, separate_users
 from fedexp.errors import InputError
 from fedexp.rounding import rounded_down
@@ -75,16 +75,15 @@ class Text(Source):
 
     def describe(self) -> Description:
         """Describe the sequences by their alphabet and length."""
-        about = self._alphabet.describe(self.path.stem, self.sequence_length)
+        about = self._characters.describe(self.path.stem)
         return replace(about, per_token=self.targets == "each")
 
     def load(self, cache: Path) -> Dataset:
         """Load the dataset; nothing is cached."""
-        texts = {role: self._alphabet.encode(text)[0] for role, text in self._speeches.items()}
+        texts = {role: self._characters.encode(text)[0] for role, text in self._speeches.items()}
         parts = self._within(texts) if self.split == "within" else self._by_users(texts)
         train, test = (self._joined(part) for part in parts)
-        raw = Characters(self._alphabet.letters, self.sequence_length)
-        return Dataset(self.describe(), train, test, raw=raw)
+        return Dataset(self.describe(), train, test, raw=self._characters)
 
     @cached_property
     def _speeches(self) -> dict[str, str]:
@@ -112,8 +111,9 @@ class Text(Source):
         return roles
 
     @cached_property
-    def _alphabet(self) -> Alphabet:
-        return Alphabet("".join(sorted(set().union(*self._speeches.values()))))
+    def _characters(self) -> Characters:
+        alphabet = "".join(sorted(set().union(*self._speeches.values())))
+        return Characters(alphabet, self.sequence_length)
 
     def _within(self, texts: dict[str, np.ndarray]) -> tuple[dict[str, Windows], ...]:
         """The training and test sequences of each role that has enough sequences."""

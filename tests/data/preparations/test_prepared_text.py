@@ -1,18 +1,16 @@
 import pytest
 
 from fedexp.data.preparations.text import Characters
-from fedexp.data.readers.characters import Alphabet
 from fedexp.errors import InputError
 
 LETTERS = "ba c"
 
 
-def test_the_ids_are_those_of_the_alphabet() -> None:
+def test_ids_are_places_in_the_alphabet_and_unknown_letters_get_the_last() -> None:
     text = Characters(LETTERS, 4)
     raw = text.read(["xx cab", "zzab"])
     assert raw[0].tolist() == [ord(letter) for letter in " cab"]
-    for row, expected in zip(text.prepare(raw), (" cab", "zzab"), strict=True):
-        assert row.tolist() == Alphabet(LETTERS).encode(expected)[0].tolist()
+    assert text.prepare(raw).tolist() == [[2, 3, 1, 0], [3, 3, 1, 0]]
 
 
 @pytest.mark.parametrize("raw", [["abc"], [1, 2], []])

@@ -2,26 +2,28 @@ import numpy as np
 import pytest
 
 from fedexp.core.token_rows import IGNORED
-from fedexp.data.readers.characters import Alphabet, each_next, overlapping, windows
-from fedexp.data.readers.leaf import ALPHABET
+from fedexp.data.preparations.text import Characters
+from fedexp.data.readers.characters import each_next, overlapping, windows
+from fedexp.data.readers.leaf import CHARACTERS
 
 
 def test_ids_are_places_in_the_alphabet() -> None:
-    ids, known = Alphabet("zab").encode("bazq")
+    ids, known = Characters("zab", 1).encode("bazq")
     assert ids.tolist() == [2, 1, 0, 2]
     assert known.tolist() == [True, True, True, False]
     assert ids.dtype == np.int16
 
 
 def test_any_unicode_character_is_one_character() -> None:
-    assert Alphabet("é𝄞a").encode("𝄞éa")[0].tolist() == [1, 0, 2]
+    assert Characters("é𝄞a", 1).encode("𝄞éa")[0].tolist() == [1, 0, 2]
 
 
 def test_leaf_s_alphabet() -> None:
-    assert len(ALPHABET) == len(set(ALPHABET.letters)) == 80
+    alphabet = CHARACTERS.alphabet
+    assert len(alphabet) == len(set(alphabet)) == 80
     for letter in ("\n", " ", "A", "z", "}"):
-        assert ALPHABET.encode(letter)[0].tolist() == [ALPHABET.letters.index(letter)]
-    about = ALPHABET.describe("plays", 80)
+        assert CHARACTERS.encode(letter)[0].tolist() == [alphabet.index(letter)]
+    about = CHARACTERS.describe("plays")
     assert about.classes[:3] == ("newline", "space", "!")
     assert (about.num_classes, about.vocabulary, about.input_shape) == (80, 80, (80,))
 

@@ -17,7 +17,7 @@ from support.natural_users import (
 from support.refusals import refused
 
 from fedexp.config.compatibility.traits import OVERLAPPING_SAMPLES
-from fedexp.data.readers.leaf import ALPHABET, Femnist, Leaf, Shakespeare
+from fedexp.data.readers.leaf import CHARACTERS, Femnist, Leaf, Shakespeare
 from fedexp.errors import InputError
 
 OPTIONS: dict[str, Any] = {"test_fraction": 0.1, "split": "within", "split_seed": 0}
@@ -57,9 +57,9 @@ def test_shakespeare_as_leaf_has_split_it(tmp_path: Path) -> None:
     assert dataset.train.overlap == 80
     assert OVERLAPPING_SAMPLES in Shakespeare.traits
     text = spoken(1, 100)
-    spelt = "".join(ALPHABET.letters[i] for i in dataset.train.inputs[20])
+    spelt = "".join(CHARACTERS.alphabet[i] for i in dataset.train.inputs[20])
     assert spelt == text[:80]
-    assert ALPHABET.letters[int(dataset.train.labels[20])] == text[80]
+    assert CHARACTERS.alphabet[int(dataset.train.labels[20])] == text[80]
 
 
 def test_users_keep_their_numbers_in_both_splits(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_shakespeare_of_all_data_is_split_without_overlap(tmp_path: Path) -> Non
     assert (len(dataset.train), len(dataset.test)) == (208, 32)
     assert set(np.asarray(dataset.train.users)) == {0}
     train, test = (
-        ["".join(ALPHABET.letters[i] for i in row) for row in split.inputs]
+        ["".join(CHARACTERS.alphabet[i] for i in row) for row in split.inputs]
         for split in (dataset.train, dataset.test)
     )
     assert train == windows[:208]
@@ -112,7 +112,7 @@ def test_characters_outside_the_alphabet_are_counted(
     write_shakespeare(tmp_path)
     write_json(tmp_path / "train" / "z.json", {"odd": (["é" + "a" * 79], ["b"])})
     dataset = shakespeare(tmp_path).load(tmp_path / "cache")
-    assert dataset.train.inputs[-1, :2].tolist() == [79, ALPHABET.letters.index("a")]
+    assert dataset.train.inputs[-1, :2].tolist() == [79, CHARACTERS.alphabet.index("a")]
     assert "1 characters are not in LEAF's alphabet" in caplog.text
 
 
