@@ -49,8 +49,9 @@ def tables(results: pd.DataFrame) -> Iterator[Table]:
     """
     cells, budgets = cells_of(results), budgets_of(results)
     has_trials = bool((results["trial"] > 0).any())
+    finals = {budget: chosen(results, budget) for budget in budgets}
     for metric in METRICS:
-        by_budget = {b: standings(chosen(results, b), metric) for b in budgets}
+        by_budget = {budget: standings(runs, metric) for budget, runs in finals.items()}
         best = by_budget[budgets[-1]]
         if best.empty:
             continue
@@ -58,10 +59,10 @@ def tables(results: pd.DataFrame) -> Iterator[Table]:
         if has_trials:
             yield _ranks(by_budget, metric)
         if (best["seeds"] > 1).any() and best["gain"].notna().any():
-            over = over_controls(chosen(results, budgets[-1]), metric)
+            over = over_controls(finals[budgets[-1]], metric)
             yield _gains(best, over, cells, metric)
             yield _conclusions(best, metric)
-    yield _costs(chosen(results, budgets[-1]))
+    yield _costs(finals[budgets[-1]])
     if has_trials:
         yield _settings(results, cells, budgets[-1])
 

@@ -1,7 +1,7 @@
 """The results of a contest: one row for each run, from the files of its sweeps."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ MEASURED = {
 }
 """Column of the results -> metric; the column has its value in the last round of each run."""
 KEYS = ["cell", "method", "setting"]
+_Key = tuple[str, str, str]
+"""A cell, a method and a setting."""
 
 
 def read_results(
@@ -113,34 +115,41 @@ def chosen(results: pd.DataFrame, budget: int) -> pd.DataFrame:
     trials = results[results["trial"] > 0]
     if trials.empty:
         return results
-    tried = _over_seeds(trials[trials["trial"] <= budget])  # failed trials are absent
     finals = results[results["trial"] == 0]
-    ran = set(finals[KEYS].itertuples(index=False, name=None))
-    best = [_best(group, ran, budget) for _, group in tried.groupby(["cell", "method"])]
-    keys = pd.DataFrame(best)[KEYS] if best else pd.DataFrame(columns=KEYS)
-    return finals.merge(keys, on=KEYS)
+    ran = set(_keys(finals))
+    scores = _over_seeds(trials[trials["trial"] <= budget])  # failed trials are absent
+    best = [_best(tried, ran, budget) for tried in scores.values()]
+    return finals.merge(pd.DataFrame(best, columns=KEYS), on=KEYS)
 
 
-def _best(trials: pd.DataFrame, ran: Set[tuple[str, ...]], budget: int) -> pd.Series:
-    """The trial of a method in a cell that a search with this budget chooses.
+def _best(scores: dict[_Key, float], ran: Set[_Key], budget: int) -> _Key:
+    """The setting of a method in a cell that a search with this budget chooses.
 
     Of equally good settings, one with final runs comes first: earlier versions chose by another
     order. Then, as in the sweep, the setting with the fewest changed keys is chosen.
     """
-    changes = [
-        (tuple(keys) not in ran, changed_keys(keys[-1]))
-        for keys in trials[KEYS].itertuples(index=False, name=None)
-    ]
-    return trials.iloc[choice(trials["score"].tolist(), changes, budget)]
+    keys = list(scores)
+    changes = [(key not in ran, changed_keys(key[-1])) for key in keys]
+    return keys[choice(list(scores.values()), changes, budget)]
 
 
-def _over_seeds(trials: pd.DataFrame) -> pd.DataFrame:
-    """A row for each setting, in the order of the trials; NaN if a seed of it is missing."""
+def _over_seeds(trials: pd.DataFrame) -> dict[tuple[str, str], dict[_Key, float]]:
+    """(cell, method) -> setting, in the order of the trials -> score; NaN if a seed is missing."""
     seeds = trials["seed"].nunique()
-    scores = trials.groupby([*KEYS, "trial"])["score"].agg(
-        lambda own: mean_score(own.tolist()) if len(own) == seeds else math.nan
-    )
-    return scores.reset_index().sort_values("trial")
+    in_order = trials.sort_values("trial", kind="stable")
+    scores: dict[_Key, list[float]] = {}
+    for key, score in zip(_keys(in_order), in_order["score"], strict=True):
+        scores.setdefault(key, []).append(score)
+    found: dict[tuple[str, str], dict[_Key, float]] = {}
+    for key, own in scores.items():
+        score = mean_score(own) if len(own) == seeds else math.nan
+        found.setdefault(key[:2], {})[key] = score
+    return found
+
+
+def _keys(runs: pd.DataFrame) -> Iterator[_Key]:
+    """Cell, method and setting of each run."""
+    return zip(*(runs[key] for key in KEYS), strict=True)
 
 
 def tuning_of(sweep: Path) -> Tuning:

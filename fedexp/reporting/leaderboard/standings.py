@@ -1,7 +1,7 @@
 """Standings of a contest: means, gains over a baseline with intervals, and ranks."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -27,7 +27,7 @@ class Finals:
         control: the method that is this method's control; empty if it has none of its own.
     """
 
-    values: Mapping[int, float]
+    values: dict[int, float]
     setting: str
     objective: str
     control: str
@@ -90,13 +90,11 @@ def over_controls(finals: pd.DataFrame, metric: str) -> pd.DataFrame:
 def by_cell(finals: pd.DataFrame, metric: str) -> Iterator[tuple[str, dict[str, Finals]]]:
     """Each cell, and method -> its final runs there that measured ``metric``."""
     for cell, runs in finals.dropna(subset=[metric]).groupby("cell", sort=False):
-        methods = {}
-        for name, own in runs.groupby("method"):
-            first = own.iloc[0]
-            values = dict(zip(own["seed"], own[metric], strict=True))
-            texts = first[["setting", "objective", "control"]]
-            methods[str(name)] = Finals(values, *texts)
-        yield str(cell), methods
+        columns = runs[["method", "setting", "objective", "control", "seed", metric]]
+        methods: dict[str, Finals] = {}
+        for name, *texts, seed, value in columns.itertuples(index=False, name=None):
+            methods.setdefault(name, Finals({}, *texts)).values[seed] = value
+        yield str(cell), dict(sorted(methods.items()))
 
 
 def comparable(metric: str, own: Finals, other: Finals) -> bool:
