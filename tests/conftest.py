@@ -1,23 +1,31 @@
 """Shared fixtures."""
 
+import gc
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import numpy as np
 import pytest
+from lightning.fabric.utilities import registry
 from PIL import Image
+from sklearn import datasets
 from support.command_line import PROCESSES
 from support.quick_hydra import quick_hydra
 from support.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401  pytest calls these
 
+from fedexp.cli import installed
 from fedexp.distributed import processes
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background job of a script
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests press Ctrl-C
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported: no test may download
+gc.set_threshold(100_000)  # the collector else looks again and again through all modules
 
 
 @pytest.hookimpl(tryfirst=True)  # before what is slow is left out
@@ -33,8 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def configs_are_composed_quickly() -> Iterator[None]:
-    with quick_hydra():
+def what_stays_the_same_is_computed_once() -> Iterator[None]:
+    points = cache(lambda path, group: entry_points(group=group))
+    with quick_hydra(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "entry_points", cache(registry.entry_points))  # of each Fabric
+        patch.setattr(installed, "entry_points", lambda group: points(tuple(sys.path), group))
+        patch.setattr(datasets, "load_digits", cache(datasets.load_digits))
         yield
 
 

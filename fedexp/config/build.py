@@ -10,8 +10,8 @@ import inspect
 import os
 import sys
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, UnionType
@@ -58,7 +58,8 @@ def build(
     """
     node = dict(node)
     target = locate_kind(f"{key}._target_", node.pop("_target_", None), kind)
-    checked = vars(check(_arguments(target, supplied, types), node, prefix=f"{key}."))
+    model = _arguments(target, tuple(supplied), tuple(types.items()))
+    checked = vars(check(model, node, prefix=f"{key}."))
     arguments = {name: _at_home(f"{key}.{name}", value) for name, value in checked.items()}
     check_hooks(key, target, kind)
     if supplied:
@@ -147,10 +148,11 @@ def argument_names(target: Callable[..., Any]) -> set[str]:
     return {"_target_", *(each.name for each in parameters)}
 
 
+@cache  # the jobs of a sweep build the same parts
 def _arguments(
     target: Callable[..., Any],
-    supplied: Collection[str],
-    types: Mapping[str, Any] = MappingProxyType({}),
+    supplied: tuple[str, ...],
+    types: tuple[tuple[str, Any], ...] = (),
 ) -> type[BaseModel]:
     """A pydantic model with one field for each argument of ``target`` that a config may set."""
     source = target.__init__ if inspect.isclass(target) else target
@@ -158,7 +160,7 @@ def _arguments(
         hints = typing.get_type_hints(source, include_extras=True)
     except NameError:  # some libraries import their annotated types for type checkers only
         hints = {}
-    hints |= types
+    hints |= dict(types)
     fields: dict[str, Any] = {
         name: (
             hints.get(name, Any),

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
+from hydra._internal.config_repository import ConfigRepository
 from omegaconf import OmegaConf
+from support.command_line import PROCESSES, start_server
 from support.federations import of_options
 
 PLAIN = """
@@ -36,3 +38,15 @@ def test_the_same_config() -> None:
         check=True,
     ).stdout.split("\0")
     assert [OmegaConf.to_yaml(of_options(tuple(each.split()))) for each in CHOICES] == plain[:-1]
+
+
+def exit_whether_it_is_quick() -> None:
+    sys.exit(ConfigRepository.load_config.__module__ != "support.quick_hydra")
+
+
+def test_forked_commands_compose_quickly() -> None:
+    start_server()
+    process = PROCESSES.Process(target=exit_whether_it_is_quick)
+    process.start()
+    process.join()
+    assert process.exitcode == 0

@@ -9,8 +9,12 @@ import importlib
 import multiprocessing
 import os
 import sys
+from functools import cache
+from multiprocessing import forkserver
 from pathlib import Path
 from subprocess import CompletedProcess
+
+import pytest
 
 PROCESSES = multiprocessing.get_context("forkserver")
 """Starts processes that have imported everything."""
@@ -18,9 +22,17 @@ PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     [
         *("fedexp.train", "fedexp.preview", "fedexp.runtime.execution"),
-        *("matplotlib.pyplot", "pandas", "sklearn.datasets", "wandb"),
+        *("matplotlib.pyplot", "pandas", "sklearn.datasets", "wandb", "support.quick_processes"),
     ]
 )
+
+
+@cache
+def start_server() -> None:
+    """Start the process to fork from; Python 3.11 does not tell it ``sys.path``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        forkserver.ensure_running()
 
 
 def fedexp(*arguments: str, folder: Path) -> CompletedProcess[str]:
@@ -36,6 +48,7 @@ def fedexp_partition(*arguments: str, folder: Path) -> CompletedProcess[str]:
 def _run(module: str, arguments: tuple[str, ...], folder: Path) -> CompletedProcess[str]:
     printed = [folder.parent / f"{folder.name}.{name}" for name in ("stdout", "stderr")]
     environment = os.environ | {"COLUMNS": "200"}
+    start_server()
     process = PROCESSES.Process(
         target=_main, args=(module, list(arguments), folder, environment, printed)
     )
