@@ -9,14 +9,16 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
+from fedexp.reporting.leaderboard.files import read_csv
+from fedexp.reporting.leaderboard.page import page
+from fedexp.reporting.leaderboard.tuning import RESULTS as TABLE
 from generate.experiments import experiments_page, paper_page, papers
 from generate.gallery import gallery
 from generate.group_page import group_page, groups_page
-from generate.leaderboard import leaderboard
 from generate.option_page import option_page
 from generate.options import GROUPS, all_options
 from generate.peers import methods_table, projects
-from generate.results import results_pages
+from generate.results import RESULTS, results_pages
 from generate.which_method import which_method
 
 DOCS = Path(__file__).parents[1]
@@ -42,7 +44,8 @@ def pages() -> Iterator[tuple[str, str]]:
         yield f"options/experiment/{paper}.md", paper_page(paper)
     yield from results_pages()
     for name in ("digits", "digits_four", "cifar10"):
-        yield f"results/leaderboard_{name}.part", leaderboard(name)
+        rows = read_csv(RESULTS / f"leaderboard_{name}" / TABLE)
+        yield f"results/leaderboard_{name}.part", page(rows)
     yield "results/which_method.part", which_method("digits")
     for name in projects():
         yield f"results/methods_{name}.part", methods_table(name)

@@ -8,23 +8,15 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.compose import compose
-from fedexp.config.build import build
+from fedexp.config.build import build, locate
 from fedexp.config.compatibility.declaration import Declaration, declared
 from fedexp.core.part import Part
-from fedexp.core.sockets import Aggregator, Head, LocalGradient, Loss, Personalization, Regularizer
-from fedexp.samplers.base import Sampler
+from fedexp.core.sockets import Head
+from fedexp.runtime.early import WITHOUT_SHAPES
 from generate.options import CONF, Option, find, options
-from generate.target import is_own, located
+from generate.target import is_own
 
-SOCKETS: Mapping[str, type[Part]] = {
-    "head": Head,
-    "loss": Loss,
-    "regularizer": Regularizer,
-    "gradient": LocalGradient,
-    "personalization": Personalization,
-    "sampler": Sampler,
-    "aggregator": Aggregator,
-}
+SOCKETS: Mapping[str, type[Part]] = {"head": Head, **WITHOUT_SHAPES}
 
 _SHAPE = {"feature_dim": 10, "num_classes": 10}
 
@@ -47,7 +39,7 @@ class Relation:
 def needs(option: Option) -> list[Relation]:
     """The properties that the data or other options must have."""
     if option.group == "measure":
-        measure: Any = located(option.target)
+        measure: Any = locate(option.group, option.target)
         return [Relation(str(trait), "", ()) for trait in sorted(measure.needs)]
     found = [Relation(t, text, _having(t)) for t, text in _declaration(option).needs.items()]
     if option.group in SOCKETS and not _part(option).takes_tokens:
@@ -79,9 +71,9 @@ def warnings(option: Option) -> list[Relation]:
 def _declaration(option: Option) -> Declaration:
     if option.group in SOCKETS:
         return declared(option.group, _part(option))
-    is_class = is_own(option) and isinstance(located(option.target), type)
+    is_class = is_own(option) and isinstance(locate(option.group, option.target), type)
     if is_class and option.group != "measure":
-        found: Any = located(option.target)
+        found: Any = locate(option.group, option.target)
         values = {name: getattr(found, name, {}) for name in ("forbids", "needs")}
         if all(isinstance(value, Mapping) for value in values.values()):
             return declared(option.group, found)

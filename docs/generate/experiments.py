@@ -24,7 +24,7 @@ def experiments_page() -> str:
         (f"[`experiment={paper}/`]({paper}.md)", str(len(list((FOLDER / paper).glob("*.yaml")))))
         for paper in papers()
     ]
-    own = "\n\n".join(_section(path, 2) for path in sorted(FOLDER.glob("*.yaml")))
+    own = "\n\n".join(_section(path) for path in sorted(FOLDER.glob("*.yaml")))
     names = "\n".join(f"{paper} <{paper}>" for paper in papers())
     return (
         "# `experiment=`\n\nThe cells, tables and figures of the papers, with the published "
@@ -38,7 +38,7 @@ def experiments_page() -> str:
 def paper_page(paper: str) -> str:
     """All presets of a paper, tables first."""
     files = sorted((FOLDER / paper).glob("*.yaml"), key=_tables_first)
-    sections = "\n\n".join(_section(path, 2) for path in files)
+    sections = "\n\n".join(_section(path) for path in files)
     return f"# `experiment={paper}/`\n\n{sections}\n"
 
 
@@ -50,13 +50,13 @@ def _tables_first(path: Path) -> tuple[int, int, str]:
     return 2, 0, path.stem
 
 
-def _section(path: Path, level: int) -> str:
+def _section(path: Path) -> str:
     name = path.relative_to(FOLDER).with_suffix("").as_posix()
     file = read(path)
     is_table = "sweeper" in file.values.get("hydra", {})
     flag = "-m " if is_table else ""
     lines = [
-        f"{'#' * level} `{name}`",
+        f"## `{name}`",
         escape(file.header),
         f"```bash\nfedexp {flag}experiment={name}\n```",
     ]

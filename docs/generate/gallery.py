@@ -4,13 +4,13 @@ from html import escape as as_attribute
 from statistics import fmean
 
 from generate.citation import venue, year
+from generate.declared import SOCKETS
 from generate.measured import GLOBAL, PERSONAL, Runs, runs
 from generate.observed import REFUSERS, Names, Observed, observed
 from generate.options import Option, default, find, options
 from generate.text import escape, sentence, table
 from generate.yaml_comments import Key
 
-_SOCKETS = ("head", "loss", "regularizer", "gradient", "personalization", "sampler", "aggregator")
 _HEADER = (
     "method",
     "socket",
@@ -96,7 +96,7 @@ def _row(option: Option) -> list[str]:
             f"{found.traffic / 1e6:.1f}",
             f"{found.total('seconds'):.1f}",
         ]
-    sockets = [group for group, _ in option.choices if group in _SOCKETS]
+    sockets = [group for group, _ in option.choices if group in SOCKETS]
     optimizer = dict(option.choices).get("optimizer", default("optimizer"))
     idea = sentence(option.summary).partition(": ")[2] or sentence(option.summary)
     return [
@@ -148,7 +148,7 @@ def _kept(option: Option, names: Names) -> str:
 
 def _part(option: Option, socket: str) -> str:
     """A link to the method's option in this socket; other places are named."""
-    if socket not in _SOCKETS:
+    if socket not in SOCKETS:
         return socket
     return _link(socket, dict(option.choices).get(socket, default(socket)))
 

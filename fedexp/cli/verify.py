@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from fedexp.cli.parsers import home_path
 from fedexp.cli.pipes import quiet_in_a_pipe
 from fedexp.errors import InputError
-from fedexp.state.atomic import write_atomically
 
 if TYPE_CHECKING:
     from fedexp.verification.run import Ways
@@ -28,9 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if not options.what.exists():  # before the imports, which take seconds
             raise InputError(f"{options.what}: does not exist")
-        verdicts = _verdicts(options)
         from fedexp.verification.verdict import worst
+        from fedexp.verification.verify import verify
 
+        verdicts = verify(options.what, ways_of(options, options.places, options.to))
         for each in verdicts:
             print("\n  ".join([f"{each.place}: {each.line}", *each.details]))
         if options.to is not None:
@@ -40,12 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(2) from None
     if code := worst(verdicts):
         raise SystemExit(int(code))
-
-
-def _verdicts(options: argparse.Namespace) -> list[Verdict]:
-    from fedexp.verification.verify import verify  # slow to import
-
-    return verify(options.what, ways_of(options, options.places, options.to))
 
 
 def ways_of(
@@ -80,12 +74,10 @@ def _place(word: str) -> tuple[str, str]:
 
 def _write(folder: Path, verdicts: Sequence[Verdict]) -> None:
     """Write ``verdict.json``. Raises InputError."""
+    from fedexp.reporting.files import write_contents  # slow to import
+
     found = [{**vars(each), "outcome": each.outcome.name.lower()} for each in verdicts]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "verdict.json", json.dumps(found, indent=1).encode() + b"\n")
-    except OSError as error:
-        raise InputError(f"--to {folder}: cannot be written ({error.strerror})") from None
+    write_contents({"verdict.json": json.dumps(found, indent=1).encode() + b"\n"}, folder)
 
 
 def _rounds(text: str) -> int:

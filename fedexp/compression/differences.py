@@ -1,12 +1,13 @@
 """Sends weights as encoded differences from the weights that the receiver has."""
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from torch import Generator, Tensor
 
 from fedexp.compression.compressor import Compressor
 from fedexp.core import results
-from fedexp.core.messages import Tensors
+from fedexp.core.messages import Message, Tensors, Update, count_bytes
 from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.core.part import Memory
 from fedexp.core.randomness import torch_generator
@@ -44,6 +45,19 @@ class Differences:
         self._compressor, self._feedback = compressor, feedback
         self._numbers = {name: number for number, name in enumerate(sorted(names))}
         self._seed, self._purpose = seed, purpose
+
+    def send(self, update: Update, message: Message, memory: Memory) -> Update:
+        """A client's update as the server decodes it, with the bytes of its encoded form.
+
+        Args:
+            update: the client's update.
+            message: the message to this client, with the weights that it started from.
+            memory: the client's memory. With ``feedback`` it keeps what compression lost.
+        """
+        base, key = message.weights, (message.round, update.client)
+        encoded = self.encode(update.weights, base, memory, *key)
+        weights = self.decode(encoded, base, *key)
+        return replace(update, weights=weights, weights_nbytes=count_bytes(*encoded.values()))
 
     def encode(self, weights: Tensors, base: Tensors, memory: Memory, *key: int) -> Encoded:
         """Encode ``weights`` as differences from ``base``.

@@ -198,6 +198,8 @@ class Personalization(Part, nn.Module):
     Parameters of a personalization are in the client's model under ``personalization.<name>``.
 
     Attributes:
+        private_names: beginnings of the names of the weights that stay with each client, for
+            ``shared``.
         has_global: whether the shared weights and the initial private weights form a model that is
             worth evaluating. If not, the global model is not measured.
         tunes: the model that ``tuning`` starts from: the current global model, the client's latest
@@ -210,6 +212,7 @@ class Personalization(Part, nn.Module):
 
     takes_tokens = True
     takes_only_merged = True  # this class's own hooks do nothing
+    private_names: tuple[str, ...] = ()
     has_global: bool = True
     tunes: Literal["global", "local", "best"] = "global"
     serves_newcomers: bool = True
@@ -228,7 +231,7 @@ class Personalization(Part, nn.Module):
 
     def shared(self, name: str) -> bool:
         """Whether the weight with this name is shared; otherwise it is private to each client."""
-        return True
+        return not name.startswith(tuple(self.private_names))
 
     def choose(self, client: Client, message: PartMessage) -> Tensors:
         """Client: weights to use in this turn in place of the message's weights; by default none.

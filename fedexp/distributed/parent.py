@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-ORPHANED = getattr(signal, "SIGUSR2", signal.SIGTERM)
+ORPHANED = signal.SIGUSR2
 """The signal that a child gets when its parent ends. Linux may send it once for each thread of the
 parent. A second SIGTERM would stop a run before its round is saved; a second SIGUSR2 does nothing.
 """

@@ -38,13 +38,8 @@ START_METHOD = "spawn"
 _GRACE_SECONDS = 2.0
 """After one process has failed, the others have this time to end by themselves."""
 
-_FORWARDED = tuple(
-    getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
-    if hasattr(signal, name)
-)
+_FORWARDED = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2
 
-_MASKS = hasattr(signal, "pthread_sigmask")  # a POSIX system
 _RESULT, _FAILURE = "result", "failure.json"
 
 
@@ -92,9 +87,6 @@ def _interrupts_blocked() -> Iterator[None]:
 
     Otherwise a Ctrl-C would end the new processes with a traceback while they import modules.
     """
-    if not _MASKS:
-        yield
-        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -206,8 +198,7 @@ def _run_rank(
     logging.root.handlers = [QueueHandler(records)]
     logging.root.setLevel(logging.INFO)
     try:
-        if _MASKS:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         result = work(*arguments)
         if rank == 0:
             (folder / _RESULT).write_bytes(encode(result).numpy().tobytes())

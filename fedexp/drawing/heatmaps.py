@@ -70,7 +70,6 @@ def similarity_heatmap(
     classes: Sequence[str],
     superclasses: Sequence[str] = (),
     title: str = "Similarity of class prototypes",
-    data: Arrays | None = None,
 ) -> Figure:
     """Draw the cosine similarity of every pair of classes; 0 is white.
 
@@ -81,14 +80,13 @@ def similarity_heatmap(
             one super-class become neighbours in a box, and the axes name the super-classes (FedNH,
             Figure 3).
         title: the title of the figure.
-        data: the numbers to save with the figure; None to save no numbers.
     """
-    num_classes = len(similarity)
+    num_classes, shown = len(similarity), similarity.cpu().numpy()
     side = float(np.clip(0.42 * num_classes, 3.6, 9))
-    figure = DataFigure(data or {}, (side + 1.8, side + 1))
+    data: Arrays = {"similarity": shown, "classes": classes, "superclasses": superclasses}
+    figure = DataFigure(data, (side + 1.8, side + 1))
     cells = figure.subplots()
     order = sorted(range(num_classes), key=lambda c: superclasses[c]) if superclasses else None
-    shown = similarity.cpu().numpy()
     if order:
         shown = shown[np.ix_(order, order)]
     image = draw_similarity(cells, shown)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from lightning.fabric import Fabric
 
-from fedexp.compression.upload import CompressedUpload
+from fedexp.compression.differences import Differences
 from fedexp.config.schema import Local
 from fedexp.core.client import ClientModule
 from fedexp.core.last_batch import LastBatch
@@ -55,7 +55,7 @@ class Resources:
     eval_batch_size: int
     faults: Faults
     system: System
-    upload: CompressedUpload | None = None
+    upload: Differences | None = None
 
     @property
     def components(self) -> dict[str, object]:

@@ -7,13 +7,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedexp.compression.upload import MEMORY
 from fedexp.core import results
 from fedexp.core.messages import Tensors, Update
 from fedexp.core.turn import Turn
 from fedexp.engines.resources import Resources
 from fedexp.faults.quarantine import has_finite_sums, is_finite
 from fedexp.state.client_state import ClientState
+
+_MEMORY = "compression"
+"""The name of a client's memory with the lost differences and the compressor's tensors."""
 
 
 class Trained(NamedTuple):
@@ -59,7 +61,7 @@ def _arrived(trained: Trained, resources: Resources) -> Update:
     upload, faults, message = resources.upload, resources.faults, trained.turn.message
     sent = trained.update
     if upload is not None:
-        sent = upload.send(sent, message, trained.state.memory(MEMORY))
+        sent = upload.send(sent, message, trained.state.memory(_MEMORY))
     arrived = faults.corrupt(sent, message)
     if arrived is sent:
         return sent
@@ -77,7 +79,7 @@ def _kept(trained: Trained, arrived: Update) -> list[Tensors]:
     unsent = {n: w for n, w in state.personal_model.items() if n in sent and w is not sent[n]}
     kept = [state.private, state.separate_model or unsent]
     if arrived.weights_nbytes is not None:
-        kept += [trained.update.weights, trained.state.memory(MEMORY)]
+        kept += [trained.update.weights, trained.state.memory(_MEMORY)]
     return kept
 
 

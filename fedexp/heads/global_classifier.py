@@ -20,22 +20,11 @@ def trained_classifier(
     lr: float,
     generator: Generator,
 ) -> Tensor:
-    """Train a linear classifier with cross-entropy and plain SGD over shuffled batches.
+    """Train a linear classifier as ``core.server_training.train_classifier`` does, but faster.
 
-    If training diverges to NaN or infinity, the initial weight is returned and a warning is logged.
-
-    Args:
-        weight: the initial weight with the bias as last column, [C, d + 1]. The function does not
-            change this tensor.
-        features: [n, d].
-        labels: [n] classes of the features.
-        epochs: passes over all features.
-        batch_size: number of features in a step.
-        lr: learning rate.
-        generator: draws the order of the features.
-
-    Returns:
-        The trained weight [C, d + 1].
+    ``weight`` [C, d + 1] is the initial weight with the bias as last column; it does not change.
+    The other arguments, and what happens if training diverges, are those of that function. Returns
+    the trained weight [C, d + 1].
     """
     device = features.device
     # The bias is the last column of the weight, so each feature gets a last entry 1. The gradient

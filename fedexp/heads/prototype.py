@@ -185,8 +185,6 @@ class Prototype(Head):
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Move the prototypes W towards the cohort's class means."""
-        if not updates:
-            return
         local, counts = stack_reports(updates)
         old = self.global_prototypes.to(local.device)
         self.global_prototypes = update_prototypes(old, local, counts, self.rho, self.weighting)

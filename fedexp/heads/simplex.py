@@ -173,7 +173,7 @@ class Simplex(Head):
     def load_server_state(self, state: dict[str, Any]) -> None:
         """Inverse of ``server_state``. The changes stay on the CPU, where later ones are put."""
         self.steps, self.changes, self.centers = state["steps"], state["changes"], state["centers"]
-        self.last = state.get("last", self.last)  # absent in older states
+        self.last = state["last"]
 
 
 def subregions(changes: Tensor, endpoints: int) -> Tensor:

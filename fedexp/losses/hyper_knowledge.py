@@ -9,8 +9,7 @@ from fedexp.config.compatibility.traits import RUNNING_STATISTICS
 from fedexp.config.schema import ShareBelowOne
 from fedexp.contract import Client, Forward, Memory, Setting, Tensors
 from fedexp.core.prototypes import class_prototypes
-from fedexp.losses.prototype_align import mean_prototypes
-from fedexp.losses.prototype_loss import PrototypeLoss
+from fedexp.losses.prototype_loss import PrototypeLoss, mean_prototypes
 
 
 class HyperKnowledge(PrototypeLoss):

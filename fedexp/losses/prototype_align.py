@@ -11,33 +11,8 @@ from fedexp.config.compatibility.traits import CLASS_PROTOTYPES, COMPARES_WITH_M
 from fedexp.contract import Client, Forward, Memory, Setting, Tensors
 from fedexp.core.forward import is_of_class
 from fedexp.core.randomness import torch_generator
-from fedexp.losses.prototype_loss import PrototypeLoss
+from fedexp.losses.prototype_loss import PrototypeLoss, Weighting
 from fedexp.losses.semantic import cpdr
-
-Weighting = Literal["samples", "uniform"]
-
-
-def mean_prototypes(
-    prototypes: Tensor, counts: Tensor, weighting: Weighting = "samples"
-) -> tuple[Tensor, Tensor]:
-    """Average each class's prototypes over the clients that hold it (Tan et al., AAAI 2022, Eq. 6).
-
-    Args:
-        prototypes: [K, C, d]; a prototype of a class that the client lacks has weight 0.
-        counts: [K, C], each client's number of samples of each class.
-        weighting: with ``samples`` a client's weight is its number of samples of the class. With
-            ``uniform`` all clients that hold the class have the same weight.
-
-    Returns:
-        The pair (prototypes, holds). ``holds`` [C] bool says whether any client holds the class.
-        ``prototypes`` [C, d] are the averages, computed in float64. A class that no client holds
-        has the average zero.
-    """
-    weights = counts if weighting == "samples" else (counts > 0).long()
-    total = weights.sum(dim=0)
-    shares = weights.double() / total.clamp(min=1)
-    means = torch.einsum("kc,kcd->cd", shares, prototypes.double())
-    return means.to(prototypes.dtype), total > 0
 
 
 class PrototypeAlign(PrototypeLoss):
@@ -126,8 +101,3 @@ class PrototypeAlign(PrototypeLoss):
         measured = client.measured(self)
         sums, counts = measured["sums"], measured["counts"]
         return {"prototypes": sums / counts.clamp(min=1).unsqueeze(1), "counts": counts.long()}
-
-    def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
-        """Average the clients' prototypes; ``holds`` says which classes have an average."""
-        means, holds = mean_prototypes(prototypes, counts, self.weighting)
-        return {"prototypes": means, "holds": holds}

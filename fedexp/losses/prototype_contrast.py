@@ -9,11 +9,10 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from fedexp.config.compatibility.traits import CLASS_PROTOTYPES
-from fedexp.contract import Forward, PartMessage, PartUpdate, Setting, Tensors
+from fedexp.contract import Forward, PartMessage, PartUpdate, Setting
 from fedexp.core.forward import is_of_class
 from fedexp.core.prototypes import stack_reports
-from fedexp.losses.prototype_align import Weighting, mean_prototypes
-from fedexp.losses.prototype_loss import PrototypeLoss
+from fedexp.losses.prototype_loss import PrototypeLoss, Weighting
 
 Negatives = Literal["others", "all"]
 
@@ -122,11 +121,6 @@ class PrototypeContrast(PrototypeLoss):
         exists = self.local_holds.any(dim=1).to(losses)
         of_clients = (losses[:, 1:] * exists).sum(dim=1) / exists.sum().clamp(min=1)
         return batch.mean(self.ce_weight * labels + losses[:, 0] + of_clients)
-
-    def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
-        """The means [C, d] of the clients' prototypes, and the mask [C] of classes with one."""
-        means, holds = mean_prototypes(prototypes, counts, self.weighting)
-        return {"prototypes": means, "holds": holds}
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Also keep the prototypes [K, C, d] of this cohort's clients; earlier ones are dropped."""

@@ -1,7 +1,7 @@
 """The base class of losses that compare features with prototypes from the server."""
 
 from collections.abc import Collection, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -10,20 +10,47 @@ from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL
 from fedexp.contract import Client, Loss, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.prototypes import class_prototypes, stack_reports
 
+Weighting = Literal["samples", "uniform"]
+
+
+def mean_prototypes(
+    prototypes: Tensor, counts: Tensor, weighting: Weighting = "samples"
+) -> tuple[Tensor, Tensor]:
+    """Average each class's prototypes over the clients that hold it (Tan et al., AAAI 2022, Eq. 6).
+
+    Args:
+        prototypes: [K, C, d]; a prototype of a class that the client lacks has weight 0.
+        counts: [K, C], each client's number of samples of each class.
+        weighting: with ``samples`` a client's weight is its number of samples of the class. With
+            ``uniform`` all clients that hold the class have the same weight.
+
+    Returns:
+        The pair (prototypes, holds). ``holds`` [C] bool says whether any client holds the class.
+        ``prototypes`` [C, d] are the averages, computed in float64. A class that no client holds
+        has the average zero.
+    """
+    weights = counts if weighting == "samples" else (counts > 0).long()
+    total = weights.sum(dim=0)
+    shares = weights.double() / total.clamp(min=1)
+    means = torch.einsum("kc,kcd->cd", shares, prototypes.double())
+    return means.to(prototypes.dtype), total > 0
+
 
 class PrototypeLoss(Loss):
     """A loss that uses tensors that the server computes from the cohort's class prototypes.
 
-    Clients report their class prototypes and class counts. A subclass defines in ``merge`` how the
-    server computes the tensors, and makes buffers for them. The buffer ``holds`` says which classes
-    have a prototype. For a class that the latest cohort lacks, the server sends the values of an
-    earlier cohort.
+    Clients report their class prototypes and class counts. On the server ``merge`` computes tensors
+    from them, by default the mean prototypes; a subclass makes buffers for the tensors. The buffer
+    ``holds`` says which classes have a prototype. For a class that the latest cohort lacks, the
+    server sends the values of an earlier cohort.
 
     Attributes:
+        weighting: the clients' weights in a mean prototype; see ``mean_prototypes``.
         by_client: names of the tensors from ``merge`` whose first dimension is the client.
     """
 
     traits = frozenset({COMPARES_WITH_MODEL})
+    weighting: Weighting = "samples"
     by_client: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self) -> None:
@@ -41,10 +68,13 @@ class PrototypeLoss(Loss):
     def merge(self, prototypes: Tensor, counts: Tensor) -> Tensors:
         """Compute the tensors to send from a cohort's prototypes [K, C, d] and counts [K, C].
 
+        By default they are the mean prototypes, and ``holds``, which says which classes have one.
+
         Returns:
             Name -> tensor [C, ...], or [K, C, ...] if the name is in ``by_client``.
         """
-        raise NotImplementedError
+        means, holds = mean_prototypes(prototypes, counts, self.weighting)
+        return {"prototypes": means, "holds": holds}
 
     def broadcast(self, round: int) -> Tensors:
         """Send the tensors from ``merge``, or at first the tensors from ``setup``, if any."""
@@ -64,8 +94,6 @@ class PrototypeLoss(Loss):
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Call ``merge``, but keep the earlier values of classes that the cohort lacks."""
-        if not updates:
-            return
         prototypes, counts = stack_reports(updates)
         new = self.merge(prototypes, counts)
         held = (counts > 0).any(dim=0)

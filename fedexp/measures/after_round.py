@@ -87,7 +87,7 @@ class AfterRound:
 
     def global_model(self) -> ClientModule:
         """Load the global model into the resident module and return the module, in eval mode."""
-        return self.scoring.load_global(self.message)
+        return self.resources.load_global(self.message).eval()
 
     def global_predictions(self) -> Predictions | None:
         """The global model's predictions on the test split, computed once.

@@ -23,11 +23,6 @@ class Times:
         self.targets = targets
         self.reached: dict[str, float] = {}
 
-    @property
-    def names(self) -> list[str]:
-        """The name ``clock/time_to/<target>`` of the metric of each target."""
-        return list(map(_name, self.targets))
-
     def after(self, time: RoundTime, accuracy: float | None) -> dict[str, float]:
         """Record the targets that this round reached, and return the metrics of time.
 
@@ -72,8 +67,8 @@ class Clock(Measure):
         """Make the times to the target accuracies headlines (metrics for comparing runs)."""
         self.idle = "" if outline.simulates_time else "without simulated devices (system)"
         lower: Better = "lower"
-        names = self._times.names if outline.simulates_time else ()
-        self.headlines: Mapping[str, Better] = dict.fromkeys(names, lower)
+        targets = self.targets if outline.simulates_time else []
+        self.headlines: Mapping[str, Better] = dict.fromkeys(map(_name, targets), lower)
 
     def __call__(self, after: AfterRound) -> Measured:
         """The metrics ``clock/*`` after this round; nothing without simulated time."""

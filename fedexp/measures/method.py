@@ -33,11 +33,11 @@ class Method(Measure):
         """The metrics of the method's parts; after the last round also the parts' figures."""
         figures: dict[str, Figure] = {}
         if after.is_last:
-            draws = {n: p for n, p in after.server.parts.items() if _draws_figures(p)}
-            for name, part in draws.items():
-                memories = _memories(after, name)
-                if after.ranks.is_first:
-                    figures |= part.figures(memories, after.data.description)
+            for name, part in after.server.parts.items():
+                if type(part).figures is not Part.figures:
+                    memories = _memories(after, name)
+                    if after.ranks.is_first:
+                        figures |= part.figures(memories, after.data.description)
         metrics = after.server.metrics()
         if after.ranks.is_first:
             self._warn(metrics)
@@ -56,10 +56,6 @@ class Method(Measure):
                     "or sampler.temperature",
                     *(name, _UNINFORMATIVE, rounds),
                 )
-
-
-def _draws_figures(part: Part) -> bool:
-    return type(part).figures is not Part.figures
 
 
 def _memories(after: AfterRound, name: str) -> Mapping[int, Memory]:

@@ -7,7 +7,6 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from fedexp.core.cosines import cosines
-from fedexp.drawing.data_figure import Arrays
 from fedexp.drawing.heatmaps import similarity_heatmap, similarity_zoom
 from fedexp.engines.resources import Resources
 from fedexp.measures.measure import AfterRound, Measure, Measured, Outline
@@ -44,14 +43,8 @@ class Prototypes(Measure):
         about, title = after.data.description, "Similarity of class prototypes"
         if clients:
             title += f",\nmean over {clients} clients' models"
-        data: Arrays = {
-            "similarity": similarity.numpy(),
-            "classes": about.classes,
-            "superclasses": about.superclasses,
-        }
         names = (about.classes, about.superclasses)
-        whole = similarity_heatmap(similarity, *names, title, data)
-        figures = {"heatmap/prototype_similarity": whole}
+        figures = {"heatmap/prototype_similarity": similarity_heatmap(similarity, *names, title)}
         if pairs := superclass_pairs(self.zoom, about):
             zoom = similarity_zoom(similarity, *names, pairs, title)
             figures["heatmap/prototype_similarity_zoom"] = zoom

@@ -1,7 +1,6 @@
 """FedAvg in the first rounds; then each client gets a mixture of the clients' own models."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from fedexp.config.compatibility.traits import (
     ADDS_DRIFT,
@@ -66,7 +65,3 @@ class AfterWarmup(MixesModels):
         following = merged if self._is_warmup else current
         self.steps += 1
         return following
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Inverse of ``server_state``; older states lack the length of the warm-up."""
-        super().load_server_state({"warmup_steps": self.warmup_steps} | state)

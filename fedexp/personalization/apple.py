@@ -62,6 +62,7 @@ class APPLE(StoresModels):
     """
 
     traits = frozenset({READS_ROUNDS, REPLACES_MODEL})
+    private_names = ("personalization.",)
     has_global = False
     forbids = {
         **PAST_THE_AGGREGATOR,
@@ -90,10 +91,6 @@ class APPLE(StoresModels):
     def create(self, network: Network, loss: Loss) -> None:
         """Make q [N], which is 0 at first."""
         self.q = nn.Parameter(torch.zeros(self.clients))
-
-    def shared(self, name: str) -> bool:
-        """Whether the weight is shared: all weights are, except q."""
-        return not name.startswith("personalization.")
 
     def setup(self, setting: Setting) -> None:
         """Make the server's store, and buffers for what a client knows in a round."""

@@ -18,14 +18,12 @@ class FedBABU(Personalization):
             paper. "local" is the client's latest local model.
     """
 
+    private_names = ("head.",)
+
     def __init__(self, tuning_epochs: Epochs, tune_from: Literal["global", "local"]) -> None:
         super().__init__()
         self.tuning_epochs = tuning_epochs
         self.tunes = tune_from
-
-    def shared(self, name: str) -> bool:
-        """Whether the weight is shared: all weights are, except those of the head."""
-        return not name.startswith("head.")
 
     def phases(self, epochs: float) -> Sequence[Phase]:
         """One phase that trains the body (the backbone), and the loss's own parameters."""

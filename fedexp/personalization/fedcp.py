@@ -25,8 +25,7 @@ from fedexp.contract import (
     Tensors,
 )
 
-_PRIVATE = "personalization.head."
-_CONTEXT = "personalization.context"
+_HEAD = "personalization.head."
 
 
 class PolicyNetwork(nn.Module):
@@ -61,6 +60,7 @@ class FedCP(Personalization):
     """
 
     traits = frozenset({CHANGES_HEAD_INPUT, SENDS_KEPT, SENDS_OTHER})
+    private_names = (_HEAD, "personalization.context")
     takes_only_merged = True
     takes_tokens = False
     has_global = False
@@ -82,10 +82,6 @@ class FedCP(Personalization):
         self.head = deepcopy(layer)  # what model.train leaves out stays fixed in the copy, too
         self.register_buffer("context", torch.zeros(network.feature_dim))
 
-    def shared(self, name: str) -> bool:
-        """Whether the weight is shared: all are, except the private head's and v."""
-        return not name.startswith((_PRIVATE, _CONTEXT))
-
     def phases(self, epochs: float) -> Sequence[Phase]:
         """One phase, in which the shared head is frozen."""
         return (Phase(epochs, trainable=("backbone.", "loss.", "personalization.")),)
@@ -104,8 +100,8 @@ class FedCP(Personalization):
     def upload(self, client: Client, weights: Tensors, memory: Memory) -> Tensors:
         """Send the mean of the shared and the private head in place of the shared head."""
         private = {
-            f"head.linear.{name.removeprefix(_PRIVATE)}": value
+            f"head.linear.{name.removeprefix(_HEAD)}": value
             for name, value in client.weights.items()
-            if name.startswith(_PRIVATE)
+            if name.startswith(_HEAD)
         }
         return weights | {name: (weights[name] + value) / 2 for name, value in private.items()}

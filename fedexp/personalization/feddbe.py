@@ -55,6 +55,7 @@ class FedDBE(Personalization):
     """
 
     traits = frozenset({CHANGES_HEAD_INPUT})
+    private_names = ("personalization.",)
     saved = ("global_mean",)
     mean: Tensor
     is_known: Tensor
@@ -67,10 +68,6 @@ class FedDBE(Personalization):
     def create(self, network: Network, loss: Loss) -> None:
         """Make the private vector b_k."""
         self.bias = nn.Parameter(torch.zeros(network.feature_dim))
-
-    def shared(self, name: str) -> bool:
-        """Whether the weight is shared: all weights are, except b_k."""
-        return not name.startswith("personalization.")
 
     def setup(self, setting: Setting) -> None:
         """Make buffers for g, and for whether g is known (0 or 1)."""

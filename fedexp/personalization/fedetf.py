@@ -31,8 +31,8 @@ class FedETF(Personalization):
         projection_epochs: epochs of training the projection in each cycle.
     """
 
+    private_names = (_CLASSIFIER,)
     reads = frozenset({"local.epochs"})
-
     traits = frozenset({FIXED_CLASSIFIER})
     needs = {TUNED_CLASSIFIER: "personalization=fedetf: needs head=projected_etf head.tuned=true"}
 
@@ -46,10 +46,6 @@ class FedETF(Personalization):
         super().__init__()
         self.epochs, self.cycles = epochs, cycles
         self.classifier_epochs, self.projection_epochs = classifier_epochs, projection_epochs
-
-    def shared(self, name: str) -> bool:
-        """Whether the weight is shared: all weights are, except the classifier V."""
-        return name != _CLASSIFIER
 
     def phases(self, epochs: float) -> Sequence[Phase]:
         """One phase that trains all weights except the classifier V."""

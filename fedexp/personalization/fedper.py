@@ -19,12 +19,9 @@ class FedPer(Personalization):
             head is the same for all clients.
     """
 
+    private_names: tuple[str, ...] = ("head.",)
     forbids = needs_trained_head("trains nothing that could stay with the clients")
 
     def __init__(self, global_model: GlobalModel) -> None:
         super().__init__()
         self.has_global = global_model == "initial_head"
-
-    def shared(self, name: str) -> bool:
-        """Whether the weight is shared: all weights are, except those of the head."""
-        return not name.startswith("head.")

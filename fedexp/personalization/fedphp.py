@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fedexp.config.compatibility.traits import DERIVES_CLASSIFIER, INHERITED_MODEL, READS_ROUNDS
 from fedexp.contract import Client, Loss, Memory, Network, Personalization, Setting, Tensors
+from fedexp.personalization.own_model import own_model, own_name
 
 _TURNS = "personalization.turns"
 
@@ -30,6 +31,7 @@ class FedPHP(Personalization):
         momentum: the value of mu after q T turns.
     """
 
+    private_names = ("personalization.",)
     takes_only_merged = True
     traits = frozenset({INHERITED_MODEL, READS_ROUNDS})
     forbids = {
@@ -44,6 +46,7 @@ class FedPHP(Personalization):
     def create(self, network: Network, loss: Loss) -> None:
         """Make a buffer for each weight of the private model, and one for the turns Z."""
         self.register_buffer("turns", torch.zeros(()))
+        self.own = nn.Module()
         derived = {f"head.{name}" for name in network.head.derived}
         for part, module in (("backbone", network.backbone), ("head", network.head)):
             for key, value in module.state_dict(keep_vars=True).items():
@@ -51,17 +54,13 @@ class FedPHP(Personalization):
                 is_fixed = isinstance(value, nn.Parameter) and not value.requires_grad
                 if name not in derived and not is_fixed:
                     empty = torch.zeros(value.shape, dtype=value.dtype)
-                    self.register_buffer(name.replace(".", "/"), empty)
+                    self.own.register_buffer(name.replace(".", "/"), empty)
 
     def setup(self, setting: Setting) -> None:
         """Compute the expected number of a client's turns, q T."""
         clients = max(setting.clients.num_with_data, 1)  # 0 in an exported model
         turns = setting.most_updates * setting.rounds // clients
         self._expected_turns = max(turns, 1)
-
-    def shared(self, name: str) -> bool:
-        """Whether the weight is shared: all weights are, except those of the private model."""
-        return not name.startswith("personalization.")
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """Update the private model. Nothing is sent."""
@@ -71,31 +70,21 @@ class FedPHP(Personalization):
         client.load(
             {_TURNS: turns + 1}
             | {
-                private_name(name): moved(p, weights[name], mu)
-                for name, p in private_model(weights).items()
+                own_name(name): moved(p, weights[name], mu)
+                for name, p in own_model(weights).items()
             }
         )
         return {}
 
     def personal_weights(self, local: Tensors) -> Tensors:
         """The personal model: the private model p."""
-        return private_model(local)
-
-
-def private_model(weights: Tensors) -> Tensors:
-    """The private model p in ``weights``, with the names of the shared model's weights."""
-    return {name: weights[own] for name in weights if (own := private_name(name)) in weights}
-
-
-def private_name(name: str) -> str:
-    """Turn the name of a shared weight into the name of its copy in the private model."""
-    return "personalization." + name.replace(".", "/")
+        return own_model(local)
 
 
 def inherited_model(weights: Tensors) -> Tensors:
     """The private model p of a client; before its first turn has ended, its shared model."""
     began = weights[_TURNS] > 0
-    return {n: torch.where(began, p, weights[n]) for n, p in private_model(weights).items()}
+    return {n: torch.where(began, p, weights[n]) for n, p in own_model(weights).items()}
 
 
 def moved(private: Tensor, trained: Tensor, mu: Tensor) -> Tensor:

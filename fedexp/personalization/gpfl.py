@@ -9,8 +9,6 @@ from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT
 from fedexp.contract import Client, Forward, Loss, Memory, Network, PartMessage, Setting
 from fedexp.personalization.fedper import FedPer
 
-_CONDITION = "personalization.condition"
-
 
 class ConditionalValve(nn.Module):
     """Turns features z and a condition u into $relu((gamma(u) + 1) z + beta(u))$.
@@ -72,6 +70,7 @@ class GPFL(FedPer):
     """
 
     traits = FedPer.traits | {CHANGES_HEAD_INPUT}
+    private_names = (*FedPer.private_names, "personalization.condition")
     takes_only_merged = True
     takes_tokens = False
     condition: Tensor
@@ -91,10 +90,6 @@ class GPFL(FedPer):
         self.valve = ConditionalValve(network.feature_dim)
         self.embeddings = nn.Parameter(torch.randn(shape))
         self.register_buffer("condition", torch.zeros(network.feature_dim))
-
-    def shared(self, name: str) -> bool:
-        """Whether the weight is shared: all weights are, except the head's and p."""
-        return super().shared(name) and name != _CONDITION
 
     def setup(self, setting: Setting) -> None:
         """Make buffers for the condition g and the received embeddings."""

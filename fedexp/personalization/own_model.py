@@ -18,6 +18,7 @@ class OwnModel(Personalization):
     gradient socket returns the gradients of both models, or the loss has terms for both models.
     """
 
+    private_names = ("personalization.",)
     traits = frozenset({OWN_MODEL})
     forbids = {
         BATCH_NORM: "{other}: has the running statistics of the shared model, not of a client's "
@@ -35,10 +36,6 @@ class OwnModel(Personalization):
         self.own = nn.ParameterDict(
             {_key(name): nn.Parameter(torch.zeros(shape)) for name, shape in shapes.items()}
         )
-
-    def shared(self, name: str) -> bool:
-        """Whether the weight is shared: all weights are, except the personalization's weights."""
-        return not name.startswith("personalization.")
 
     def own_parameters(self) -> Tensors:
         """The own model's parameters, named like the shared model's parameters."""

@@ -103,19 +103,10 @@ def matching_loss(
     images. The result is ||w_R - end||^2 / ||start - end||^2, so it is 1 if w_R = start. It is
     differentiable with respect to ``synthetic`` and ``step_size``.
 
-    Args:
-        functional_loss: the loss of the inner steps.
-        start: name -> parameter at the start of the inner steps.
-        end: name -> parameter that the inner steps should reach.
-        synthetic: images [n, *input_shape].
-        labels: labels [n] of the images.
-        step_size: the inner learning rate, a scalar.
-        inner_steps: R, the number of inner steps.
-        recompute: whether to repeat each inner step in the backward pass instead of storing all
-            activations. This needs the memory of one step and R copies of the parameters. The
-            result changes only by rounding.
-        augment: draws a transform of the images before each inner step. If a step is repeated, it
-            uses the same transform again. If None, the images are not transformed.
+    The arguments are those of ``match_trajectory``; R is ``inner_steps``. With ``recompute`` a step
+    is repeated in the backward pass, with the same transform, instead of storing all activations.
+    This needs the memory of one step and R copies of the parameters, and changes the result only by
+    rounding.
     """
 
     def step(

@@ -261,8 +261,6 @@ class Report:
     @cached_property
     def reached(self) -> set[str]:
         """The measured metrics, without the costs of targets that no run reached."""
-        if self.values.empty:
-            return set()
         return set(self.values.loc[~self.values["at_bound"], "metric"])
 
     @cached_property

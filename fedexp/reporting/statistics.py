@@ -188,9 +188,6 @@ def over_seeds(lines: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     also NaN if a run diverged. ``at_bound`` of the ``n`` runs did not reach their target and count
     with the cost of the whole run; the mean is then a lower bound, and the deviation NaN.
     """
-    columns = [*keys, "metric", "statistic", "mean", "std", "n", "at_bound", "seeds"]
-    if lines.empty:
-        return pd.DataFrame(columns=columns)
     names = [*keys, "metric", "statistic"]
     finished = finished_only(lines)
     found = finished.groupby(names, sort=False, dropna=False).agg(

@@ -64,8 +64,7 @@ def results_table(
         statistic: the statistic over rounds to show.
     """
     cells = _cells(results, keys, metrics, statistic)
-    seeds: dict[tuple[str, ...], int] = {} if keys else {(): 0}
-    seeds |= {tuple(row[k] for k in keys): row["seeds"] for row in results.to_dict("records")}
+    seeds = {tuple(row[k] for k in keys): row["seeds"] for row in results.to_dict("records")}
     rows = [
         [*map(str, label), str(n), *(_text(cells.get((label, m)), m) for m in metrics)]
         for label, n in seeds.items()

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from lightning.fabric import Fabric
 
+from fedexp.compression.differences import Differences
 from fedexp.compression.download import CompressingServer
-from fedexp.compression.upload import CompressedUpload
 from fedexp.config.compatibility.traits import HIDES_COHORTS, SIMULATED_TIME
 from fedexp.config.schema import Config
 from fedexp.core import results
@@ -188,11 +188,12 @@ def _check_head(plan: Plan) -> None:
     results.alike(logits, like, "logits", "head", head, "forward(...)")
 
 
-def _upload(plan: Plan, module: ClientModule) -> CompressedUpload | None:
+def _upload(plan: Plan, module: ClientModule) -> Differences | None:
     """The compression of updates; None if updates are sent uncompressed."""
     if plan.upload.is_none:
         return None
-    return CompressedUpload(plan.upload, _trained(module), plan.config.seed)
+    names, seed = _trained(module), plan.config.seed
+    return Differences(plan.upload, names, seed, "compression/upload", plan.upload.error_feedback)
 
 
 def make_server(plan: Plan, resources: Resources) -> Server:

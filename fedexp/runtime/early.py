@@ -19,7 +19,7 @@ from fedexp.data.dataset import Describer
 from fedexp.engines.local_optimizer import LocalOptimizer
 from fedexp.samplers.base import Sampler
 
-_WITHOUT_SHAPES: Mapping[str, type[Part]] = MappingProxyType(
+WITHOUT_SHAPES: Mapping[str, type[Part]] = MappingProxyType(
     {
         "loss": Loss,
         "regularizer": Regularizer,
@@ -34,7 +34,7 @@ _WITHOUT_SHAPES: Mapping[str, type[Part]] = MappingProxyType(
 
 def build_parts(config: Config) -> dict[str, Any]:
     """Socket -> part, for the sockets whose parts need no shapes. Raises InputError."""
-    return {n: build(n, getattr(config, n), kind) for n, kind in _WITHOUT_SHAPES.items()}
+    return {n: build(n, getattr(config, n), kind) for n, kind in WITHOUT_SHAPES.items()}
 
 
 def build_optimizer(config: Config) -> LocalOptimizer:

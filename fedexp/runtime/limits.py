@@ -18,11 +18,7 @@ from types import FrameType
 
 from fedexp.distributed.parent import parent_has_ended
 
-STOPPING = tuple(
-    signal.Signals[name]
-    for name in ("SIGTERM", "SIGUSR1", "SIGUSR2")
-    if name in signal.Signals.__members__
-)
+STOPPING = signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2
 """Signals with which SLURM announces the end of a job; submitit makes SLURM send SIGUSR2."""
 
 _DEADLINE = "FEDEXP_DEADLINE"  # seconds since the epoch

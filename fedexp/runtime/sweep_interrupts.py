@@ -21,7 +21,6 @@ from fedexp.runtime.interrupts import NOTICE, exit_on_interrupt, in_worker
 from fedexp.runtime.limits import STOPPING, stop_sweep
 
 _BLOCKED = {signal.SIGINT, *STOPPING}
-_MASKS = hasattr(signal, "pthread_sigmask")  # a POSIX system
 
 
 class _State:
@@ -44,10 +43,9 @@ def block_interrupts() -> None:
     workers inherit the block. Each job unblocks Ctrl-C and SIGTERM (``unblock_interrupts``). The
     third Ctrl-C also interrupts the parent. At a signal in STOPPING the parent stops the sweep.
     """
-    if _MASKS:
-        resource_tracker.ensure_running()  # a later start would unblock SIGINT and SIGTERM
-        signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
-        threading.Thread(target=_count_interrupts, daemon=True).start()
+    resource_tracker.ensure_running()  # a later start would unblock SIGINT and SIGTERM
+    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
+    threading.Thread(target=_count_interrupts, daemon=True).start()
 
 
 def end_interrupted_sweep(folder: Path) -> None:
@@ -78,9 +76,6 @@ def unblock_interrupts() -> Iterator[None]:
     In a worker, SIGTERM also interrupts the block, and so does ``ORPHANED``, the signal that the
     parent has ended. A worker without a job ends together with its parent.
     """
-    if not _MASKS:
-        yield
-        return
     unblocked, handlers = {signal.SIGINT}, {}
     if in_worker():
         follow_parent()

@@ -100,11 +100,6 @@ class RamAndDisk(MutableMapping[K, V]):
         """Whether the value is in RAM."""
         return key in self._ram
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all values, in RAM and on disk."""
-        return sum(self._sizes.values())
-
     def _spill(self, key: K) -> None:
         content = dump(self._ram[key])
         with self._disk():

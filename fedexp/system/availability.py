@@ -1,6 +1,6 @@
 """Which clients are available at a given time: all, a random part, or each at its time of day."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -19,12 +19,12 @@ class Availability:
 
     A client that becomes unavailable during its turn still finishes the turn: only the start of a
     round counts.
-
-    Attributes:
-        is_always: whether all clients are always available.
     """
 
-    is_always: ClassVar[bool] = True
+    @property
+    def is_always(self) -> bool:
+        """Whether all clients are always available."""
+        return type(self).present is Availability.present
 
     def setup(self, num_clients: int, seed: int) -> None:
         """Prepare for the run; called once, before the first round."""
@@ -48,8 +48,6 @@ class Bernoulli(Availability):
         p: the probability.
         every: seconds between two draws; in between, the same clients stay available.
     """
-
-    is_always = False
 
     def __init__(self, p: PositiveShare, every: Seconds) -> None:
         self.p, self.every = p, every
@@ -79,8 +77,6 @@ class Diurnal(Availability):
         period: the length of a period in seconds.
         duty: the share of each period in which a client is available.
     """
-
-    is_always = False
 
     def __init__(self, period: Seconds, duty: PositiveShare) -> None:
         self.period, self.duty = period, duty

@@ -27,8 +27,6 @@ class LogNormal(DeviceSource):
         network_spread: standard deviation of the logarithm of download and upload.
     """
 
-    has_devices = True
-
     def __init__(
         self,
         samples_per_second: PositiveFloat | None,

@@ -4,7 +4,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 from fedexp.errors import InputError
 from fedexp.system.turns import Outcome, TurnRecord
@@ -27,7 +27,10 @@ def read_turns(folder: Path) -> dict[int, Sequence[TurnRecord]]:
                 raise ValueError(f"it has no column {min(missing)}")
             for row in rows:
                 numbers = {name: int(row[name]) for name in _NUMBERS}
-                found[int(row["round"])].append(TurnRecord(**numbers, outcome=_outcome(row)))
+                if row["outcome"] not in get_args(Outcome):
+                    raise ValueError(f"{row['outcome']!r} is no outcome")
+                outcome = cast(Outcome, row["outcome"])
+                found[int(row["round"])].append(TurnRecord(**numbers, outcome=outcome))
     except FileNotFoundError:
         raise InputError(
             f"{folder}: has no {FILE_NAME}; runs of older versions, and runs without "
@@ -36,12 +39,3 @@ def read_turns(folder: Path) -> dict[int, Sequence[TurnRecord]]:
     except (KeyError, ValueError, TypeError, OSError, csv.Error) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
     return dict(found)
-
-
-def _outcome(row: dict[str, str]) -> Outcome:
-    """The outcome of the turn in a row of the file. Raises ValueError for an unknown outcome."""
-    for outcome in get_args(Outcome):
-        if row["outcome"] == outcome:
-            known: Outcome = outcome
-            return known
-    raise ValueError(f"{row['outcome']!r} is no outcome")

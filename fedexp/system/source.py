@@ -18,12 +18,12 @@ class DeviceSource:
     """Gives each client a device; this base class gives none (``system=none``).
 
     Without devices there is no simulated time.
-
-    Attributes:
-        has_devices: whether there are devices, and so simulated time.
     """
 
-    has_devices: bool = False
+    @property
+    def has_devices(self) -> bool:
+        """Whether there are devices, and so simulated time."""
+        return type(self).draw is not DeviceSource.draw
 
     def check(self, num_clients: int) -> None:
         """Raise InputError if the devices do not suffice; called before data is read."""

@@ -29,8 +29,6 @@ class Table(DeviceSource):
         InputError: the file cannot be read, or a value is wrong.
     """
 
-    has_devices = True
-
     def __init__(self, file: str) -> None:
         path = PROFILES / f"{file}.csv"
         path = path if "/" not in file and path.is_file() else Path(file)

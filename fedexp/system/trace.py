@@ -25,8 +25,6 @@ class Trace(Availability):
             not end after its start.
     """
 
-    is_always = False
-
     def __init__(self, file: str) -> None:
         self.place = f"availability.file={file}"
         columns = read_columns("availability.file", Path(file), ("client", "from", "to"))

@@ -42,8 +42,6 @@ class Uniform(DeviceSource):
             both directions.
     """
 
-    has_devices = True
-
     def __init__(
         self,
         samples_per_second: PositiveRange | None,

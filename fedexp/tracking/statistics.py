@@ -31,13 +31,14 @@ def headline_statistics(
     chosen = {} if best_number is None else rounds[best_number - 1]
     statistics = {}
     for name, better in headlines.items():
+        best: Callable[..., float] = max if better == "higher" else min
         values, recent = (
             [row[name] for row in rows if name in row] for rows in (rounds, rounds[-5:])
         )
         if values:
             statistics[name] = {
                 "final": values[-1],
-                "best": best_of(better)(filter(math.isfinite, values), default=math.nan),
+                "best": best(filter(math.isfinite, values), default=math.nan),
             }
             if recent:
                 statistics[name]["mean_last5"] = sum(recent) / len(recent)
@@ -48,11 +49,6 @@ def headline_statistics(
             if errors:
                 statistics[name]["standard_error"] = errors[-1]
     return statistics
-
-
-def best_of(better: str) -> Callable[..., float]:
-    """The function that returns the best of several values: ``max`` or ``min``."""
-    return max if better == "higher" else min
 
 
 def best_round(history: Sequence[Mapping[str, float]]) -> int | None:

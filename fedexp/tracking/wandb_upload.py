@@ -93,10 +93,6 @@ class Upload:
         renamed = f"--id {self.new_id} " if self.new_id else ""
         return f"wandb sync {renamed}{shlex.quote(str(self.folder))}"
 
-    def is_uploaded(self) -> bool:
-        """Whether everything has arrived on the server."""
-        return self._synced.exists() and not self._has_failed
-
     def is_running(self) -> bool:
         """Whether the upload goes on."""
         return self._process is not None and self._process.poll() is None
@@ -123,7 +119,7 @@ class Upload:
         except KeyboardInterrupt:
             self._reason = "left by Ctrl-C"
         self.stop()
-        return self.is_uploaded()
+        return self._synced.exists() and not self._has_failed
 
     def why_not(self) -> str:
         """Why the record is not uploaded, in a few words."""

@@ -238,7 +238,8 @@ def test_one_bad_weight_is_found_even_if_it_is_not_sent(compressor: Compressor, 
     weight = federation.server.weights[name].clone()
     weight.view(-1)[5] = bad
     one, _ = with_update(federation, {name: weight})
-    upload = type(federation.engine.resources.upload)(compressor, names_of(federation), 0)
+    names, feedback = names_of(federation), compressor.error_feedback
+    upload = Differences(compressor, names, 0, "compression/upload", feedback)
     resources = replace(federation.engine.resources, upload=upload)
     (ended,) = end_turns([one], resources)
     assert not ended.is_finite

@@ -255,13 +255,6 @@ def test_one_round_of_both_halves_by_hand(renormalize: bool) -> None:
     assert torch.equal(moved[2:], old[2:])
 
 
-def test_a_round_without_updates_changes_nothing() -> None:
-    head = prototype()
-    before = head.broadcast(1)["prototypes"]
-    head.aggregate([])
-    assert torch.equal(head.broadcast(2)["prototypes"], before)
-
-
 def test_a_client_copies_what_it_receives() -> None:
     server, client = prototype(), prototype()
     sent = server.broadcast(1)

@@ -101,11 +101,6 @@ def test_a_larger_cohort_adds_rows() -> None:
     ]
 
 
-def test_a_round_without_updates_changes_nothing() -> None:
-    assert equal(served(COHORT, []).broadcast(3), served(COHORT).broadcast(3))
-    assert served([]).broadcast(2) == {}
-
-
 def test_the_server_state_is_restored() -> None:
     first, second = served(COHORT), make()
     second.load_server_state(first.server_state())

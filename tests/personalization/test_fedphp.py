@@ -11,7 +11,8 @@ from support.small_federations import ONE_BY_ONE, assert_models_agree, copy, per
 
 from fedexp.core.messages import Tensors
 from fedexp.errors import InputError
-from fedexp.personalization.fedphp import inherited_model, moved, private_model
+from fedexp.personalization.fedphp import inherited_model, moved
+from fedexp.personalization.own_model import own_model
 from fedexp.testing import check_part
 
 FEDPHP = ["algorithm=fedphp"]
@@ -27,10 +28,10 @@ def test_a_weight_moves_by_hand() -> None:
 def test_the_model_to_learn_from_is_the_shared_one_until_a_turn_has_ended() -> None:
     weights: Tensors = {
         "head.w": torch.tensor([1.0]),
-        "personalization.head/w": torch.tensor([2.0]),
+        "personalization.own.head/w": torch.tensor([2.0]),
         "personalization.turns": torch.tensor(0.0),
     }
-    assert private_model(weights).keys() == {"head.w"}
+    assert own_model(weights).keys() == {"head.w"}
     assert inherited_model(weights)["head.w"].item() == 1
     weights["personalization.turns"] = torch.tensor(1.0)
     assert inherited_model(weights)["head.w"].item() == 2

@@ -154,8 +154,6 @@ def test_clients_without_data_do_not_count_as_available() -> None:
 
 
 class Never(Availability):
-    is_always = False
-
     def present(self, now: float) -> np.ndarray:
         return np.zeros(12, dtype=bool)
 

@@ -99,30 +99,21 @@ class ScoredSamples:
             recall of a class.
         """
         if self.own:
-            rows = zip(correct, (each.test_index.cpu() for each in clients), strict=True)
-            found = [self._recalls(flags[index], self.labels[index]) for flags, index in rows]
-            hits, totals = zip(*found, strict=True)
-            return torch.stack(hits), torch.stack(totals)
+            scored = torch.zeros_like(correct)
+            for row, each in zip(scored, clients, strict=True):
+                row[each.test_index.cpu()] = True
+            own = self._by_class(scored, self.labels)
+            recalls = self._by_class(correct & scored, self.labels) / own.clamp(min=1)
+            return recalls * self.totals, self.totals * (own > 0).double()
         labels = self.labels[self.share]
         drawn = torch.bincount(labels, minlength=len(self.totals))
-        counted = torch.zeros(len(correct), len(self.totals), dtype=torch.float64)
-        counted.index_add_(1, labels, correct[:, self.share].double())
+        counted = self._by_class(correct[:, self.share], labels)
         return counted * (self.totals.double() / drawn.clamp(min=1)), self.totals.double()
 
-    def _recalls(self, correct: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The hits [C] and totals [C] of one model that is scored on its client's own test split.
-
-        ``hits`` defines both numbers for each of the C classes.
-
-        Args:
-            correct: [m] bool: whether the model classified each of its client's m test samples
-                correctly.
-            labels: [m] class of each of these samples.
-        """
-        classes = len(self.totals)
-        drawn = torch.bincount(labels, minlength=classes)
-        recalls = torch.bincount(labels[correct], minlength=classes) / drawn.clamp(min=1).double()
-        return recalls * self.totals, self.totals * (drawn > 0).double()
+    def _by_class(self, flags: Tensor, labels: Tensor) -> Tensor:
+        """For each of K models, the number of true ``flags`` [K, m] of each class, [K, C]."""
+        counts = torch.zeros(len(flags), len(self.totals), dtype=torch.float64)
+        return counts.index_add_(1, labels, flags.double())
 
 
 def _draw(labels: np.ndarray, size: int, seed: int, key: str) -> np.ndarray:

@@ -9,7 +9,6 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from fedexp.core.client import ClientModule
 from fedexp.core.forward import Outputs, full_precision
 from fedexp.core.messages import Message
 from fedexp.core.token_rows import scored_rows
@@ -40,10 +39,6 @@ class Scoring:
     def resources(self) -> Resources:
         """The resident module, the data, the parts and the clients' states."""
         return self.engine.resources
-
-    def load_global(self, message: Message) -> ClientModule:
-        """Load the global model into the resident module and return the module, in eval mode."""
-        return self.resources.load_global(message).eval()
 
     def score_global(
         self, message: Message, samples: Samples | Subset | None = None
@@ -143,13 +138,7 @@ class Scoring:
     def _score_stack(
         self, stack: Stack, clients: Sequence[int], selections: Sequence[Selection | None]
     ) -> Iterator[tuple[int, Predictions]]:
-        """Yield (client, predictions) for each row of the stack, which is one personal model.
-
-        Args:
-            stack: the personal models of ``clients``, in the same order.
-            clients: the numbers of the clients.
-            selections: the test samples for each model; None: the whole test split.
-        """
+        """Yield (client, predictions) for each row of the stack, which is one personal model."""
         size = self._stacked.size
         for start in range(0, len(clients), size):
             rows = slice(start, start + size)

@@ -1,14 +1,13 @@
 """The device for PyTorch (``torch.pretended``) and for Lightning (``Pretended``)."""
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cache
 from types import ModuleType
 from typing import Any
 
 import torch
 from lightning.pytorch.accelerators import Accelerator
-from torch import Tensor
 from torch.utils.backend_registration import (
     generate_methods_for_privateuse1_backend,
     rename_privateuse1_backend,
@@ -76,33 +75,20 @@ def device() -> torch.device:
 def _module(functions: ModuleType) -> ModuleType:
     """``torch.pretended``, with the functions that PyTorch asks of ``torch.cuda`` and its like."""
     module = ModuleType(f"torch.{NAME}")
-
-    def use(device: Any = None) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def memory(device: Any = None) -> tuple[int, int]:
-        return _FREE_BYTES, _FREE_BYTES
-
-    def state(device: Any = None) -> Tensor:
-        return functions.get_rng_state()  # type: ignore[no-any-return]
-
-    def set_state(state: Tensor, device: Any = None) -> None:
-        functions.set_rng_state(state)
-
     vars(module).update(
         _is_in_bad_fork=lambda: False,
         current_device=lambda: 0,
-        device=use,
+        device=lambda device=None: nullcontext(),
         device_count=lambda: 1,
         get_amp_supported_dtype=lambda: [_AUTOCAST_DTYPE],
-        get_rng_state=state,
+        get_rng_state=lambda device=None: functions.get_rng_state(),
         is_available=lambda: True,
         is_initialized=lambda: True,
         manual_seed=functions.manual_seed,
         manual_seed_all=functions.manual_seed,
-        mem_get_info=memory,
+        mem_get_info=lambda device=None: (_FREE_BYTES, _FREE_BYTES),
         set_device=lambda device: None,
-        set_rng_state=set_state,
+        set_rng_state=lambda state, device=None: functions.set_rng_state(state),
         synchronize=lambda device=None: None,
     )
     return module
