@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.command_line import fedexp, fedexp_partition
+from support.short_runs import NO_PICTURES
 from support.wandb_log import records, run_files
 
 from fedexp import run
@@ -19,6 +20,7 @@ from fedexp.errors import InputError
 
 METRICS = "outputs/*/*/metrics.jsonl"
 TINY = ["rounds=2", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
+QUIET = ["tracking.wandb.mode=disabled", *NO_PICTURES]
 
 
 def python(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -143,7 +145,7 @@ def test_a_device_that_is_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_an_interrupted_run_is_saved_and_goes_on(number: signal.Signals, tmp_path: Path) -> None:
-    some = [*TINY[1:], "engine=serial", "measure.personal=null", "tracking.wandb.mode=disabled"]
+    some = [*TINY[1:], "engine=serial", "measure.personal=null", *QUIET]
     command = [sys.executable, "-m", "fedexp.train", "rounds=100000", *some]
     run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     while not (found := [path for path in tmp_path.glob(METRICS) if path.stat().st_size]):
@@ -237,7 +239,7 @@ def test_a_sweep_goes_on_with_the_jobs_that_are_left(tmp_path: Path) -> None:
 
 
 def test_another_config_does_not_go_on_and_touches_nothing(tmp_path: Path) -> None:
-    some = [*TINY, "tracking.wandb.mode=disabled"]
+    some = [*TINY, *QUIET]
     assert fedexp(*some, "hydra.run.dir=run", folder=tmp_path).returncode == 0
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
     refused = {
@@ -258,7 +260,7 @@ def test_another_config_does_not_go_on_and_touches_nothing(tmp_path: Path) -> No
 
 
 def test_a_failed_job_does_not_stop_the_others(tmp_path: Path) -> None:
-    some = [*TINY, "tracking.wandb.mode=disabled"]
+    some = [*TINY, *QUIET]
     done = fedexp(*some, "-m", "partition.beta=0,0.5", folder=tmp_path)  # -m may stand anywhere
     assert done.returncode == 1
     assert "partition.beta=0 failed: partition.beta=0: should be greater than 0" in done.stderr

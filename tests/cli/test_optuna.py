@@ -13,6 +13,7 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import OmegaConf
 from support.command_line import fedexp
 from support.federations import compose
+from support.short_runs import NO_PICTURES
 
 from fedexp.errors import InputError
 from fedexp.runtime.limits import stop_sweep
@@ -160,7 +161,7 @@ def test_a_shipped_space_is_on_validation_data(space: str) -> None:
 
 
 TINY = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "rounds=1", "model=mlp"]
-TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", "data.subset=300"]
+TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", "data.subset=300", *NO_PICTURES]
 STUDY = ["-m", "hydra/sweeper=optuna", "search=fednh", "hydra.sweeper.n_trials=3", *TINY]
 
 

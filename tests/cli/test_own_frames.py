@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from support.command_line import fedexp
+from support.short_runs import NO_PICTURES
 
 from fedexp.cli import own_frames
 from fedexp.cli.own_frames import shorten
 
 QUICK = ["data.subset=100", "rounds=1", "measure.personal=null", "tracking.wandb.mode=disabled"]
+QUICK += NO_PICTURES
 
 
 def test_the_users_calls_are_shown_and_no_others(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from omegaconf import OmegaConf
 from support.command_line import fedexp, fedexp_partition
 from support.refusals import refused
-from support.short_runs import contents
+from support.short_runs import NO_PICTURES, contents
 
 from fedexp.cli.resume import with_saved_overrides
 from fedexp.cli.sweeps import save_sweep
@@ -69,7 +69,7 @@ def test_the_preview_refuses_them_too(tmp_path: Path) -> None:
 
 
 QUICK = ["clients.count=4", "clients.per_round=2", "local.epochs=1", "measure.personal=null"]
-QUICK += ["tracking.wandb.mode=disabled"]
+QUICK += ["tracking.wandb.mode=disabled", *NO_PICTURES]
 
 
 def test_resume_alone_takes_the_config_of_that_run(tmp_path: Path) -> None:

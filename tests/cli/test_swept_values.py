@@ -9,6 +9,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from support.command_line import fedexp
+from support.short_runs import NO_PICTURES
 
 from fedexp.cli import hydra_api
 from fedexp.cli.command import config_folder
@@ -77,7 +78,7 @@ def test_values_that_cannot_be_listed(override: str, line: str) -> None:
 
 
 TINY = ["rounds=1", "clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=300"]
-TINY += ["measure.personal=null", "tracking.wandb.mode=disabled"]
+TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", *NO_PICTURES]
 
 PRESET = """# @package _global_
 local:

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from support.federations import federate
+from support.short_runs import NO_PICTURES
 
 import fedexp
 from fedexp.core.messages import Update
@@ -71,6 +72,7 @@ def test_every_and_the_last_round() -> None:
 
 
 QUIET = ["algorithm=fedavg", "tracking.wandb.mode=disabled", "tracking.progress=false"]
+QUIET += NO_PICTURES
 
 
 def test_an_interrupted_run_ends_with_the_same_table(

@@ -7,14 +7,14 @@ import pytest
 import torch
 from support.command_line import fedexp as command
 from support.federations import federate
-from support.short_runs import saved_round
+from support.short_runs import NO_PICTURES, saved_round
 
 import fedexp
 from fedexp.errors import InputError
 from fedexp.state.files import load_tensors
 
 TINY = ["algorithm=fedavg", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
-TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", "data.subset=300"]
+TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", "data.subset=300", *NO_PICTURES]
 BROKEN = ["faults=unreliable", "faults.nan=1", "faults.drop=0", "faults.straggle=0"]
 THREE = "limits.idle_rounds=3"
 ENDED = r"^limits\.idle_rounds=3: no update was accepted in the last {} rounds up to round {}"

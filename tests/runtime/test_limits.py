@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command_line import fedexp as forked
 from support.federations import compose, federate
+from support.short_runs import NO_PICTURES
 
 import fedexp
 from fedexp.errors import InputError
@@ -20,7 +22,7 @@ from fedexp.runtime.limits import Clock, limited_sweep, reason_to_stop_sweep, st
 from fedexp.runtime.plan import plan
 
 TINY = ["algorithm=fedavg", "clients.count=4", "clients.per_round=2", "local.epochs=1"]
-TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", "data.subset=300"]
+TINY += ["measure.personal=null", "tracking.wandb.mode=disabled", "data.subset=300", *NO_PICTURES]
 SOON = "limits.minutes=0.00001"
 
 
@@ -109,7 +111,8 @@ def summaries(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_a_sweep_without_checkpoints_may_have_a_time_limit(tmp_path: Path) -> None:
-    done = command(tmp_path, "-m", "seed=0", "rounds=1", "checkpoint.keep=0", "limits.minutes=60")
+    typed = ["-m", "seed=0", "rounds=1", "checkpoint.keep=0", "limits.minutes=60", *TINY]
+    done = forked(*typed, folder=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

@@ -7,10 +7,11 @@ import pytest
 
 import fedexp
 from fedexp.runtime.federation import Federation
-from support.short_runs import outcome
+from support.short_runs import NO_PICTURES, outcome
 
 TINY = ["rounds=3", "clients.count=4", "clients.per_round=2", "local.epochs=1", "data.subset=120"]
 TINY += ["checkpoint.every=1", "tracking.wandb.mode=disabled", "tracking.progress=false"]
+TINY += NO_PICTURES
 
 
 def check_resumes_to_the_bit(tmp_path: Path, *overrides: str) -> None:

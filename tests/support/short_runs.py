@@ -9,6 +9,10 @@ from fedexp.errors import InputError
 from fedexp.state.checkpoints import Checkpoints
 from support.federations import timeless
 
+NO_PICTURES = ["tracking.trackers.figures=null", "tracking.trackers.curves=null"]
+NO_PICTURES += ["measure.partition=null", "measure.prototypes=null"]
+"""Pictures are half of the time of a run of one round."""
+
 SHORT = [
     *["rounds=4", "clients.count=5", "clients.per_round=3", "local.epochs=1", "data.subset=200"],
     *["checkpoint.every=1", "model.hidden=[8]", "measure.angles=null", "measure.partition=null"],

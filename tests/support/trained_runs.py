@@ -15,6 +15,7 @@ from fedexp.data.train_test import by_class
 from fedexp.runtime.plan import plan
 from fedexp.state.run_folder import read
 from support.natural_users import PLAY_OPTIONS, SMALL_LSTM, write_play
+from support.short_runs import NO_PICTURES
 from support.tables import breast_cancer
 
 SMALL = [
@@ -24,6 +25,7 @@ SMALL = [
     "local.epochs=1",
     "tracking.wandb.mode=disabled",
     "tracking.progress=false",
+    *NO_PICTURES,
 ]
 
 
