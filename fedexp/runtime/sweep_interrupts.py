@@ -48,9 +48,14 @@ def block_interrupts() -> None:
     threading.Thread(target=_count_interrupts, daemon=True).start()
 
 
+def is_interrupted() -> bool:
+    """In the parent of a sweep, whether Ctrl-C was pressed."""
+    return _State.interrupts > 0
+
+
 def end_interrupted_sweep(folder: Path) -> None:
     """Exit with code 130 and one line if Ctrl-C was pressed during the sweep in ``folder``."""
-    if _State.interrupts:
+    if is_interrupted():
         with exit_on_interrupt(folder):
             raise Interrupted(signal.SIGINT)
 

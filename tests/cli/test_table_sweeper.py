@@ -16,6 +16,7 @@ from fedexp.cli.command import config_folder
 from fedexp.cli.hydra_api import initialize
 from fedexp.errors import InputError
 from fedexp.reporting.leaderboard.tuning import Tuning, trial
+from fedexp.runtime import sweep_interrupts
 from fedexp.runtime.limits import Sweep, stop_sweep
 from hydra_plugins import fedexp_tables
 from hydra_plugins.fedexp_tables import TableSweeper
@@ -199,6 +200,23 @@ def test_a_contest_that_stops_says_whether_jobs_are_left(
     assert Sweep.has_left_jobs == left
     advice = "fedexp: SIGUSR1: the sweep stopped; to go on, add resume="
     assert (advice in capsys.readouterr().err) == left
+
+
+def test_after_ctrl_c_in_its_trials_a_contest_runs_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """joblib's processes finish their rounds, and the sweep's process counts the Ctrl-C."""
+    made = sweeper([*CONTEST, f"hydra.sweep.dir={tmp_path}"])
+    made.launcher = Finishes(tmp_path)  # type: ignore[assignment]
+    launch = made.launcher.launch
+
+    def interrupted(jobs: Sequence[Sequence[str]], first: int) -> Sequence[JobReturn]:
+        monkeypatch.setattr(sweep_interrupts._State, "interrupts", 1)
+        return launch(jobs, first)
+
+    monkeypatch.setattr(made.launcher, "launch", interrupted)
+    made.sweep([*CONTEST[:2], "seed=0"])
+    assert made.launcher.jobs == 2  # type: ignore[attr-defined]
 
 
 def test_a_sweep_whose_last_job_stops_before_its_last_round_says_how_to_go_on(
