@@ -15,7 +15,7 @@ import pytest
 from lightning.fabric.utilities import registry
 from PIL import Image
 from sklearn import datasets
-from support.command_line import PROCESSES
+from support.command_line import PROCESSES, server_with_path
 from support.quick_hydra import quick_hydra
 from support.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401  pytest calls these
 
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def what_stays_the_same_is_computed_once() -> Iterator[None]:
     points = cache(lambda path, group: entry_points(group=group))
-    with quick_hydra(), pytest.MonkeyPatch.context() as patch:
+    with quick_hydra(), server_with_path(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "entry_points", cache(registry.entry_points))  # of each Fabric
         patch.setattr(installed, "entry_points", lambda group: points(tuple(sys.path), group))
         patch.setattr(datasets, "load_digits", cache(datasets.load_digits))

@@ -5,7 +5,7 @@ import sys
 
 from hydra._internal.config_repository import ConfigRepository
 from omegaconf import OmegaConf
-from support.command_line import PROCESSES, start_server
+from support.command_line import PROCESSES
 from support.federations import of_options
 
 PLAIN = """
@@ -45,7 +45,6 @@ def exit_whether_it_is_quick() -> None:
 
 
 def test_forked_commands_compose_quickly() -> None:
-    start_server()
     process = PROCESSES.Process(target=exit_whether_it_is_quick)
     process.start()
     process.join()

@@ -9,7 +9,8 @@ import importlib
 import multiprocessing
 import os
 import sys
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import forkserver
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -27,12 +28,19 @@ PROCESSES.set_forkserver_preload(
 )
 
 
-@cache
-def start_server() -> None:
-    """Start the process to fork from; Python 3.11 does not tell it ``sys.path``."""
+@contextmanager
+def server_with_path() -> Iterator[None]:
+    """In this block the process to fork from starts with ``sys.path``; Python 3.11 forgets it."""
+    ensure_running = forkserver.ForkServer.ensure_running
+
+    def ensure_running_with_path(server: forkserver.ForkServer) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+            ensure_running(server)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-        forkserver.ensure_running()
+        patch.setattr(forkserver.ForkServer, "ensure_running", ensure_running_with_path)
+        yield
 
 
 def fedexp(*arguments: str, folder: Path) -> CompletedProcess[str]:
@@ -48,7 +56,6 @@ def fedexp_partition(*arguments: str, folder: Path) -> CompletedProcess[str]:
 def _run(module: str, arguments: tuple[str, ...], folder: Path) -> CompletedProcess[str]:
     printed = [folder.parent / f"{folder.name}.{name}" for name in ("stdout", "stderr")]
     environment = os.environ | {"COLUMNS": "200"}
-    start_server()
     process = PROCESSES.Process(
         target=_main, args=(module, list(arguments), folder, environment, printed)
     )
