@@ -35,7 +35,7 @@ from fedexp.runtime.limits import (
     limited_sweep,
     reason_to_stop_sweep,
 )
-from fedexp.runtime.sweep_interrupts import is_interrupted
+from fedexp.runtime.sweep_interrupts import was_interrupted
 from fedexp.state.run_folder import finished_summary, objective, rounds_finished
 
 
@@ -115,7 +115,7 @@ class TableSweeper(Sweeper):
         trials, known, new = tuning.trials(jobs), dict(self._earlier), self._new
         print(f"fedexp: first {len(new)} trials of settings", file=sys.stderr)
         results = self._launch(new)
-        if is_interrupted():
+        if was_interrupted():
             return results
         if reason_to_stop_sweep() or Sweep.has_left_jobs:  # trials without results choose nothing
             Sweep.has_left_jobs = True
@@ -134,7 +134,7 @@ class TableSweeper(Sweeper):
         size = self._batch or (1 if runs_one_by_one(self.launcher) else len(jobs))
         results: list[Sequence[JobReturn]] = []
         begun = 0
-        while begun < len(jobs) and not (reason_to_stop_sweep() or is_interrupted()):
+        while begun < len(jobs) and not (reason_to_stop_sweep() or was_interrupted()):
             results.append(self.launcher.launch(jobs[begun : begun + size], first + begun))
             begun += len(results[-1])
             for result in results[-1]:

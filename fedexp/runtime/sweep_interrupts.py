@@ -48,14 +48,9 @@ def block_interrupts() -> None:
     threading.Thread(target=_count_interrupts, daemon=True).start()
 
 
-def is_interrupted() -> bool:
-    """In the parent of a sweep, whether Ctrl-C was pressed."""
-    return _State.interrupts > 0
-
-
 def end_interrupted_sweep(folder: Path) -> None:
     """Exit with code 130 and one line if Ctrl-C was pressed during the sweep in ``folder``."""
-    if is_interrupted():
+    if _State.interrupts:
         with exit_on_interrupt(folder):
             raise Interrupted(signal.SIGINT)
 
@@ -108,7 +103,7 @@ def record_interrupt() -> None:
 
 
 def was_interrupted() -> bool:
-    """Whether this worker must not start a job: one was interrupted, or the parent has ended."""
+    """Whether no job may start: the sweep or a job was interrupted, or the parent has ended."""
     if in_worker():
         follow_parent()
-    return _State.interrupted or parent_has_ended()
+    return _State.interrupted or _State.interrupts > 0 or parent_has_ended()

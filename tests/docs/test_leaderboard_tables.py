@@ -313,7 +313,7 @@ def test_over_its_control_no_method_has_two_signs() -> None:
     assert controlled("-", 3) == in_cells([mild], "fedcm", "mofedsam")
     plain = f"{PLAIN} aggregator=uniform"
     fedcm, mofedsam = (gain_of(mild, each, plain, GLOBAL) for each in ("fedcm", "mofedsam"))
-    assert f"FedCM's ({fedcm}) and MoFedSAM's ({mofedsam}) have three" in text
+    assert f"FedCM ({fedcm}) and MoFedSAM ({mofedsam}) have three" in text
 
 
 def test_who_differs_from_fedavg() -> None:
