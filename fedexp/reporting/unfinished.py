@@ -2,14 +2,18 @@
 
 from fedexp.config.keys import selected
 from fedexp.drawing.texts import printable
-from fedexp.reporting.runs import Run
+from fedexp.reporting.runs import Run, is_within
+
+_TAIL = 4096
+"""Bytes at the end of a log in which the error is looked for that ended its run."""
 
 
 def how_to_finish(run: Run) -> str:
     """The line that names an unfinished run, such as ``a: 63 of 400 rounds, ...``.
 
     It ends with the command that finishes the run. For a job of a sweep, this is the command that
-    resumes the sweep. A run without saved overrides has no such command.
+    resumes the sweep. A run without saved overrides has no such command. A run that an error ended,
+    such as one that diverged, may end with it again, so the line names its log.
     """
     line = f"{run.place}: {run.progress} rounds, left out of means"
     sweep = run.folder.parent
@@ -20,4 +24,15 @@ def how_to_finish(run: Run) -> str:
     else:
         return line
     is_limited = selected(run.config, "limits.minutes") is not None
-    return f"{line}; to finish it: {command}{' limits.minutes=null' if is_limited else ''}"
+    purpose = "it failed, see its fedexp.log; to try again" if _failed(run) else "to finish it"
+    return f"{line}; {purpose}: {command}{' limits.minutes=null' if is_limited else ''}"
+
+
+def _failed(run: Run) -> bool:
+    """Whether the end of the run's log has an error."""
+    log = run.folder / "fedexp.log"
+    if not log.is_file() or not is_within(log, run.folder):
+        return False
+    with log.open("rb") as file:
+        file.seek(max(log.stat().st_size - _TAIL, 0))
+        return b"[ERROR]" in file.read(_TAIL)

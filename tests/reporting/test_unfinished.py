@@ -93,3 +93,15 @@ def test_a_run_alone_is_resumed_by_its_folder(tmp_path: Path) -> None:
     )
     (folder / ".hydra" / "overrides.yaml").unlink()
     assert how_to_finish(read_run(folder)) == f"{folder}: 1 of 400 rounds, left out of means"
+
+
+def test_a_run_that_failed_is_tried_again_and_its_log_named(tmp_path: Path) -> None:
+    folder = write_half(tmp_path) / "2"
+    log = folder / "fedexp.log"
+    log.write_text("x" * 5000 + "\n[2026-01-01][fedexp.train][ERROR] seed=2 failed: not finite\n")
+    assert how_to_finish(read_run(folder)) == (
+        f"{folder}: 1 of 2 rounds, left out of means; it failed, see its fedexp.log; "
+        f"to try again: fedexp -m resume={tmp_path}"
+    )
+    log.write_text(log.read_text() + "[2026-01-02][fedexp][INFO] goes on\n" * 200)
+    assert "to finish it" in how_to_finish(read_run(folder))  # a later start got further
