@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from generate.results import RESULTS
-from support.result_pages import gain, one_line, rows, section, stored
+from support.result_pages import gain, interval, line_with, one_line, rows, section, stored
+
+from fedexp.reporting.families import corrected
 
 PAGE = "digits.md"
 HEADER = (
@@ -83,21 +85,31 @@ def test_a_row_of_the_systems_is_the_mean_over_their_seeds(name: str) -> None:
 
 
 def test_the_gains_of_the_systems_are_paired_by_seed() -> None:
-    def over_fedavg(method: str, metric: str) -> str:
-        own, baseline = systems()[method][metric], systems()["fedavg"][metric]
-        return gain([a - b for a, b in zip(own, baseline, strict=True)])
-
     text = one_line(PAGE, "FedNH, FedGELA, FedSC")
     overall, personal, uniform = COLUMNS
-    claims = [
-        ("fedsc", personal, "FedSC is ahead personally ({} on the client's distribution)"),
-        ("fedsc", overall, "and globally shows no difference ({})"),
-        ("fednh", uniform, "FedNH is ahead where a client's classes weigh equally ({})"),
-        ("fedgela_paper", overall, "FedGELA as its paper writes it is behind ({} globally,"),
-        ("fedgela_paper", personal, "{} personally)"),
-    ]
-    for method, metric, said in claims:
-        assert said.format(over_fedavg(method, metric).removeprefix("+")) in text
+    differences = {
+        (method, metric): np.subtract(systems()[method][metric], systems()["fedavg"][metric])
+        for method in systems()
+        if method != "fedavg"
+        for metric in COLUMNS
+    }
+    found = {key: gain(own) for key, own in differences.items()}
+    sure = {key for key, own in differences.items() if interval(own).excludes_zero}
+    ahead = [("fedsc", personal), ("fedsc", uniform), ("fednh", uniform), ("fedge", uniform)]
+    paper = [("fedgela_paper", metric) for metric in COLUMNS]
+    assert sure == {*ahead, *paper, ("fedgela", uniform)}
+    assert f"{len(sure)} of {len(found)} differences have a 95 % interval" in text
+    said = "FedSC personally ({}) and, where a client's classes weigh equally, FedSC ({}), FedNH"
+    said += " ({}) and FedGE ({}). Behind are FedGELA where they weigh equally ({}), and FedGELA"
+    said += " as its paper writes it in all three columns ({}, {} and {})"
+    named = [*ahead, ("fedgela", uniform), *paper]
+    assert said.format(*(found[key] for key in named)) in text
+    assert f"FedSC shows no difference ({found['fedsc', overall]})" in text
+    bh, _ = corrected([interval(own).p_value for own in differences.values()])
+    assert [key for key, p in zip(differences, bh, strict=True) if p <= 0.05] == paper[2:]
+    row = line_with((RESULTS / "README.md").read_text(), "Do the systems help on easy data?")
+    for key in (*ahead[:3], ("fedgela", uniform)):
+        assert f"({found[key]})" in row
 
 
 @pytest.mark.parametrize("name", SKEWED)

@@ -1,6 +1,7 @@
 """FedGELA's pages have the numbers of their files."""
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -159,6 +160,20 @@ def test_a_row_of_the_scale_on_digits_is_its_runs(row: list[str]) -> None:
     values = pd.DataFrame(DIGITS_RUNS[digits_key(row)])
     assert len(values) == 3
     assert row[2:] == [f"{values[n].mean():.3f} ± {values[n].std():.3f}" for n in range(3)]
+
+
+def test_what_the_scale_on_digits_does_not_show() -> None:
+    """Paired by seed: FedGELA with E_W = 1 over FedAvg, and FedGE with larger scales."""
+    runs = {name: np.array(values).T for name, values in DIGITS_RUNS.items()}
+    over = runs["fedgela E_W=1"] - runs["fedavg E_W=0"]
+    assert not any(interval(own).excludes_zero for own in over)
+    said = f"(globally {gain(over[1])}, personally {gain(over[2])}), and no difference is shown."
+    assert said in prose(DIGITS)
+    for large, small in product((30, 100, 1000), (1, 3, 10)):
+        more = runs[f"fedge E_W={large}"] - runs[f"fedge E_W={small}"]
+        assert more[0].mean() > 0
+        assert not any(interval(own).excludes_zero for own in more)
+    assert "and no difference is shown between any of them." in prose(DIGITS)
 
 
 def test_every_cell_of_the_file_stands_in_a_table_of_digits() -> None:

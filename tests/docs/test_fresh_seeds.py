@@ -53,8 +53,25 @@ def test_how_many_verdicts_are_there_again() -> None:
     )
     assert said in one_line("leaderboard.md", TITLE)
     assert all(row[3] == 0 for row in found.values())
+    text = one_line("leaderboard.md", TITLE)
+    assert f"there again** ({holm[1] + own_holm[1]} of {holm[0] + own_holm[0]})" in text
+    assert f"in two of three cases ({bh[1] + own_bh[1]} of {bh[0] + own_bh[0]})" in text
     widths = [each.half_width for each in frame("digits_fresh")["gain"].dropna()]
     assert f"wider than ± {pd.Series(widths).median():.3f}" in one_line("leaderboard.md", TITLE)
+
+
+def test_the_counts_without_the_rows_that_have_another_scale() -> None:
+    fresh, earlier = leaderboard("digits_fresh"), leaderboard("digits")
+    moved = (fresh["method"] == "fedgela") & fresh["cell"].isin(
+        ["digits_dir005", "digits_long_tail"]
+    )
+    table = verdicts_again(fresh[~moved], earlier)
+    (before, again), (own_before, own_again) = (
+        next(map(int, row[2:4]) for row in table.rows if row[:2] == [metric, "alone"])
+        for metric in (GLOBAL, PERSONAL)
+    )
+    said = f"without them {again} of {before} and {own_again} of {own_before} are there again."
+    assert said in one_line("leaderboard.md", TITLE)
 
 
 def test_who_is_ahead_globally() -> None:
@@ -134,6 +151,16 @@ def test_the_further_methods() -> None:
     own = counts("digits_more_fresh", PERSONAL)
     assert own.loc[["fedcp", "pfedfda", "fedmd", "fedaws"], "ahead"].tolist() == [0, 1, 3, 3]
     assert own.loc[["fedcp", "pfedfda"], "behind"].tolist() == [0, 0]
+    before = counts("digits_more", PERSONAL)
+    assert before.loc[["fedcp", "pfedfda", "fedmd", "fedaws"], "ahead"].tolist() == [5, 5, 4, 3]
+    elastic = [
+        frame(each).query("method == 'elastic' and cell == 'digits_long_tail'").iloc[0]
+        for each in ("digits_more_fresh", "digits_more")
+    ]
+    assert [each["signs"] for each in elastic] == ["+++", ""]
+    now, then = (f"{each['gain'].mean:+.3f} ± {each['gain'].half_width:.3f}" for each in elastic)
+    said = f"it gains {now} globally, three signs, where no difference was shown ({then})."
+    assert said in text
     found = again("digits_more")
     plain, bh = (found[PERSONAL, each] for each in CORRECTIONS[:2])
     assert (

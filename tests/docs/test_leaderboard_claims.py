@@ -283,10 +283,11 @@ def test_batch_norm_and_feature_shift() -> None:
 
 
 def test_the_further_methods_in_global_accuracy() -> None:
+    fedgc = gains("fedgc", GLOBAL, "_more")["digits_two_classes"]
     assert (
         "FedSR is ahead of FedAvg in three cells (Dirichlet(0.05), Dirichlet(0.3), two classes), "
         "FedAwS in two, elastic aggregation in one. With the long tail FedSR, FedAwS and FedIIR "
-        "are behind."
+        f"are behind, with two classes FedGC ({fedgc.mean:+.3f} ± {fedgc.half_width:.3f})."
     ) in text()
     counted = {each: ahead(each, GLOBAL, "_more") for each in ("fedsr", "fedaws", "elastic")}
     assert counted["fedsr"] == {"dir005", "dir03", "two_classes"}
@@ -295,6 +296,10 @@ def test_the_further_methods_in_global_accuracy() -> None:
     tail = best(GLOBAL, "_more").query("cell == 'digits_long_tail'").set_index("method")["gain"]
     less = {name for name, gain in tail.dropna().items() if gain.excludes_zero and gain.mean < 0}
     assert less == {"fedsr", "fedaws", "fediir"}
+    assert fedgc.excludes_zero
+    every = best(GLOBAL, "_more")["gain"].dropna()
+    named = 3 + 2 + 1 + len(less) + 1
+    assert sum(each.excludes_zero for each in every) == named
 
 
 def test_who_is_ahead_with_two_classes_a_client() -> None:

@@ -265,9 +265,9 @@ def in_all(metric: str, sign: str, cells: Sequence[str] = CELLS) -> set[str]:
     return set(methods.index[methods == len(cells)])
 
 
-def controlled(sign: str, signs: int = 1) -> set[tuple[str, str]]:
-    """Cell and method of the global gains over controls with at least so many of this sign."""
-    frame = over_controls(finals(), GLOBAL)
+def controlled(sign: str, signs: int = 1, metric: str = GLOBAL) -> set[tuple[str, str]]:
+    """Cell and method of the gains over controls with at least so many of this sign."""
+    frame = over_controls(finals(), metric)
     frame = frame[frame["signs"].str.count(re.escape(sign)) >= signs]
     return set(zip(frame["cell"], frame["method"], strict=True))
 
@@ -279,6 +279,9 @@ def test_what_the_controls_change() -> None:
     assert f"{gain_of(strong, 'fedacg', UNIFORM, GLOBAL)} over FedAvg with its equal" in text
     feddyn = [gain_of(strong, "feddyn_paper", each, GLOBAL) for each in ("fedavg", UNIFORM)]
     assert f"FedDyn (`feddyn_paper`) {' and '.join(feddyn)}: one sign each." in text
+    fedadmm = gain_of(strong, "fedadmm", f"{PLAIN} aggregator=uniform", GLOBAL)
+    per_fedavg = gain_of(strong, "per_fedavg", TUNED, GLOBAL)
+    assert f"So have FedADMM ({fedadmm}) and Per-FedAvg ({per_fedavg}) over their" in text
     assert f"Equal weights alone gain {gain_of(strong, UNIFORM, 'fedavg', GLOBAL)}." in text
     ours, theirs, between = (
         gains_of(*pair) for pair in ((FEDNH, "fedavg"), ("fednh", "fedavg"), ("fednh", FEDNH))
@@ -314,6 +317,21 @@ def test_over_its_control_no_method_has_two_signs() -> None:
     plain = f"{PLAIN} aggregator=uniform"
     fedcm, mofedsam = (gain_of(mild, each, plain, GLOBAL) for each in ("fedcm", "mofedsam"))
     assert f"FedCM ({fedcm}) and MoFedSAM ({mofedsam}) have three" in text
+
+
+def test_five_personal_gains_over_controls_have_two_signs() -> None:
+    text, (strong, middle, mild) = one_line(PAGE, FOUR), CELLS
+    with_dir1 = in_cells([mild], "fedacg", "fedadmm", "ifca")
+    assert controlled("+", 2, PERSONAL) == with_dir1 | in_cells([strong, middle], "pfedme")
+    assert not controlled("+", 3, PERSONAL)
+    every = over_controls(finals(), PERSONAL)
+    assert f"**Personally over controls** five of {len(every)} gains have two signs" in text
+    assert f"Dirichlet(0.05) ({gain_of(strong, 'pfedme', TUNED, PERSONAL)}) and" in text
+    controls = {"fedacg": UNIFORM, "fedadmm": f"{PLAIN} aggregator=uniform", "ifca": TUNED}
+    fedacg, fedadmm, ifca = (gain_of(mild, *each, PERSONAL) for each in controls.items())
+    assert (
+        f"FedACG's ({fedacg}), FedADMM's ({fedadmm}) and IFCA's ({ifca}). None has three." in text
+    )
 
 
 def test_who_differs_from_fedavg() -> None:
@@ -390,7 +408,11 @@ def test_the_choice_of_a_rate_is_not_in_an_interval() -> None:
     page = prose((ROOT / "docs" / "leaderboard.md").read_text())
     strong, weak = (gain_of(cell, TUNED, UNIFORM, PERSONAL) for cell in (strong, weak))
     assert f"lose {weak.removeprefix('-')} of it on test data" in page
-    assert f"no difference is shown ({strong})" in page
+    assert f"no difference is shown ({strong}), and with Dirichlet(1) both are the same." in page
+    assert gain_of(CELLS[2], TUNED, UNIFORM, PERSONAL) == "+0.000 ± 0.000"
+    names = ["Dirichlet(0.05)", "Dirichlet(0.3)", "Dirichlet(1)"]
+    assert list(four()["cell"].unique()) == list(CELLS)
+    assert f"Three cells, {', '.join(names[:2])} and {names[2]}, have [a table" in page
 
 
 def test_what_diverged_by_the_present_rules() -> None:

@@ -93,6 +93,8 @@ def test_fednh_is_compared_with_fedavg_that_has_its_logits() -> None:
     over = system_runs.gains("fednh", system_runs.CONTROL)
     verdict = f"it has {gain(over)}, {words(over, None)}"
     assert verdict in TEXT
+    reach = interval(over).mean + interval(over).half_width
+    assert f"is not shown either: the interval reaches {reach:.3f}." in TEXT
     alone = gain(system_runs.gains(system_runs.CONTROL))
     said = f"class vectors, has {alone}, and FedNH over it {gain(over)}: no difference between the"
     assert said in prose(README)
