@@ -15,6 +15,8 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from fedexp.cli.ablate import WORD, ablation_sweep
+from fedexp.cli.begun_jobs import check_begun
+from fedexp.cli.compose import checked_config
 from fedexp.cli.hydra_api import job_config, launcher_of, runs_one_by_one
 from fedexp.cli.objectives import check_of_contest
 from fedexp.cli.presets import check_parts, preset_settings
@@ -94,9 +96,10 @@ class TableSweeper(Sweeper):
         self._check(self._tuning.one_trial_each(jobs) if self._tuning else jobs)
         self._earlier = earlier_scores(self._tuning) if self._tuning else {}
         folder.mkdir(parents=True, exist_ok=True)
-        save_sweep(self.config, folder)
         trials = self._tuning.trials(jobs) if self._tuning else []
         self._new = new_trials(trials, self._earlier, folder) if trials else []
+        check_begun(folder, self._new if self._tuning else jobs, self._compose)
+        save_sweep(self.config, folder)
         if ablation is not None:
             self._announce(ablation.size(), ablation.rows, arguments)
             write_plain(folder, ablation.plain)
@@ -149,8 +152,9 @@ class TableSweeper(Sweeper):
     def _check(self, jobs: Sequence[Job]) -> None:
         """Compose each job's config, and print what their presets set besides their parts.
 
-        A HydraException names the overrides in which jobs differ. InputError for an objective that
-        cannot choose among trials, or for a method whose part the experiment replaces.
+        A HydraException names the overrides in which jobs differ. InputError if no job has a valid
+        config, for an objective that cannot choose among trials, or for a method whose part the
+        experiment replaces.
         """
         everywhere = set.intersection(*map(set, jobs))
         composed = []
@@ -165,6 +169,7 @@ class TableSweeper(Sweeper):
             check_of_contest(config for config, _ in composed)
         for config, job in composed:
             check_parts(config.hydra.runtime, job)
+        _check_one(composed)
         if line := preset_settings(composed):
             print(f"fedexp: {line}", file=sys.stderr)
 
@@ -264,6 +269,20 @@ class TableSweeper(Sweeper):
                 raise InputError(
                     f"experiment={','.join(experiments)}: {each} sweeps by itself; name it alone"
                 )
+
+
+def _check_one(composed: Sequence[tuple[DictConfig, Job]]) -> None:
+    """Raise the InputError of the first job if no job has a valid config; others fail alone."""
+    refused: list[InputError] = []
+    for config, job in composed:
+        try:
+            checked_config(config, config.hydra, job)
+        except InputError as error:
+            refused.append(error)
+        else:
+            return
+    if refused:
+        raise refused[0]
 
 
 def _forget_config(result: JobReturn) -> None:

@@ -9,6 +9,9 @@ import numpy as np
 
 from fedexp.errors import InputError, readable
 
+_TRAIN, _TEST = {"train", "training"}, {"test", "testing", "val", "valid", "validation"}
+"""Names that people give to the folders of a split."""
+
 
 @dataclass(frozen=True)
 class ImageTree:
@@ -40,6 +43,8 @@ def find_images(root: Path) -> ImageTree:
         has_train, has_test = ((root / name).is_dir() for name in ("train", "test"))
         base = root / "train" if has_train else root
         has_both = has_train and has_test
+        if not has_both:
+            _refuse_other_names(root)
         classes = _class_names(base)
         if len(classes) < 2:
             raise InputError(
@@ -59,6 +64,21 @@ def find_images(root: Path) -> ImageTree:
         )
     all_labels = np.array(labels + test_labels, dtype=np.int64)
     return ImageTree(classes, paths + test_paths, all_labels, num_train=len(paths))
+
+
+def _refuse_other_names(root: Path) -> None:
+    """Raise InputError if the folder has a split under other names than train and test.
+
+    Its parts would be taken for classes, or its test images would not be read.
+    """
+    names = _class_names(root)
+    lower = {name.lower() for name in names}
+    is_split = lower <= _TRAIN | _TEST and lower & _TRAIN and lower & _TEST
+    if is_split or ("train" in names and lower & _TEST):
+        raise InputError(
+            f"data.root={root}: holds {', '.join(names)}; name the folders of training and test "
+            "images train and test, and move others away"
+        )
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:

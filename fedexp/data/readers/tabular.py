@@ -69,12 +69,21 @@ def read_table(key: str, path: Path) -> pd.DataFrame:
 
 
 def _read_text(path: Path, separator: str) -> pd.DataFrame:
-    """Read a UTF-8 file. Raises ValueError if two columns share a name; pandas would rename one."""
+    """Read a UTF-8 file.
 
+    Raises:
+        ValueError: two columns share a name, of which pandas would rename one, or the file has
+            another separator, as a spreadsheet writes it where numbers have decimal commas.
+    """
     form: dict[str, Any] = {"sep": separator, "encoding": "utf-8-sig"}
     names = pd.read_csv(path, header=None, nrows=1, dtype=str, **form).iloc[0].dropna()
     if twice := names[names.duplicated()].to_list():
         raise ValueError(f"two columns are named {twice[0]}")
+    if len(names) == 1 and (other := re.search(r"[;\t,|]", names[0])):
+        raise ValueError(
+            f"is separated by {other[0]!r}, not by {separator!r}; save it with commas and decimal "
+            "points, or with tabs as .tsv"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         table: pd.DataFrame = pd.read_csv(path, low_memory=False, index_col=False, **form)

@@ -411,6 +411,25 @@ def test_a_root_without_classes_is_named(tmp_path: Path, folders: list[str], hel
         reader(tmp_path).describe()
 
 
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [("Train", "test"), ("training", "testing"), ("train", "val"), ("train", "Test")],
+)
+def test_a_split_under_other_names_is_neither_a_class_nor_left_out(
+    both: Path, train: str, test: str
+) -> None:
+    (both / "train").rename(both / train)
+    (both / "test").rename(both / test)
+    names = ", ".join(sorted([train, test]))
+    with pytest.raises(InputError, match=rf": holds {names}; name the folders of training and"):
+        reader(both).describe()
+
+
+def test_a_class_may_be_named_like_a_split(single: Path) -> None:
+    (single / "dog").rename(single / "Val")
+    assert reader(single).describe().num_classes == 2
+
+
 def test_too_few_images_to_split_is_an_error(single: Path) -> None:
     for path in list((single / "dog").iterdir())[1:]:
         path.unlink()

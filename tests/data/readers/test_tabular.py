@@ -323,6 +323,7 @@ def test_a_constant_becomes_zero(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("a,label,label\n1,x,x\n2,y,y\n", "two columns are named label"),
+        ("a;label\n1,5;x\n2;y\n", "is separated by ';', not by ','; save it with commas and"),
         (",a,label\n0,1,x\n1,2,y\n", r"a column has no name, .*data\.drop=\['Unnamed: 0'\]"),
         ("a,label\n1,x,7\n2,y,8\n", "rows have more values than the row of names"),
         ("a,label\n1,x\n2,y,8\n", "cannot be read .*Expected 2 fields in line 3, saw 3"),
