@@ -34,7 +34,8 @@ def unpack(path: Path, folder: Path) -> None:
     """Unpack a zip file into a new folder; nothing is run, and nothing lands outside.
 
     Raises:
-        InputError: the file is damaged or too large, or an entry is a link or has a wrong name.
+        InputError: the file is damaged or too large, or an entry is a link, has a wrong name or is
+            neither stored nor deflated.
     """
     shown = printable(str(path))
     try:
@@ -43,7 +44,7 @@ def unpack(path: Path, folder: Path) -> None:
             entries = [each for each in archive.infolist() if not each.is_dir()]
             _check_size(shown, entries)
             for entry in entries:
-                _check_name(shown, entry)
+                _check_entry(shown, entry)
             for entry in entries:
                 _write(archive, entry, folder / entry.filename)
     except OSError as error:
@@ -65,7 +66,7 @@ def _check_size(shown: str, entries: list[zipfile.ZipInfo]) -> None:
         raise InputError(f"{shown}: has two files of one name")
 
 
-def _check_name(shown: str, entry: zipfile.ZipInfo) -> None:
+def _check_entry(shown: str, entry: zipfile.ZipInfo) -> None:
     name, mode = entry.filename, entry.external_attr >> 16
     parts = name.split("/")
     is_plain = name == printable(name) and not {"\\", ":"} & {*name}
@@ -73,6 +74,9 @@ def _check_name(shown: str, entry: zipfile.ZipInfo) -> None:
         raise InputError(f"{shown}: {printable(name)}: a file may not have this name")
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         raise InputError(f"{shown}: {name}: is a link or device, not a file")
+    # The zip format's other ways of packing unpack without a bound in memory.
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise InputError(f"{shown}: {name}: is packed in another way than stored or deflated")
 
 
 def _write(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> None:

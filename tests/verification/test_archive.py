@@ -34,6 +34,7 @@ HOSTILE: dict[str, tuple[Callable[[zipfile.ZipFile], object], str]] = {
     "of Windows": (lambda z: z.writestr("a\\..\\evil.txt", "x"), "a file may not have this name"),
     "escapes": (lambda z: z.writestr("\x1b[2Jevil", "x"), r"\x1b[2Jevil: a file may not have"),
     "a link": (link, "runs: is a link or device, not a file"),
+    "bzip2": (lambda z: z.writestr("a", "x", zipfile.ZIP_BZIP2), "a: is packed in another way"),
     "too large": (lambda z: z.writestr("a", b"0" * 2000), "would unpack 1 files of 2000 bytes"),
     "twice": (lambda z: [z.writestr(n, "x") for n in ("a", "A")], "has two files of one name"),
     "both": (lambda z: [z.writestr(n, "x") for n in ("a", "a/b")], "cannot be unpacked"),
