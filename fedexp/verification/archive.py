@@ -5,6 +5,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from unicodedata import normalize
 
 from fedexp.drawing.texts import printable
 from fedexp.errors import InputError
@@ -45,8 +46,7 @@ def unpack(path: Path, folder: Path) -> None:
             _check_size(shown, entries)
             for entry in entries:
                 _check_entry(shown, entry)
-            for entry in entries:
-                _write(archive, entry, folder / entry.filename)
+            archive.extractall(folder, entries)  # an entry gives no more than its checked size
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise InputError(f"{shown}: cannot be unpacked to {folder} ({reason})") from None
@@ -61,7 +61,8 @@ def _check_size(shown: str, entries: list[zipfile.ZipInfo]) -> None:
             f"{shown}: would unpack {len(entries)} files of {size} bytes; at most {MOST_FILES} "
             f"files of {MOST_BYTES} bytes together are unpacked"
         )
-    names = {each.filename.casefold() for each in entries}
+    # Some file systems take two names for one if case or the spelling of accents alone differs.
+    names = {normalize("NFC", each.filename.casefold()) for each in entries}
     if len(names) < len(entries):
         raise InputError(f"{shown}: has two files of one name")
 
@@ -77,15 +78,3 @@ def _check_entry(shown: str, entry: zipfile.ZipInfo) -> None:
     # The zip format's other ways of packing unpack without a bound in memory.
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InputError(f"{shown}: {name}: is packed in another way than stored or deflated")
-
-
-def _write(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> None:
-    """Write one entry, at most as many bytes as it claims to have."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    left = entry.file_size
-    with archive.open(entry) as source, path.open("xb") as target:
-        while block := source.read(2**20):
-            left -= len(block)
-            if left < 0:
-                raise ValueError(f"{entry.filename} is larger than it claims")
-            target.write(block)

@@ -37,6 +37,10 @@ HOSTILE: dict[str, tuple[Callable[[zipfile.ZipFile], object], str]] = {
     "bzip2": (lambda z: z.writestr("a", "x", zipfile.ZIP_BZIP2), "a: is packed in another way"),
     "too large": (lambda z: z.writestr("a", b"0" * 2000), "would unpack 1 files of 2000 bytes"),
     "twice": (lambda z: [z.writestr(n, "x") for n in ("a", "A")], "has two files of one name"),
+    "twice on a Mac": (
+        lambda z: [z.writestr(n, "x") for n in ("\u00e9", "e\u0301")],
+        "has two files of one name",
+    ),
     "both": (lambda z: [z.writestr(n, "x") for n in ("a", "a/b")], "cannot be unpacked"),
 }
 
