@@ -1,18 +1,24 @@
 """The simulated time of a finished run on other devices, without training again."""
 
+import csv
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 from fedexp.config.compatibility.declaration import declared
 from fedexp.config.compatibility.traits import CHOOSES_BY_DEVICE, SIMULATED_TIME
 from fedexp.config.schema import validate
-from fedexp.errors import InputError
+from fedexp.errors import InputError, readable
 from fedexp.measures.clock import Times
 from fedexp.models.shape import training_flops
 from fedexp.runtime.plan import Plan, plan
-from fedexp.system.replay import FILE_NAME, read_turns
+from fedexp.system.turns import Outcome, TurnRecord
+
+_TURNS = "turns.csv"
+"""The run's log of turns."""
+_NUMBERS = ("client", "samples", "steps", "download_bytes", "upload_bytes")
 
 
 class Replay:
@@ -33,13 +39,11 @@ class Replay:
     ) -> None:
         self._folder, self._config, self._history = folder, config, history
         _check(plan(validate(dict(config))), folder)
-        self._turns = read_turns(folder)
+        self._turns = _read_turns(folder)
         count = config["clients"]["count"]
         clients = (turn.client for turns in self._turns.values() for turn in turns)
         if wrong := next((client for client in clients if not 0 <= client < count), None):
-            raise InputError(
-                f"{folder / FILE_NAME}: has client {wrong}; the run has 0 to {count - 1}"
-            )
+            raise InputError(f"{folder / _TURNS}: has client {wrong}; the run has 0 to {count - 1}")
         for round, metrics in enumerate(history, start=1):
             self._check_bytes(round, metrics)
 
@@ -53,7 +57,7 @@ class Replay:
             logged = sum(getattr(turn, way) for turn in turns)
             if not turns or metrics.get(f"cost/{way}", logged) != logged:
                 raise InputError(
-                    f"{self._folder / FILE_NAME}: lacks turns of round {round}; their {way} are "
+                    f"{self._folder / _TURNS}: lacks turns of round {round}; their {way} are "
                     f"{logged}, those of the round {metrics.get(f'cost/{way}', 'unknown')}"
                 )
 
@@ -97,3 +101,31 @@ def _check(planned: Plan, folder: Path) -> None:
                 f"{folder}: its {name} lets the devices decide how it trains; run it again with "
                 "the new system instead of replaying it"
             )
+
+
+def _read_turns(folder: Path) -> dict[int, Sequence[TurnRecord]]:
+    """Number of a round -> the turns of this round, from ``turns.csv`` in the run's folder.
+
+    Raises InputError if the file is missing or damaged.
+    """
+    path = folder / _TURNS
+    if not path.is_file():
+        raise InputError(
+            f"{folder}: has no {_TURNS}; runs of older versions, and runs without measure.turns, "
+            "cannot be replayed"
+        )
+    found: dict[int, list[TurnRecord]] = defaultdict(list)
+    with (
+        readable(path, ValueError, TypeError, csv.Error),
+        path.open(newline="", encoding="utf-8") as file,
+    ):
+        rows = csv.DictReader(file)
+        if missing := {"round", "outcome", *_NUMBERS}.difference(rows.fieldnames or ()):
+            raise ValueError(f"it has no column {min(missing)}")
+        for row in rows:
+            numbers = {name: int(row[name]) for name in _NUMBERS}
+            if row["outcome"] not in get_args(Outcome):
+                raise ValueError(f"{row['outcome']!r} is no outcome")
+            outcome = cast(Outcome, row["outcome"])
+            found[int(row["round"])].append(TurnRecord(**numbers, outcome=outcome))
+    return dict(found)
