@@ -122,7 +122,11 @@ def _without(job: Sequence[str], plain: dict[str, str], compose: Compose) -> lis
     if not of_groups:
         return variant
     config = _without_strays(compose(variant), variant)
-    known = [e for e in of_groups if _ABSENT is not _value(config, override_key(e))]
+    known = [
+        each
+        for each in of_groups
+        if OmegaConf.select(config, override_key(each), default=_ABSENT) is not _ABSENT
+    ]
     return [*variant, *known]
 
 
@@ -131,10 +135,6 @@ def _without_strays(config: DictConfig, overrides: Sequence[str]) -> DictConfig:
     values: Any = OmegaConf.to_container(config)  # with ${...} as it stands
     folders = option_folders(config.hydra.runtime.config_sources)
     return OmegaConf.create(without_strays(values, overrides, folders))
-
-
-def _value(config: DictConfig, key: str) -> object:
-    return OmegaConf.select(config, key, default=_ABSENT)
 
 
 def _told_apart(base: Sequence[str], every: Iterable[Sequence[str]]) -> list[str]:

@@ -51,7 +51,7 @@ def also_differs(configurations: Mapping[Label, Sequence[Run]]) -> Table | None:
     """
     settings: dict[Label, dict[Label, Run]] = {}
     for label, runs in configurations.items():
-        method = tuple(each for each in label if _is_method(each[0]))
+        method = tuple(each for each in label if is_below(each[0], _METHODS))
         others = tuple(each for each in label if each not in method)
         settings.setdefault(others, {})[method] = runs[0]
     every = [run for runs in configurations.values() for run in runs]
@@ -91,10 +91,6 @@ def _keys(every: Sequence[Mapping[str, Any]], left_out: Iterable[str]) -> Iterab
 
 def _differ(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
     return len({hashable(each.get(key)) for each in rows}) > 1
-
-
-def _is_method(key: str) -> bool:
-    return is_below(key, _METHODS)
 
 
 def _cell(key: str, runs: Sequence[Run], sweeps: Mapping[Path, Sweep]) -> str:

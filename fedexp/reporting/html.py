@@ -30,7 +30,7 @@ def html(report: Report, drawn: Sequence[Picture], not_drawn: str = "") -> str:
     loader = PackageLoader("fedexp.reporting", ".")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["leading_number"] = leading_number
-    environment.tests["not_run"] = _is_not_run
+    environment.tests["not_run"] = lambda note: note.startswith("Not run: ")
     *tables, runs = report.tables()
     return environment.get_template(_TEMPLATE).render(
         heading=report.heading,
@@ -57,10 +57,6 @@ def leading_number(cell: str) -> str | None:
     """
     found = _NUMBER.match(cell)
     return found[1] if found else None
-
-
-def _is_not_run(note: str) -> bool:
-    return note.startswith("Not run: ")
 
 
 def _width(png: bytes) -> int:

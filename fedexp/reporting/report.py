@@ -110,7 +110,8 @@ class Report:
         labels = label_runs(kept, searched_keys(kept))
         pairs = parse_baseline(baseline, kept, labels) if baseline else ()
         _, alone = find_baselines(labels, pairs)
-        lines = [*problems, *repeated, *_unfinished(kept), *alone]
+        unfinished = [how_to_finish(run) for run in kept if not run.finished]
+        lines = [*problems, *repeated, *unfinished, *alone]
         made = cls(kept, lines, pairs, measures, statistic)
         made.problems.extend(made._without_pairs())
         made.problems.extend(made._without_full_method())
@@ -365,10 +366,6 @@ class Report:
 def unreached(target: float) -> str:
     """The line about a target that no run reached."""
     return f"target {target:g}: no run reached it"
-
-
-def _unfinished(runs: Iterable[Run]) -> list[str]:
-    return [how_to_finish(run) for run in runs if not run.finished]
 
 
 def _without_repeats(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:

@@ -10,7 +10,6 @@ from typing import Any
 from fedexp.config.compatibility.traits import HIDES_COHORTS
 from fedexp.config.schema import Config, validate
 from fedexp.config.sources import source_code
-from fedexp.core.messages import Message
 from fedexp.core.saved_state import predicting, saved_state
 from fedexp.data.description_file import write_description
 from fedexp.data.fingerprint import fingerprint
@@ -122,11 +121,9 @@ def train_again(config: Config, rounds: int, on_nodes: bool) -> Again:
         if last == config.rounds:
             weights = digest(federation.global_model(last).weights)
             chosen = {**federation.measures.chosen, FINAL: federation.server.broadcast(last)}
-            models = {name: _digest_of_model(federation, each) for name, each in chosen.items()}
+            models = {
+                name: digest(predicting(saved_state(federation.load(each))))
+                for name, each in chosen.items()
+            }
         lines = b"".join(history.lines)
         return Again(parse_records(lines), lines, here, table, facts, weights, models)
-
-
-def _digest_of_model(federation: Federation, message: Message) -> str:
-    """The digest of the tensors that predictions of this global model need."""
-    return digest(predicting(saved_state(federation.load(message))))

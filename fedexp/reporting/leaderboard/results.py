@@ -170,7 +170,8 @@ def tuning_of(sweep: Path) -> Tuning:
 def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
     """The row of a run; ``shared`` are overrides that no method's name has."""
     algorithm = str(run.choices["algorithm"])
-    setting = _setting(run, tuning.keys(algorithm))
+    tuned = tuning.keys(algorithm)
+    setting = tuple(each for each in run.overrides if override_key(each) in tuned)
     job, groups, values = _job(run, setting), *_other_options(run, {*shared, *setting})
     control = control_of(job, tuning.controls)
     is_trial, last = run.seed in tuning.seeds, run.history[-1]
@@ -194,10 +195,6 @@ def _row(run: Run, tuning: Tuning, shared: Set[str]) -> dict[str, Any]:
         "seconds": total(run.history, SECONDS),
         "budgets": " ".join(map(str, tuning.budgets)),
     }
-
-
-def _setting(run: Run, keys: Iterable[str]) -> Setting:
-    return tuple(each for each in run.overrides if override_key(each) in set(keys))
 
 
 def _job(run: Run, setting: Setting) -> list[str]:

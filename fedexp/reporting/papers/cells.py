@@ -167,14 +167,17 @@ def _alike(runs: Sequence[Run], row: Published, method: str) -> list[list[Run]]:
 
 def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smooth: bool) -> Cell:
     metric, statistic, overrides = row.metric, row.statistic, tuple(row.overrides)
-    asked = Measures(targets=_targets(metric), metrics=(metric,), smooth=smooth)
-    if smooth and metric.startswith(ROUNDS_TO):
+    counts_rounds = metric.startswith(ROUNDS_TO)
+    targets = (float(metric.removeprefix(ROUNDS_TO)),) if counts_rounds else ()
+    asked = Measures(targets, (metric,), smooth)
+    if smooth and counts_rounds:
         metric = statistics.SMOOTHED_ROUNDS_TO + metric.removeprefix(ROUNDS_TO)
     ranked = sorted(runs, key=lambda run: (run.finished, len(run.history)))
     longest = {run.seed: run for run in ranked}
     finished = {seed: run for seed, run in longest.items() if run.finished}
     values = {seed: run_statistics(run, asked).get(metric, {}) for seed, run in finished.items()}
     counted = (finished or longest).values()
+    measured = [sum("global/accuracy" in each for each in run.history) for run in counted]
     differs = {each: None for run in runs for each in _unexplained(run, row, method)}
     recent = {seed: mean_of_last(run.history, metric) for seed, run in finished.items()}
     return Cell(
@@ -190,7 +193,7 @@ def _cell(experiment: str, row: Published, method: str, runs: Sequence[Run], smo
         recent=recent if statistic == "best" else {},
         rounds=min((len(run.history) for run in counted), default=0),
         planned=max((int(run.config["rounds"]) for run in counted), default=0),
-        measured=min((_measured(run) for run in counted), default=0),
+        measured=min(measured, default=0),
         differs=tuple(differs),
         command=" ".join(["fedexp", f"experiment={experiment}", method, *overrides]),
         seeds=len(counted),
@@ -283,11 +286,3 @@ def _value(text: str) -> Any:
         return yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError):
         return text
-
-
-def _measured(run: Run) -> int:
-    return sum("global/accuracy" in row for row in run.history)
-
-
-def _targets(metric: str) -> tuple[float, ...]:
-    return (float(metric.removeprefix(ROUNDS_TO)),) if metric.startswith(ROUNDS_TO) else ()

@@ -56,9 +56,9 @@ class TableSweep:
         """The table with these ``hydra.sweeper.params`` and ``hydra.sweeper.parts``."""
         common = {key: values_of(value) for key, value in params.items()}
         own = [{key: values_of(value) for key, value in part.items()} for part in parts]
+        axes = ({**common, **part}.items() for part in own or [{}])
         # The seeds vary fastest, so that the runs of one method follow each other.
-        products = [{**common, **part} for part in own or [{}]]
-        return cls(name, [dict(sorted(each.items(), key=_seed_last)) for each in products])
+        return cls(name, [dict(sorted(each, key=lambda axis: axis[0] == "seed")) for each in axes])
 
     @property
     def first_cell(self) -> str:
@@ -220,10 +220,6 @@ def table_presets(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
                 comments = (line[1:].strip() for line in lines if line.startswith("# "))
                 title = next((each for each in comments if not each.startswith("@")), "")
                 yield path.relative_to(folder / CELLS).with_suffix("").as_posix(), title
-
-
-def _seed_last(axis: tuple[str, Any]) -> bool:
-    return axis[0] == "seed"
 
 
 def _fits(cell: str, pattern: str) -> bool:
