@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, ValidationError
 
@@ -260,13 +260,7 @@ def _save_artifacts(run: "wandb.Run", folder: Path) -> None:
         _LOGGER.warning("W&B: model and partition are not saved as artifacts (%s)", reason)
 
 
-def save_report(
-    folder: Path,
-    entity: str,
-    project: str,
-    run_ids: Sequence[str],
-    mode: Literal["online", "offline"] = "online",
-) -> None:
+def save_report(folder: Path, entity: str, project: str, run_ids: Sequence[str]) -> None:
     """Save the files of a report as the artifact ``report``.
 
     The artifact belongs to a new W&B run of the job type ``report``. The inputs of this W&B run are
@@ -277,7 +271,6 @@ def save_report(
         entity: the W&B user or team.
         project: the W&B project of the compared runs.
         run_ids: W&B's ids of the compared runs.
-        mode: if ``offline``, the artifact waits for ``wandb sync``, and the W&B run has no inputs.
 
     Raises:
         InputError: W&B cannot be reached, or the files cannot be read.
@@ -293,12 +286,12 @@ def save_report(
             name="report",
             job_type="report",
             dir=folder,
-            mode=mode,
+            mode="online",
             reinit="finish_previous",
         ) as run:
-            for name in () if mode == "offline" else [f"model-{each}:latest" for each in run_ids]:
+            for each in run_ids:
                 with suppress(wandb.errors.CommError, ValueError):  # a run may have saved no model
-                    run.use_artifact(name)
+                    run.use_artifact(f"model-{each}:latest")
             report = wandb.Artifact("report", type="report")
             for path in sorted(folder.rglob("*")):
                 inside = path.relative_to(folder)

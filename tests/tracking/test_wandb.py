@@ -128,12 +128,16 @@ def test_model_and_partition_are_artifacts_if_asked_for(artifact: bool, tmp_path
     assert partition.name == f"partition-{digest((tmp_path / 'partition.csv').read_bytes())[:12]}"
 
 
-def test_a_report_is_an_artifact_with_its_files(tmp_path: Path) -> None:
+def test_a_report_is_an_artifact_with_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "report"
     (folder / "figures").mkdir(parents=True)
     for name in ("report.md", "figures/curve.png"):
         (folder / name).write_text(name)
-    save_report(folder, "lab", "test", ["abc123"], mode="offline")
+    init = wandb.init
+    monkeypatch.setattr(wandb, "init", lambda **given: init(**given | {"mode": "offline"}))
+    save_report(folder, "lab", "test", [])
     (path,) = wandb_log.run_files(folder)
     by_kind = {each.WhichOneof("record_type"): each for each in wandb_log.records(path)}
     assert (by_kind["run"].run.project, by_kind["run"].run.job_type) == ("test", "report")
