@@ -41,8 +41,6 @@ def write_durably(path: Path, content: bytes) -> None:
 
 def sync(path: Path) -> None:
     """Flush a file, or the list of files in a folder, to disk."""
-    if os.name == "nt" and path.is_dir():  # Windows cannot open folders
-        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
