@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedexp.deployment.load import load
-    from fedexp.reporting.papers.report import PaperReport
+    from fedexp.reporting.report import Report
     from fedexp.runtime.result import RunResult
     from fedexp.train import run
 
-    report = PaperReport.read
+    report = Report.read
     __version__: str
 
 __all__ = ["RunResult", "__version__", "load", "report", "run"]
@@ -24,7 +24,7 @@ __all__ = ["RunResult", "__version__", "load", "report", "run"]
 _PLACES = {
     "run": ("fedexp.train", "run"),
     "load": ("fedexp.deployment.load", "load"),
-    "report": ("fedexp.reporting.papers.report", "PaperReport.read"),
+    "report": ("fedexp.reporting.report", "Report.read"),
     "RunResult": ("fedexp.runtime.result", "RunResult"),
 }
 """Public name -> its module, and its name there."""

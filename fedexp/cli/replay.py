@@ -13,8 +13,7 @@ from fedexp.cli.parsers import add_config_dir, home_path
 from fedexp.cli.pipes import one_line_command
 from fedexp.cli.report import add_comparison, show
 from fedexp.errors import InputError
-from fedexp.reporting.papers.report import PaperReport
-from fedexp.reporting.report import unreached
+from fedexp.reporting.report import Report, unreached
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.statistics import Measures
 
@@ -36,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if name not in reached
     ]
     measures = Measures(metrics=(*_SHOWN, *reached), against="seconds")
-    made = PaperReport.of(runs, problems, options.baseline, measures)
+    made = Report.of(runs, problems, options.baseline, measures)
     show(made, options.to)
 
 

@@ -1,4 +1,7 @@
-"""A report that compares runs: data frames with all numbers, and tables to read."""
+"""A report that compares runs, also with the numbers that their papers published.
+
+It has data frames with all numbers, and tables to read.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -21,6 +24,10 @@ from fedexp.reporting.labels import Label, label_runs, text
 from fedexp.reporting.local_training import local_training
 from fedexp.reporting.marks import with_marks
 from fedexp.reporting.origins import searched_keys
+from fedexp.reporting.papers.personal import personal_table
+from fedexp.reporting.papers.published import published_by
+from fedexp.reporting.papers.table import paper_tables
+from fedexp.reporting.papers.verdicts import Verdict, as_row, beside_the_paper
 from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.setting import random_sources, setting_of
 from fedexp.reporting.statistics import AXES, ROUNDS_TO, SMOOTHED_ROUNDS_TO, STATISTICS, Measures
@@ -76,7 +83,7 @@ class Report:
             targets: global accuracies to which rounds, bytes and seconds are counted.
             metrics: the metrics in the tables; empty for the default of ``Report.metrics``.
             smooth: whether to smooth curves (Savitzky-Golay, window 13, order 3), and to count
-                rounds to targets on the smoothed curves, too.
+                rounds to targets on the smoothed curves, too; verdicts compare these.
             against: the horizontal axis of the curves: ``round``, ``seconds`` (simulated) or
                 ``bytes``.
 
@@ -90,7 +97,7 @@ class Report:
         if against not in AXES:
             raise InputError(f"against={against}: is none of {', '.join(AXES)}")
         given = [paths] if isinstance(paths, str | Path) else paths
-        runs, problems = read_runs(map(Path, given), cls.check_run)
+        runs, problems = read_runs(map(Path, given), published_by)
         if not runs:
             raise InputError("\n".join(problems) or "no folder given")
         measures = Measures(tuple(targets), tuple(metrics), smooth, against)
@@ -117,10 +124,6 @@ class Report:
         made.problems.extend(made._without_full_method())
         made._check_measured()
         return made
-
-    @staticmethod
-    def check_run(run: Run) -> None:
-        """Raise InputError for a run that this report cannot show; ``Report`` shows every run."""
 
     def _without_pairs(self) -> Iterator[str]:
         """Yield a line for each label that has no seed in common with its baseline."""
@@ -314,14 +317,24 @@ class Report:
 
     @property
     def personal_metrics(self) -> Set[str]:
-        """The personal accuracies to show. If no run measured any of them, all others are shown."""
-        return frozenset()
+        """All metrics with published numbers.
+
+        The tables show the personal accuracies of these; if no run measured any of them, all
+        others.
+        """
+        return {row.metric for run in self.runs for row in published_by(run)}
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """Each published number with our number and a verdict; see ``beside_the_paper``."""
+        return beside_the_paper(self.runs, self.measures.smooth)
 
     @property
     def frames(self) -> dict[str, pd.DataFrame]:
         """File name without suffix -> data frame of numbers."""
         found = {name: getattr(self, name) for name in _FRAMES}
-        return found | ({"ablation": self.ablation.frame} if self.ablation.full else {})
+        found |= {"ablation": self.ablation.frame} if self.ablation.full else {}
+        return found | {"paper": pd.DataFrame(map(as_row, self.verdicts))}
 
     @cached_property
     def ablation(self) -> Ablation:
@@ -329,13 +342,24 @@ class Report:
         return Ablation.among(self.configurations, self.values, self.keys)
 
     def further_tables(self) -> list[Table]:
-        """The table of an ablation, and those of a subclass, shown before the list of runs."""
-        made = self.ablation.table(self.metrics, self.statistic)
-        return [] if made is None else [made]
+        """The tables before the list of runs: of an ablation, and of the published numbers.
+
+        There is one table for each experiment and column of a published table. If a paper reports a
+        personal metric, the last table defines each paper's personal accuracy.
+        """
+        ablation = self.ablation.table(self.metrics, self.statistic)
+        found = [*filter(None, [ablation]), *paper_tables(self.verdicts)]
+        is_personal = any(name.startswith("personal/") for name in self.personal_metrics)
+        return [*found, personal_table()] if is_personal else found
 
     def further_drawings(self) -> Iterable[Drawing]:
-        """The pictures of an ablation, and those of a subclass."""
-        return self.ablation.drawings(self.metrics, self.statistic)
+        """The pictures of an ablation, and bar charts of our values and the published values."""
+        from fedexp.reporting.papers.bars import bar_drawings  # needs matplotlib; tables do not
+
+        return [
+            *self.ablation.drawings(self.metrics, self.statistic),
+            *bar_drawings(self.verdicts),
+        ]
 
     def tables(self) -> list[Table]:
         """Every table of the report, in order."""

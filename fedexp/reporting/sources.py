@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from fedexp.reporting.baseline import Baselines
-from fedexp.reporting.papers.report import PaperReport
 from fedexp.reporting.report import Report
 from fedexp.reporting.runs import Run
 from fedexp.reporting.statistics import ROUNDS_TO_BASELINE
@@ -60,9 +59,9 @@ def arguments_of(
     return {"read": {"paths": places, **read}, "write": [formats, every_figure]}
 
 
-def made_again(arguments: Mapping[str, Any]) -> PaperReport:
+def made_again(arguments: Mapping[str, Any]) -> Report:
     """Read the runs again and make the same report. Raises InputError."""
-    return PaperReport.read(**arguments["read"])
+    return Report.read(**arguments["read"])
 
 
 def file_digest(path: Path) -> str:
@@ -78,7 +77,7 @@ def _source(run: Run) -> dict[str, Any]:
 
 def _rows(report: Report, name: str, frame: pd.DataFrame) -> list[list[int]]:
     """For each row of the frame with this name, the numbers of the runs behind it."""
-    if isinstance(report, PaperReport) and name == "paper":
+    if name == "paper":
         every = list(enumerate(report.runs))
         found = (verdict.folders for verdict in report.verdicts)
         return [[n for n, run in every if run.folder in own] for own in found]

@@ -9,7 +9,6 @@ from rich.console import Console
 from fedexp.errors import InputError
 from fedexp.reporting.csv import csv
 from fedexp.reporting.labels import text
-from fedexp.reporting.papers.report import PaperReport
 from fedexp.reporting.report import Report
 from fedexp.reporting.runs import Run, read_run, run_folders
 from fedexp.reporting.statistics import COSTS_TO, Measures
@@ -50,7 +49,7 @@ def report_sweep(folder: Path, log_name: str, objective: str | None = None) -> i
 
 
 def _report(runs: Sequence[Run], folder: Path, objective: str | None, console: Console) -> None:
-    made = PaperReport.of(runs, [], None, Measures())
+    made = Report.of(runs, [], None, Measures())
     write_table(made, folder / FILE_NAME)
     shown = [objective] if objective else made.metrics
     print_table(results_table(made.results, made.keys, shown), console)

@@ -139,7 +139,7 @@ def test_from_python(tmp_path: Path) -> None:
 
 def test_reading_imports_neither_torch_nor_wandb() -> None:
     code = (
-        "import sys, json, fedexp.reporting.papers.report;"
+        "import sys, json, fedexp.reporting.report;"
         "print(json.dumps(sorted({'torch', 'matplotlib', 'wandb'} & set(sys.modules))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

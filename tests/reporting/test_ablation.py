@@ -8,7 +8,6 @@ from support.run_files import accuracies, write_run
 
 from fedexp.reporting.ablation import TITLE
 from fedexp.reporting.ablation_rows import FILE, read_plain, row_name, write_plain
-from fedexp.reporting.papers.report import PaperReport
 from fedexp.reporting.report import Report
 
 FULL = {"head": "prototype", "loss": "moon", "sampler": "random"}
@@ -36,7 +35,7 @@ def write_ablation(folder: Path, *typed: str, lost: float = 0.1) -> None:
 
 def test_each_row_is_compared_with_the_full_method(tmp_path: Path) -> None:
     write_ablation(tmp_path / "sweep")
-    made = PaperReport.read(tmp_path / "sweep")
+    made = Report.read(tmp_path / "sweep")
     (table,) = (each for each in made.tables() if each.title == TITLE)
     column = table.columns.index("global/accuracy")
     assert [(row[0], row[1], row[column][:7]) for row in table.rows] == [

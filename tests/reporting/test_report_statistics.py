@@ -7,7 +7,6 @@ from support.run_files import accuracies, write_methods, write_run
 
 from fedexp.errors import InputError
 from fedexp.reporting.interval import AtLeast, Interval, paired_difference
-from fedexp.reporting.papers.report import PaperReport
 from fedexp.reporting.report import Report
 from fedexp.reporting.statistics import cost_to, smooth, smoothed_rounds_to
 
@@ -192,7 +191,7 @@ def test_the_shown_metrics(tmp_path: Path) -> None:
     row |= {"global/accuracy": 0.4, "global/loss": 1.0, "geometry/classifier_angle": 90.0}
     published = {"table": "Table 1", "metric": "personal/accuracy_local", "statistic": "final"}
     write_run(tmp_path / "0", [], [row], paper=[published | {"values": {"algorithm=fedavg": 0.6}}])
-    assert PaperReport.read(tmp_path).metrics == ["global/accuracy", "personal/accuracy_local"]
+    assert Report.read(tmp_path).metrics == ["global/accuracy", "personal/accuracy_local"]
     asked = Report.read(tmp_path, metrics=["geometry/classifier_angle"])
     assert asked.tables()[0].rows == [["1", "90.0000"]]
     with pytest.raises(InputError, match=r"metrics=x: not measured; there are: .*global"):

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fedexp.reporting.interval import (
     BASELINE_BELOW,
@@ -86,6 +87,32 @@ def beside_the_paper(runs: Sequence[Run], smooth: bool = False) -> list[Verdict]
         replace(judge(cell, base), folders=frozenset((*cell.folders, *base.folders)))
         for cell, base in pairs
     ]
+
+
+def as_row(verdict: Verdict) -> dict[str, Any]:
+    """The verdict as a row of the frame ``paper`` of a report."""
+    cell, gain, recent = verdict.cell, verdict.gain, verdict.recent_gain
+    names = ("experiment", "table", "metric", "statistic", "method")
+    return {
+        **{name: getattr(cell, name) for name in names},
+        "overrides": " ".join(cell.overrides),
+        "published": cell.published,
+        "published_spread": cell.spread,
+        "ours": cell.mean,
+        "seeds": len(cell.ours),
+        "seeds_run": cell.seeds,
+        "at_bound": cell.at_bound,
+        "published_gain": verdict.published_gain,
+        "gain": None if gain is None else gain.mean,
+        "half_width": None if gain is None else gain.half_width,
+        "recent_gain": None if recent is None else recent.mean,
+        "recent_half_width": None if recent is None else recent.half_width,
+        "verdict": verdict.words,
+        "could_show": verdict.smallest_gain,
+        "varies": cell.varies,
+        "differs": " ".join(cell.differs),
+        "command": cell.command,
+    }
 
 
 def judge(cell: Cell, baseline: Cell) -> Verdict:

@@ -9,9 +9,9 @@ from support.run_files import accuracies, write_methods, write_run
 
 from fedexp.reporting.interval import AtLeast
 from fedexp.reporting.papers.cells import Cell
-from fedexp.reporting.papers.report import PaperReport
 from fedexp.reporting.papers.table import paper_tables
 from fedexp.reporting.papers.verdicts import Verdict, judge
+from fedexp.reporting.report import Report
 
 TABLE_1 = {
     "table": "Table 1",
@@ -35,7 +35,7 @@ def run(folder: Path, *overrides: str, value: float = 0.5, **more: Any) -> None:
 
 
 def verdicts(folder: Path) -> dict[tuple[str, str], Verdict]:
-    found = PaperReport.read(folder).verdicts
+    found = Report.read(folder).verdicts
     return {(each.cell.table, each.cell.method): each for each in found}
 
 
@@ -57,7 +57,7 @@ def test_a_shorter_run_answers_with_what_differs(tmp_path: Path) -> None:
     cell = verdicts(tmp_path)["Table 1", "algorithm=fednh"].cell
     assert cell.differs == ("rounds=60",)
     assert (cell.rounds, cell.planned) == (1, 60)
-    paper = next(table for table in PaperReport.read(tmp_path).tables() if "Table 1" in table.title)
+    paper = next(table for table in Report.read(tmp_path).tables() if "Table 1" in table.title)
     assert paper.notes == [
         "Differs from the protocol: rounds=60, 1 of 60 rounds so far.",
         "Not run: fedexp experiment=a/b algorithm=fedavg",
@@ -71,12 +71,12 @@ def test_a_method_of_two_overrides_is_a_baseline_of_methods_of_one(tmp_path: Pat
     write_run(tmp_path / "0", tuned, accuracies(0.5), paper=rows)
     write_run(tmp_path / "1", ["experiment=a/b", "algorithm=fednh"], accuracies(0.6), paper=rows)
     write_run(tmp_path / "2", ["experiment=a/b", "algorithm=fedavg"], accuracies(0.1), paper=rows)
-    baseline, other = PaperReport.read(tmp_path).verdicts
+    baseline, other = Report.read(tmp_path).verdicts
     assert (baseline.words, baseline.cell.ours, baseline.cell.differs) == ("baseline", {0: 0.5}, ())
     assert other.words == "one seed, not tested"
     assert other.gain is not None
     assert other.gain.mean == pytest.approx(0.1)
-    paper = next(table for table in PaperReport.read(tmp_path).tables() if "Table 1" in table.title)
+    paper = next(table for table in Report.read(tmp_path).tables() if "Table 1" in table.title)
     assert [row[0] for row in paper.rows] == ["fedavg finetune_best", "fednh"]
 
 
@@ -86,19 +86,19 @@ def test_a_method_without_an_option_of_its_row_is_said_to_be_another(tmp_path: P
     rows = [TABLE_1 | {"metric": "personal/accuracy_test_split", "values": {tuned: 0.6}}]
     history = [{"global/accuracy": 0.5, "personal/accuracy_test_split": 0.7}]
     write_run(tmp_path / "0", ["experiment=a/b", "algorithm=fedavg"], history, paper=rows)
-    (verdict,) = PaperReport.read(tmp_path).verdicts
+    (verdict,) = Report.read(tmp_path).verdicts
     assert (verdict.words, verdict.cell.ours) == ("not run", {})
     warning = (
         "fedavg finetune_best: was run without personalization=finetune_best, so it is not this "
         "row's method."
     )
-    tables = {each.title: each for each in PaperReport.read(tmp_path).tables()}
+    tables = {each.title: each for each in Report.read(tmp_path).tables()}
     (own,) = [each for title, each in tables.items() if "Table 1" in title]
     assert warning in own.notes
     personal = tables["Personal accuracy in the papers"]
     assert [row[0] for row in personal.rows] == ["FedNH", "FedSC", "FedGELA", "FedPTR", "HiCS-FL"]
     write_run(tmp_path / "1", ["experiment=a/b", *tuned.split()], history, paper=rows)
-    tables = {each.title: each for each in PaperReport.read(tmp_path).tables()}
+    tables = {each.title: each for each in Report.read(tmp_path).tables()}
     (own,) = [each for title, each in tables.items() if "Table 1" in title]
     assert warning not in own.notes
 
@@ -118,7 +118,7 @@ def test_rows_that_differ_in_rounds_share_a_baseline(tmp_path: Path) -> None:
     overrides = ["experiment=a/b", "sampler=weighted", "rounds=9"]
     write_run(tmp_path / "0", overrides, history, paper=rows)
     write_run(tmp_path / "1", ["experiment=a/b", "sampler=hics"], history[1:], paper=rows)
-    weighted, hics = PaperReport.read(tmp_path).verdicts
+    weighted, hics = Report.read(tmp_path).verdicts
     assert weighted.words == "baseline"
     assert weighted.cell.differs == ()
     assert hics.published_gain == -2
@@ -146,17 +146,16 @@ def test_smoothed_curves_count_where_they_are_asked_for(
         for name, values in {"weighted": peak, "hics": early}.items():
             overrides = [f"experiment={paper}/b", f"sampler={name}", f"seed={seed}"]
             write_run(tmp_path / f"{name}{seed}", overrides, accuracies(*values), paper=rows)
-    raw = PaperReport.read(tmp_path).verdicts
+    raw = Report.read(tmp_path).verdicts
     assert [each.cell.ours[0] for each in raw] == [4, 10]
     assert raw[1].words == "behind unlike the paper; paper's gain outside"
-    weighted, hics = PaperReport.read(tmp_path, smooth=True).verdicts
+    weighted, hics = Report.read(tmp_path, smooth=True).verdicts
     assert weighted.cell.metric == "rounds_to_smoothed/0.5"
     assert weighted.cell.ours[0] == pytest.approx(16, abs=1)  # 15 / 30 is 0.5
     assert hics.cell.ours[0] == 10
     assert hics.words == words
     assert any(
-        "rounds_to_smoothed/0.5" in t.title
-        for t in PaperReport.read(tmp_path, smooth=True).tables()
+        "rounds_to_smoothed/0.5" in t.title for t in Report.read(tmp_path, smooth=True).tables()
     )
 
 
@@ -167,7 +166,7 @@ def test_runs_of_one_cell_that_differ_are_rows_of_their_own(tmp_path: Path) -> N
             own = value + 0.001 * n * seed
             run(tmp_path / f"{n}{seed}", *overrides, value=own)
             run(tmp_path / f"{n}{seed}_short", *overrides, "rounds=2", value=own - 0.3 * n)
-    table = next(table for table in PaperReport.read(tmp_path).tables() if "Table 1" in table.title)
+    table = next(table for table in Report.read(tmp_path).tables() if "Table 1" in table.title)
     words = table.columns.index("verdict")
     assert [(row[0], row[words]) for row in table.rows] == [
         ("fedavg", "baseline"),
@@ -183,7 +182,7 @@ def test_the_baseline_is_the_run_most_like_it(tmp_path: Path) -> None:
     run(tmp_path / "0", "algorithm=fedavg", value=0.9)
     run(tmp_path / "1", "algorithm=fedavg", "rounds=2", value=0.5)
     run(tmp_path / "2", "algorithm=fednh", "rounds=2", "head.rho=1", value=0.6)
-    verdicts = [each for each in PaperReport.read(tmp_path).verdicts if each.cell.ran]
+    verdicts = [each for each in Report.read(tmp_path).verdicts if each.cell.ran]
     (fednh,) = [each for each in verdicts if each.cell.method == "algorithm=fednh"]
     assert fednh.gain is not None
     assert fednh.gain.mean == pytest.approx(0.1)
@@ -194,7 +193,7 @@ def test_what_all_rows_of_a_method_changed_stands_below_the_table(tmp_path: Path
     run(tmp_path / "0", "algorithm=fedavg", *few, value=0.5)
     run(tmp_path / "1", "algorithm=fedavg", *few, "optimizer.lr=1", value=0.6)
     run(tmp_path / "2", "algorithm=fednh", *few, "head.rho=1", value=0.7)
-    table = next(table for table in PaperReport.read(tmp_path).tables() if "Table 1" in table.title)
+    table = next(table for table in Report.read(tmp_path).tables() if "Table 1" in table.title)
     assert [row[0] for row in table.rows] == ["fedavg", "fedavg optimizer.lr=1", "fednh"]
     assert [note for note in table.notes if note.startswith("Differs")] == [
         "Differs from the protocol: data.subset=500, local.epochs=2.",
@@ -305,7 +304,7 @@ def test_the_best_round_stands_beside_the_last_five_measurements(tmp_path: Path)
             values = accuracies(peak[0], 0.5, 0.5, 0.5, 0.5, peak[1])
             history = [row for each in values for row in (each, {"train/loss": 1.0})]
             write_run(tmp_path / f"{name}{seed}", overrides, history, paper=rows)
-    made = PaperReport.read(tmp_path)
+    made = Report.read(tmp_path)
     verdict = made.verdicts[1]
     assert verdict.words == "ahead; paper's gain inside"
     assert verdict.recent_gain is not None
@@ -321,7 +320,7 @@ def test_what_the_seeds_change_is_below_the_table(tmp_path: Path) -> None:
     for seed in range(2):
         overrides = (f"seed={seed}", "algorithm=fedavg", "partition.draw_seed=66")
         run(tmp_path / str(seed), *overrides)
-    table = next(table for table in PaperReport.read(tmp_path).tables() if "Table 1" in table.title)
+    table = next(table for table in Report.read(tmp_path).tables() if "Table 1" in table.title)
     note = (
         "The seed changes initial weights, cohorts and batches; the partition is the same for all "
         "seeds with partition.draw_seed=66."
@@ -384,9 +383,9 @@ def test_seeds_below_the_target_are_counted(tmp_path: Path) -> None:
     fedavg = [accuracies(0.1, 0.7), accuracies(0.1, 0.2)]
     methods = {"fedavg": fedavg, "fednh": [accuracies(0.8, 0.7)] * 2}
     write_methods(tmp_path, methods, "experiment=a/b", paper=paper)
-    made = PaperReport.read(tmp_path)
-    assert made.paper["seeds"].tolist() == [2, 2]
-    assert made.paper["at_bound"].tolist() == [1, 0]
+    made = Report.read(tmp_path)
+    assert made.frames["paper"]["seeds"].tolist() == [2, 2]
+    assert made.frames["paper"]["at_bound"].tolist() == [1, 0]
     (table,) = paper_tables(made.verdicts)
     rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     assert (rows["fedavg"]["ours"], rows["fedavg"]["n"]) == (">= 2 (1 of 2)", "2")
@@ -400,10 +399,10 @@ def test_of_several_runs_with_one_seed_the_longest_counts(tmp_path: Path) -> Non
     for n, (engine, values) in enumerate([("serial", (0.5, 0.8)), ("vectorized", (0.2,))]):
         overrides = ["experiment=a/b", "algorithm=fednh", f"engine={engine}"]
         write_run(tmp_path / str(n), overrides, accuracies(*values), paper=PAPER, rounds=2)
-    (ran,) = [each.cell for each in PaperReport.read(tmp_path).verdicts if each.cell.ran]
+    (ran,) = [each.cell for each in Report.read(tmp_path).verdicts if each.cell.ran]
     assert ran.ours == {0: 0.8}
     assert (ran.rounds, ran.repeated) == (2, True)
-    table = next(table for table in PaperReport.read(tmp_path).tables() if "Table 1" in table.title)
+    table = next(table for table in Report.read(tmp_path).tables() if "Table 1" in table.title)
     assert "Of several runs with one seed the longest counts." in table.notes
 
 
@@ -422,7 +421,7 @@ def test_an_unfinished_run_whose_last_rounds_measured_nothing_has_no_mean(tmp_pa
     for name in ("fedavg", "fednh"):
         overrides = ["experiment=a/b", f"algorithm={name}"]
         write_run(tmp_path / name, overrides, history, paper=rows, rounds=20, finished=False)
-    made = PaperReport.read(tmp_path)
+    made = Report.read(tmp_path)
     assert [each.words for each in made.verdicts] == ["not finished", "not finished"]
     assert "mean_last5" not in set(made.values.query("metric == 'global/accuracy'")["statistic"])
 
@@ -445,10 +444,10 @@ def test_another_reading_of_a_method_answers_its_row_by_itself(tmp_path: Path) -
     run(tmp_path / "0", "algorithm=fednh", value=0.7)
     run(tmp_path / "1", "algorithm=fednh_paper", value=0.4)
     run(tmp_path / "2", "algorithm=fednh_own", value=0.1)
-    cells = [each.cell for each in PaperReport.read(tmp_path).verdicts if each.cell.ran]
+    cells = [each.cell for each in Report.read(tmp_path).verdicts if each.cell.ran]
     assert [(cell.table, cell.differs, cell.ours) for cell in cells] == [
         ("Table 1", (), {0: 0.7}),
         ("Table 1", ("algorithm=fednh_paper",), {0: 0.4}),
     ]
-    (paper,) = (table for table in PaperReport.read(tmp_path).tables() if "Table 1" in table.title)
+    (paper,) = (table for table in Report.read(tmp_path).tables() if "Table 1" in table.title)
     assert [row[0] for row in paper.rows] == ["fedavg", "fednh", "fednh fednh_paper"]
