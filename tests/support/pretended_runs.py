@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import pytest
 
 import fedexp
 from fedexp.errors import InputError
-from fedexp.testing.pretended import Pretended, Wait, missing_tool, waits
+from fedexp.testing.pretended import Pretended, missing_tool, told_of_waits
 from support import short_runs
 from support.command_line import PROCESSES
 
@@ -27,6 +28,38 @@ TWO_ROUNDS = (
     "engine.channels_last=false",  # "auto" depends on the device
 )
 """A run of a second. The second round is measured."""
+
+_ROOT = str(Path(fedexp.__file__).parent)
+
+
+class Wait(NamedTuple):
+    """One wait.
+
+    Attributes:
+        what: what made the program wait, such as ``item`` or ``copy to the host``.
+        calls: the calls in fedexp that led to it, the innermost first, each as
+            ``folder/file.py function``; empty in a backward pass, which has no calls of Python.
+    """
+
+    what: str
+    calls: tuple[str, ...]
+
+
+@contextmanager
+def waits() -> Iterator[list[Wait]]:
+    """Record in the yielded list where the program would wait for a GPU, inside the block."""
+    found: list[Wait] = []
+    with told_of_waits(lambda what, frame: found.append(Wait(what, tuple(_calls(frame))))):
+        yield found
+
+
+def _calls(frame: FrameType | None) -> Iterator[str]:
+    """The frame's call and the calls that led to it, if they are in fedexp; see ``Wait``."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith(_ROOT) and "/testing/" not in code.co_filename:
+            yield f"{code.co_filename[len(_ROOT) + 1 :]} {code.co_qualname}"
+        frame = frame.f_back
 
 
 class Outcome(NamedTuple):

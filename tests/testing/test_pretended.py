@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from support.pretended_runs import NEEDS_COMPILER, both, new_process
+from support.pretended_runs import NEEDS_COMPILER, both, new_process, waits
 
 import fedexp
 from fedexp.errors import InputError
-from fedexp.testing.pretended import Pretended, waits
+from fedexp.testing.pretended import Pretended
 
 pytestmark = NEEDS_COMPILER
 

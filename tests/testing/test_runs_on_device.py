@@ -22,6 +22,7 @@ from support.pretended_runs import (
     NEEDS_COMPILER,
     TWO_ROUNDS,
     Outcome,
+    Wait,
     both,
     new_process,
     outcome,
@@ -29,7 +30,7 @@ from support.pretended_runs import (
 
 import fedexp
 from fedexp.deployment.export import export
-from fedexp.testing.pretended import Pretended, Wait
+from fedexp.testing.pretended import Pretended
 
 pytestmark = [NEEDS_COMPILER, pytest.mark.slow]
 

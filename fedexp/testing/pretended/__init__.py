@@ -2,16 +2,15 @@
 
 A run on it has the option ``engine.device=fedexp.testing.pretended.Pretended``, and ends with the
 same bits as on the CPU. However, like a GPU it refuses a call that mixes its tensors with tensors
-of the CPU, a generator of the CPU, and ``.numpy()``. ``waits`` records where the program would wait
-for a GPU.
+of the CPU, a generator of the CPU, and ``.numpy()``. ``told_of_waits`` tells where the program
+would wait for a GPU.
 
 ``device.cpp`` implements the device. It is compiled when it is first used, which takes half a
 minute, and needs a C++ compiler and ninja. The device cannot show how fast a GPU is, nor results
 that differ on a GPU by rounding, nor mistakes in the order of a GPU's streams.
 """
 
-from fedexp.testing.pretended.accelerator import Pretended
+from fedexp.testing.pretended.accelerator import Pretended, told_of_waits
 from fedexp.testing.pretended.build import missing_tool
-from fedexp.testing.pretended.waits import Wait, told_of_waits, waits
 
-__all__ = ["Pretended", "Wait", "missing_tool", "told_of_waits", "waits"]
+__all__ = ["Pretended", "missing_tool", "told_of_waits"]

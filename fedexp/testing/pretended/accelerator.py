@@ -1,9 +1,10 @@
-"""The device for PyTorch (``torch.pretended``) and for Lightning (``Pretended``)."""
+"""The device for PyTorch (``torch.pretended``) and for Lightning (``Pretended``), and its waits."""
 
 import sys
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -70,6 +71,21 @@ def device() -> torch.device:
         NAME, _AUTOCAST_DTYPE
     )  # PyTorch 2.6 warns of any other, even if unused
     return torch.device(NAME, 0)
+
+
+@contextmanager
+def told_of_waits(listener: Callable[[str, FrameType | None], object]) -> Iterator[None]:
+    """Inside the block, call ``listener`` before each wait.
+
+    Its arguments are what waits, and the frame of the Python function that does it. What the
+    listener raises is a RuntimeError of that function.
+    """
+    device()
+    load().listen(lambda what: listener(what, sys._getframe(1)))
+    try:
+        yield
+    finally:
+        load().listen(None)
 
 
 def _module(functions: ModuleType) -> ModuleType:
