@@ -32,25 +32,6 @@ WITHOUT_SHAPES: Mapping[str, type[Part]] = MappingProxyType(
 """Socket -> base class of its parts, for parts that are built before the data is described."""
 
 
-def build_parts(config: Config) -> dict[str, Any]:
-    """Socket -> part, for the sockets whose parts need no shapes. Raises InputError."""
-    return {n: build(n, getattr(config, n), kind) for n, kind in WITHOUT_SHAPES.items()}
-
-
-def build_optimizer(config: Config) -> LocalOptimizer:
-    """Build the local optimizer. Raises InputError."""
-    return LocalOptimizer(
-        config.optimizer.node, config.schedule, config.optimizer.round_decay, config.rounds
-    )
-
-
-def build_compressors(config: Config) -> tuple[Compressor, Compressor]:
-    """The compressors of uploads and of downloads. Raises InputError."""
-    upload: Compressor = build("compression", config.compression, Compressor)
-    download: Compressor = build("download", config.download, Compressor)
-    return upload, download
-
-
 @dataclass(frozen=True)
 class Early:
     """The objects that the early checks build; they are for one run, which changes them.
@@ -76,8 +57,13 @@ def check(config: Config) -> Early:
     Raises:
         InputError: one line about the first mistake.
     """
-    parts, compressors = build_parts(config), build_compressors(config)
+    parts = {n: build(n, getattr(config, n), kind) for n, kind in WITHOUT_SHAPES.items()}
+    upload: Compressor = build("compression", config.compression, Compressor)
+    download: Compressor = build("download", config.download, Compressor)
     source: Describer = build("data", config.data.node, Describer)
     description = source.describe()
     # The optimizer is last: it makes PyTorch import its compiler, which takes seconds.
-    return Early(source, description, parts, compressors, build_optimizer(config))
+    optimizer = LocalOptimizer(
+        config.optimizer.node, config.schedule, config.optimizer.round_decay, config.rounds
+    )
+    return Early(source, description, parts, (upload, download), optimizer)
