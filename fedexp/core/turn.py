@@ -94,15 +94,3 @@ class Turn:
         if self._cross_entropies:
             self.fitted["cross_entropy"] = torch.stack(self._cross_entropies).mean()
         self.last_epoch_from, self._losses, self._cross_entropies = None, [], []
-
-    def finish_stacked(
-        self,
-        steps: int,
-        samples: int,
-        learning_rate: float,
-        measured: dict[str, Tensors],
-        fitted: Tensors,
-    ) -> None:
-        """Record all steps at once, for a client that was trained in a stack of clients."""
-        self.steps, self.samples, self.learning_rate = steps, samples, learning_rate
-        self.measured, self.fitted = measured, fitted

@@ -82,10 +82,10 @@ class StackedRecord:
         steps, last = to_device(counts.float(), self._device)
         means = {"loss": self._losses / steps, "cross_entropy": self._cross_entropies / last}
         for row, turn in enumerate(self._turns):
-            measured = {
+            turn.learning_rate = learning_rate
+            turn.steps, turn.samples = int(self._steps[row]), int(self._samples[row])
+            turn.measured = {
                 socket: {name: value[row].clone() for name, value in tensors.items()}
                 for socket, tensors in self._measured.items()
             }
-            fitted = {name: values[row] for name, values in means.items()}
-            counts_of_row = int(self._steps[row]), int(self._samples[row])
-            turn.finish_stacked(*counts_of_row, learning_rate, measured, fitted)
+            turn.fitted = {name: values[row] for name, values in means.items()}
