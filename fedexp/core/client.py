@@ -22,7 +22,7 @@ from fedexp.core.forward import (
     outputs,
 )
 from fedexp.core.frozen_copies import FrozenCopies
-from fedexp.core.functional import functional
+from fedexp.core.functional import call_in_eval_mode, functional
 from fedexp.core.last_batch import LastBatch
 from fedexp.core.local_model import LocalModel
 from fedexp.core.messages import Message, Tensors
@@ -74,9 +74,20 @@ class ClientModule(LocalModel):
         self._with_step_weights = (MethodOf(self, self._loss_of_outputs),)
         self.index_weights()
 
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits [B, C] of a batch ``inputs`` [B, ...]."""
+        return self.outputs(inputs).logits
+
     def outputs(self, inputs: Tensor) -> Outputs:
         """Features and logits of a batch ``inputs`` [B, ...]."""
         return outputs(self.backbone, self.classify, inputs)
+
+    def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
+        """Logits [B, C] in eval mode, with ``weights`` in place of the module's weights.
+
+        The module itself does not change.
+        """
+        return call_in_eval_mode(self, weights, inputs)
 
     def classify(self, z: Tensor) -> Tensor:
         """Logits [B, C] of features ``z`` [B, d]: the personalization applies the head."""

@@ -9,8 +9,6 @@ from lightning import LightningModule
 from torch import Tensor, nn
 
 from fedexp.core.fixed_weights import fixed_buffers, fixed_layers, fixed_parameters
-from fedexp.core.forward import Outputs, outputs
-from fedexp.core.functional import call_in_eval_mode
 from fedexp.core.messages import Tensors
 from fedexp.core.sockets import Head, Phase
 from fedexp.core.tensor_index import TensorIndex
@@ -35,14 +33,6 @@ class LocalModel(LightningModule):
         self._derived = {f"head.{name}" for name in head.derived}
         self._fixed_layers = tuple(fixed_layers(backbone).values())
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Logits [B, C] of a batch ``inputs`` [B, ...]."""
-        return self.outputs(inputs).logits
-
-    def outputs(self, inputs: Tensor) -> Outputs:
-        """Features and logits of a batch ``inputs`` [B, ...]."""
-        return outputs(self.backbone, self.head, inputs)
-
     def index_weights(self) -> None:
         """Make the index of the weights; call it again after modules are added or replaced."""
         if not hasattr(self, "_fixed"):  # parameters that a phase freezes later are not fixed
@@ -54,13 +44,6 @@ class LocalModel(LightningModule):
         """(name, parameter) pairs that the current phase trains."""
         # Selected by name: under ``torch.func`` parameters do not keep their ``requires_grad``.
         return ((n, p) for n, p in self.tensor_index.parameters() if n.startswith(self._trainable))
-
-    def logits_with(self, weights: Tensors, inputs: Tensor) -> Tensor:
-        """Logits [B, C] in eval mode, with ``weights`` in place of the module's weights.
-
-        The module itself does not change.
-        """
-        return call_in_eval_mode(self, weights, inputs)
 
     @property
     def weights(self) -> Tensors:
