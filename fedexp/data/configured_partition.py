@@ -21,12 +21,13 @@ SUPPLIED = ("labels", "users", "num_samples", "num_clients", "seed")
 """Arguments that a partition function gets from the run; the config sets all others."""
 
 
-def declared_partition(function: Callable[..., object], dataset: str) -> Declaration:
-    """The traits of data that a partition function requires; errors name the ``dataset``.
+def declared_partition(node: Node, dataset: str) -> Declaration:
+    """The traits of data that a config's partition requires; errors name the ``dataset``.
 
     A function with the argument ``labels`` needs classes. Every function except ``natural`` needs
-    the samples of all clients at once.
+    the samples of all clients at once. Raises InputError if the config node is wrong.
     """
+    function = build("partition", node, list, supplied=SUPPLIED).func
     key = f"partition={getattr(function, '__name__', function)}"
     needs: dict[str, str] = {}
     if "labels" in inspect.signature(function).parameters:

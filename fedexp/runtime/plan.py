@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -47,7 +47,6 @@ from fedexp.core.sockets import (
     Phase,
     Sockets,
 )
-from fedexp.data.configured_partition import SUPPLIED as PARTITION_SUPPLIED
 from fedexp.data.configured_partition import declared_partition
 from fedexp.data.dataset import Describer
 from fedexp.engines.base import Engine, Work
@@ -92,7 +91,6 @@ class Plan:
         coordination: decides when clients start and which updates a server step takes.
         engine: makes the engine from its resources.
         why_engine: which engine ``engine=auto`` has chosen and why; empty if it was configured.
-        partition: divides the samples among the clients.
         measures: name -> measure.
         unread: key that has no effect in this run -> why; see
             ``fedexp.config.compatibility.unread``.
@@ -112,7 +110,6 @@ class Plan:
     download: Compressor
     coordination: Coordination
     engine: partial[Engine]
-    partition: partial[Any]
     measures: dict[str, Measure]
     why_engine: str = ""
     unread: Mapping[str, str] = field(default_factory=dict)
@@ -145,7 +142,6 @@ def _build(config: Config, early: Early) -> Plan:
     coordination.check(config.clients.per_round, system)
     measures = build_measures(config.measure)
     engine = build("engine", config.engine.node, Engine, supplied=("resources",))
-    partition = build("partition", config.partition.node, list, supplied=PARTITION_SUPPLIED)
     head = build("head", config.head, Head, supplied=("feature_dim", "num_classes"))
     shapes = ("input_shape", "vocabulary", "per_token")
     model = build("model", config.model.node, nn.Module, supplied=shapes)
@@ -177,7 +173,6 @@ def _build(config: Config, early: Early) -> Plan:
         download=download,
         coordination=coordination,
         engine=engine,
-        partition=partition,
         measures=measures,
     )
 
@@ -194,7 +189,7 @@ def _declarations(
     """
     dataset = plan.description.name
     yield from _of_parts(plan.sockets, dataset)
-    yield declared_partition(plan.partition.func, dataset)
+    yield declared_partition(plan.config.partition.node, dataset)
     yield from settings
     yield from declared_data_settings(plan.config, dataset)
     yield declared("data", plan.source)
