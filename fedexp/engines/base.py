@@ -101,8 +101,6 @@ class Engine(Declares):
         If the sampler has ``trains_candidates``, the client first trains this model, only for the
         answer.
         """
-        if not clients:
-            return
         for client in clients:
             doing = f"asking client {client} for the sampler in round {message.round}"
             with noted(doing, self._components):
