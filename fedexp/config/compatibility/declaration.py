@@ -27,10 +27,13 @@ class Declares:
         traits: properties that other components (parts, models, data, settings ...) may need or
             forbid; see ``fedexp.config.compatibility.traits``.
         needs: trait -> the error message if no other component has the trait.
-        forbids: trait -> the error message if another component has the trait.
-        discourages: trait -> the warning if another component has the trait.
+        forbids: trait -> the error message if another component has the trait. ``{other}`` stands
+            for the key of the first such component.
+        discourages: trait -> the warning if another component has the trait. ``{other}`` stands for
+            the key of the first such component.
         unread_if: argument -> when nothing reads it; see ``fedexp.config.compatibility.unread``.
-        unread: key of another component that this one makes useless -> why.
+        unread: key of another component that this one makes useless -> why, such as
+            "with faults.straggle=0".
         reads: keys of other components that this one uses.
     """
 
@@ -49,14 +52,7 @@ class Declaration:
 
     Attributes:
         key: the component's name in error lines, such as "head" or "engine.compile=true".
-        traits: the component's properties; other components may need or forbid them.
-        needs: trait -> the error that is raised if no other component has the trait.
-        forbids: trait -> the error that is raised if another component has the trait. ``{other}``
-            in the error stands for the key of the first such component.
-        discourages: trait -> the warning that is logged if another component has the trait.
-            ``{other}`` works as in ``forbids``.
-        unread: key that has no effect in this run -> why, such as "with faults.straggle=0".
-        reads: keys that this component reads although another component does not use them.
+        traits, needs, forbids, discourages, unread, reads: as in ``Declares``.
     """
 
     key: str
