@@ -12,6 +12,7 @@ from fedexp.core.sockets import Network
 from fedexp.errors import InputError
 from fedexp.heads.linear import Linear
 from fedexp.losses.prototype_align import PrototypeAlign
+from fedexp.measures.scoring.predictions import predicted
 from fedexp.personalization.prototypes_only import PrototypesOnly
 
 SETTING = Setting(
@@ -49,6 +50,8 @@ def test_the_nearest_prototype_is_predicted() -> None:
 def test_a_class_without_a_prototype_is_never_predicted() -> None:
     logits = received([False, True, True]).personalize(torch.zeros(1, 2), torch.zeros(1, 3))
     assert logits.tolist() == [[-torch.inf, -5.0, -1.0]]
+    without_any = received([False] * 3).personalize(torch.zeros(4, 2), torch.zeros(4, 3))
+    assert predicted(without_any).tolist() == [-1] * 4
 
 
 def test_no_weights_are_sent_either_way() -> None:

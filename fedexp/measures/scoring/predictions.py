@@ -36,7 +36,7 @@ class Predictions:
 
     Attributes:
         correct: [n] bool: whether each sample was classified correctly; False for samples that were
-            not scored, and for samples with a logit that is NaN.
+            not scored, and for samples for which no class is ``predicted``.
         loss: mean cross-entropy.
         class_vectors: name -> [C, d] on the CPU, one vector for each class. ``feature`` is the mean
             feature vector z of each class, zero for a class without samples. ``head_feature`` is
@@ -150,12 +150,13 @@ def score_rows(
 
 
 def predicted(logits: Tensor) -> Tensor:
-    """The class with the largest of the ``logits`` [..., C]; -1, no class, if a logit is NaN.
+    """The class with the largest of the ``logits`` [..., C]; -1, no class, if there is none.
 
-    PyTorch's ``argmax`` takes the first NaN, so that a model that diverged would always predict
-    class 0, and would be right about each client that has only this class.
+    There is none if a logit is NaN, as of a model that diverged, or if all are -inf, as without
+    any prototype. PyTorch's ``argmax`` would take the first NaN, or class 0, and be right about
+    each client that has only this class.
     """
-    return logits.argmax(dim=-1).masked_fill(logits.isnan().any(dim=-1), -1)
+    return logits.argmax(dim=-1).masked_fill(~(logits.amax(dim=-1) > -torch.inf), -1)
 
 
 def outputs_of_head(head: Head, z: Tensor, score_head: bool) -> dict[str, Tensor]:

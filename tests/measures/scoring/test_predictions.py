@@ -20,6 +20,7 @@ def test_logits_that_are_no_numbers_predict_no_class() -> None:
     nan, inf = math.nan, math.inf
     logits = torch.tensor([[nan, nan], [nan, 1.0], [-inf, 1.0], [inf, 1.0], [2.0, 2.0]])
     assert predicted(logits).tolist() == [-1, -1, 1, 0, 0]
+    assert predicted(torch.tensor([[-inf, -inf], [-inf, nan]])).tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize("label", [0, 1])
