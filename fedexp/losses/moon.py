@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL
+from fedexp.config.compatibility.traits import COMPARES_WITH_MODEL, PRIVATE_BACKBONE
 from fedexp.contract import Client, Forward, Loss, Memory, Outputs, PartMessage, Tensors
 
 _FIRST = "first"  # in a memory: the client has ended its first turn with the shared model
@@ -52,6 +52,10 @@ class Moon(Loss):
     unread_if = {"temperature": {"mu": (0,)}}
     takes_only_merged = True
     traits = frozenset({COMPARES_WITH_MODEL})
+    forbids = {
+        PRIVATE_BACKBONE: "loss=moon: with this {other} the received features are those of the "
+        "client's own last model, so that the contrast is constant; take another loss"
+    }
     reference_models = ("global", "previous")
 
     def __init__(self, mu: NonNegativeFloat, temperature: PositiveFloat) -> None:

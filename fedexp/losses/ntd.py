@@ -41,6 +41,9 @@ def not_true_distillation(
 class NotTrueDistillation(Loss):
     """Cross-entropy + $beta tau^2$ * ``not_true_distillation`` (Lee et al., NeurIPS 2022).
 
+    The global model is the model with which the client starts its turn. Weights that stay with the
+    client, all of them with ``personalization=local``, are then those of its own last turn.
+
     Args:
         beta: weight of the distillation.
         temperature: tau. The factor tau^2 in the loss makes the scale of the gradient independent

@@ -186,6 +186,14 @@ def test_nothing_more_is_sent() -> None:
             assert one[name] == other[name]
 
 
+@pytest.mark.parametrize(
+    "personalization", ["local", "lg_fedavg", "pfl_da", "fedgh", "fedmd", "fedfomo"]
+)
+def test_a_private_backbone_is_refused(personalization: str) -> None:
+    with pytest.raises(InputError, match=r"with this personalization .* contrast is constant"):
+        federate("loss=moon", f"personalization={personalization}")
+
+
 @pytest.mark.parametrize("override", ["loss.mu=-1", "loss.temperature=0"])
 def test_wrong_values_are_named(override: str) -> None:
     with pytest.raises(InputError, match=override):
