@@ -40,17 +40,18 @@ class APPLE(StoresModels):
     with ``rate`` times the learning rate. Weight decay pulls p to p0.
 
     In the paper all clients train in all rounds. Here a client that has not trained yet has the
-    aggregator's global weights as its core model. A client gets its own core model from the server,
-    too. The limit on the core models that a client downloads is left out. Parameters are combined;
-    running statistics are those of the combination, and start from the received ones. No global
-    model is evaluated. What heads, samplers and aggregators compute outside of the training steps,
-    such as the features for ``head=prototype``, is of w_i. In the released code core models start
-    from different random weights, and the penalty has no factor 1/2. PFLlib multiplies the learning
-    rate of w_i by N, and takes means over the elements of each layer in place of <g, w_j>. The
-    paper's text was not compared.
+    aggregator's global weights as its core model. Clients without training data, such as those that
+    are held out, have no core model: p_j stays 0. A client gets its own core model from
+    the server, too. The limit on the core models that a client downloads is left out. Parameters
+    are combined; running statistics are those of the combination, and start from the received ones.
+    No global model is evaluated. What heads, samplers and aggregators compute outside of the
+    training steps, such as the features for ``head=prototype``, is of w_i. In the released code
+    core models start from different random weights, and the penalty has no factor 1/2. PFLlib
+    multiplies the learning rate of w_i by N, and takes means over the elements of each layer in
+    place of <g, w_j>. The paper's text was not compared.
 
-    A client downloads N models, and needs memory for them while it trains. The server stores N
-    models; models that exceed ``clients.ram_gib`` are on disk.
+    A client downloads a model of each client with data, and needs memory for N models while it
+    trains. The server stores N models; models that exceed ``clients.ram_gib`` are on disk.
 
     Args:
         clients: N, the number of clients.
@@ -101,6 +102,7 @@ class APPLE(StoresModels):
             )
         super().setup(setting)
         self._rounds = setting.rounds
+        self._with_data: list[int] = setting.clients.sizes.nonzero().flatten().tolist()
         shapes = setting.model.shared_parameters
         self.others = Anchors({name: Size([count, *shape]) for name, shape in shapes.items()})
         shares = setting.clients.sizes / max(setting.clients.num_samples, 1)
@@ -108,21 +110,25 @@ class APPLE(StoresModels):
         self.register_buffer("itself", torch.zeros(count), persistent=False)
         self.register_buffer("strength", torch.zeros(()), persistent=False)
 
+    def _others_of(self, client: int) -> list[int]:
+        """The other clients with data, whose core models the client gets."""
+        return [other for other in self._with_data if other != client]
+
     # The client's half.
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
-        """Set the other clients' core models and lambda mu. The place of the client has zeros."""
+        """Set the other clients' core models and lambda mu. A place without a model has zeros."""
         number = client.data.client
         self.itself.zero_()
         self.itself[number] = 1.0
         last = rounded_down(self.penalty_rounds, self._rounds)
         decay = penalty_factor(message.round, last, self.penalty_decay)
         self.strength.fill_(self.mu * decay)
-        for name, value in message.extras.items():
-            buffer, cores = self.others[name], to_device(value, client.device)
-            buffer[:number].copy_(cores[:number])
-            buffer[number].zero_()
-            buffer[number + 1 :].copy_(cores[number:])
+        places = to_device(torch.tensor(self._others_of(number)), client.device)
+        for name in self.others:
+            buffer = self.others[name].zero_()
+            if name in message.extras:
+                buffer[places] = to_device(message.extras[name], client.device)
 
     def step_weights(self, parameters: Tensors, step: Tensor | int) -> Tensors:
         """The combination of the core models."""
@@ -144,11 +150,9 @@ class APPLE(StoresModels):
     # The server's half.
 
     def message_to(self, client: int, message: PartMessage) -> PartMessage:
-        """The message with the core models: the client's own one, and a stack [N - 1, ...]."""
+        """The message with the core models: the client's own one, and a stack of the others'."""
         own = self._core(client, message.weights)
-        others = [
-            self._core(other, message.weights) for other in range(self.clients) if other != client
-        ]
+        others = [self._core(other, message.weights) for other in self._others_of(client)]
         stacked = {
             name: torch.stack([core[name].to(message.weights[name]) for core in others])
             for name in (self.others if others else ())

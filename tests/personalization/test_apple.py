@@ -97,6 +97,22 @@ def test_a_client_without_a_core_model_stands_for_the_global_model() -> None:
             assert torch.equal(stack, torch.stack([each[name] for each in others]))
 
 
+def test_clients_that_never_train_have_no_core_model() -> None:
+    federation = personalized("apple", "clients.held_out=0.5")
+    (held_out, *others) = federation.data.held_out_clients
+    trained = sorted({0, 1, 2, 3} - {held_out, *others})
+    train(federation, 1, trained)
+    message = federation.server.broadcast(2)
+    for client, count in ((trained[0], 1), (held_out, 2)):
+        stacks = message.to_client(client).extras["personalization"]
+        assert {len(stack) for stack in stacks.values()} == {count}
+    train(federation, 2, trained)
+    for client in trained:
+        q = federation.store.model(client)["personalization.q"]
+        assert not q[[held_out, *others]].any()
+        assert q[trained].all()
+
+
 def test_a_client_downloads_n_models_and_uploads_one() -> None:
     federation = federate("clients.count=4", "clients.per_round=3", "algorithm=apple", "rounds=2")
     size = 4 * (64 * 128 + 128 + 128 * 64 + 64 + 64 * 10 + 10)
