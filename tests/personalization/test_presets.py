@@ -17,8 +17,14 @@ def test_a_preset_is_a_choice_of_parts(preset: str) -> None:
     assert content.keys() == {"defaults"}
 
 
-@pytest.mark.parametrize("choice", ["personalization=finetune", "algorithm=fedetf"])
-def test_a_search_over_settings_of_tuning_compares_the_tuned_models(choice: str) -> None:
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "personalization=finetune",
+        *(f"algorithm={each}" for each in ("fedetf", "fedbabu", "fedrod")),
+    ],
+)
+def test_a_search_over_settings_of_personal_models_compares_personal_models(choice: str) -> None:
     assert compose(choice).objective == "personal/accuracy_local"
     contest = compose("experiment=leaderboard/digits_dir1", choice)
     assert contest.objective == "validation/accuracy"  # an experiment's own
