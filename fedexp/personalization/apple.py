@@ -71,7 +71,11 @@ class APPLE(StoresModels):
         "training steps; with personalization=apple this is the core model and not the combination "
         "that trains; take another {other}",
     }
-    unread_if = {"penalty_decay": {"mu": (0,)}, "penalty_rounds": {"mu": (0,)}}
+    unread_if = {
+        "mu": {"rate": (0,), "penalty_rounds": (0,)},
+        "penalty_decay": {"rate": (0,), "mu": (0,), "penalty_rounds": (0,)},
+        "penalty_rounds": {"rate": (0,), "mu": (0,)},
+    }
     first: Tensor
     itself: Tensor
     strength: Tensor

@@ -50,6 +50,7 @@ class FedCAC(StoresModels):
         beta: the round in which only clients with the largest overlap are similar; later none is.
     """
 
+    unread_if = {"beta": {"tau": (0,)}}
     has_global = False
     discourages = dict.fromkeys(
         (NOT_THE_MEAN, OTHER_WEIGHTS),

@@ -31,6 +31,7 @@ class FedETF(Personalization):
         projection_epochs: epochs of training the projection in each cycle.
     """
 
+    unread_if = {"classifier_epochs": {"cycles": (0,)}, "projection_epochs": {"cycles": (0,)}}
     private_names = (_CLASSIFIER,)
     reads = frozenset({"local.epochs"})
     traits = frozenset({FIXED_CLASSIFIER})

@@ -39,6 +39,7 @@ class Curvature(Regularizer):
             result.
     """
 
+    unread_if = {"batch_size": {"lam": (0,)}}
     takes_tokens = False
     traits = frozenset({ACTS_ON_SHARED})
     saved = ("terms",)

@@ -111,6 +111,7 @@ class Trajectory(Regularizer):
         recompute: whether to repeat each inner step in the backward pass, to save memory.
     """
 
+    unread_if = {"init": {"side": ("server",)}}
     takes_tokens = False
     saved = ("round", "memory", "projected")
     traits = frozenset({ACTS_ON_SHARED, SECOND_DERIVATIVES, TAKES_STALE})

@@ -114,6 +114,29 @@ def test_an_option_of_a_term_that_is_switched_off_has_no_effect() -> None:
         ),
         (["algorithm=fedrcl", "loss.beta=0"], "loss.threshold", "loss.beta=1"),
         (["algorithm=ditto"], "personalization.clip_pull", "local.grad_clip=10"),
+        (["algorithm=fedptr_s"], "regularizer.init", "regularizer.side=client"),
+        (["algorithm=fedcurv", "regularizer.lam=0"], "regularizer.batch_size", "rounds=3"),
+        (["algorithm=fedcac", "personalization.tau=0"], "personalization.beta", "rounds=3"),
+        *(
+            (
+                ["algorithm=fedetf", "personalization.cycles=0"],
+                f"personalization.{name}",
+                "rounds=3",
+            )
+            for name in ("classifier_epochs", "projection_epochs")
+        ),
+        *(
+            (
+                ["algorithm=apple", f"personalization.{other}=0"],
+                f"personalization.{name}",
+                "rounds=3",
+            )
+            for other, names in {
+                "rate": ("mu", "penalty_decay", "penalty_rounds"),
+                "penalty_rounds": ("mu", "penalty_decay"),
+            }.items()
+            for name in names
+        ),
     ],
 )
 def test_an_option_of_a_term_with_the_factor_0_has_no_effect(
