@@ -59,7 +59,8 @@ class APPLE(StoresModels):
         mu: strength of the penalty in the first round.
         penalty_decay: how lambda falls over the first rounds. "cosine" is half a cosine from 1 to
             0. "exponential" falls to 0.001, and then to 0.
-        penalty_rounds: the share of the rounds after which lambda is 0.
+        penalty_rounds: the share of the rounds after which lambda is 0. A positive share is at
+            least one round.
     """
 
     traits = frozenset({READS_ROUNDS, REPLACES_MODEL})
@@ -126,6 +127,8 @@ class APPLE(StoresModels):
         self.itself.zero_()
         self.itself[number] = 1.0
         last = rounded_down(self.penalty_rounds, self._rounds)
+        if self.penalty_rounds > 0:
+            last = max(last, 1)
         decay = penalty_factor(message.round, last, self.penalty_decay)
         self.strength.fill_(self.mu * decay)
         places = to_device(torch.tensor(self._others_of(number)), client.device)

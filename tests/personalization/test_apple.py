@@ -74,6 +74,14 @@ def test_three_rounds_by_plain_pytorch(engine: str) -> None:
             torch.testing.assert_close(sent[name], value, rtol=1e-3, atol=1e-4)
 
 
+def test_a_short_run_has_the_penalty_in_its_first_round() -> None:
+    options = [f"personalization.mu={MU}", "personalization.penalty_rounds=0.1", "rounds=5"]
+    federation = personalized("apple", *options)
+    for round, strength in ((1, MU), (2, 0.0)):
+        module = begin_client(federation.engine, 0, federation.server.broadcast(round))
+        assert module.personalization.strength.item() == pytest.approx(strength)
+
+
 def test_the_first_combination_is_the_initial_model() -> None:
     federation = personalized("apple")
     message = federation.server.broadcast(1)
