@@ -7,6 +7,7 @@ from itertools import combinations
 import torch
 import torch.nn.functional as F
 
+from fedexp.config.compatibility.declaration import needs_trained_head
 from fedexp.config.schema import Share
 from fedexp.contract import Loss, Network, PartUpdate, Tensors
 from fedexp.errors import InputError
@@ -42,6 +43,10 @@ class PFedSim(AfterWarmup):
         warmup: the share of the run's rounds that are warm-up; their number is rounded down.
     """
 
+    forbids = {
+        **AfterWarmup.forbids,
+        **needs_trained_head("has no trained weight matrix to compare clients by"),
+    }
     saved = (*AfterWarmup.saved, "similarity")
 
     def __init__(self, warmup: Share) -> None:

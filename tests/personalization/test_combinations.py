@@ -71,7 +71,7 @@ REFUSED = {
         for name in (*PRIVATE_HEAD, *WITHOUT_HEAD)
     },
     ("pfedsim", "head=corrected"): "personalization: would not act on the rows of the classifier",
-    **{("pfedsim", f"head={head}"): "this head trains none" for head in WITHOUT_MATRIX},
+    **{("pfedsim", f"head={head}"): "trains none|no trained weight" for head in WITHOUT_MATRIX},
     **{
         (name, "loss=mixture"): "loss=mixture: needs a mixture of models; use head=mixture"
         for name in PERSONAL

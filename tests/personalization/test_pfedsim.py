@@ -194,9 +194,13 @@ def test_every_engine_gives_the_same_models(engine: str) -> None:
 
 
 def test_a_head_without_trained_weights_is_refused() -> None:
-    for head in ("etf", "prototype"):
-        with pytest.raises(InputError, match=r"personalization=pfedsim: .* this head trains none"):
-            personalized("pfedsim", f"head={head}")
+    for words, reason in (
+        ("head=etf", "no trained weight matrix to compare clients by"),
+        ("head=prototype", r"personalization=pfedsim: .* this head trains none"),
+        ("model.train=[backbone]", r"add head to model\.train"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            personalized("pfedsim", words)
 
 
 @pytest.mark.slow
