@@ -75,12 +75,16 @@ def test_the_systems_verify(algorithm: str, tmp_path: Path) -> None:
     assert (found.line, found.details) == ("the same bits through round 1 of 2", [])
 
 
-@pytest.mark.parametrize("word", ["algorithm=fedrod", "model.train=[head]"])
+@pytest.mark.parametrize(
+    "words",
+    [["algorithm=fedrod", "objective=global/accuracy"], ["model.train=[head]"]],
+    ids=["fedrod", "fixed"],
+)
 def test_saved_tensors_outside_of_the_digest_are_no_contradiction(
-    word: str, tmp_path: Path
+    words: list[str], tmp_path: Path
 ) -> None:
     """A personalization's parameters are global weights; fixed weights are saved, but are none."""
-    fedexp.run([word, *TINY, "rounds=1", f"hydra.run.dir={tmp_path / 'run'}"])
+    fedexp.run([*words, *TINY, "rounds=1", f"hydra.run.dir={tmp_path / 'run'}"])
     assert list(contradictions(read_claim(tmp_path / "run"))) == []
     swapped_digest(tmp_path / "run")
     assert len(list(contradictions(read_claim(tmp_path / "run")))) == 1
