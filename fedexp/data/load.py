@@ -17,7 +17,7 @@ from fedexp.data.dataset import Dataset, Describer, Source
 from fedexp.data.drawn import DrawnData, DrawnSource
 from fedexp.data.feature_shift import shifted
 from fedexp.data.federated import FederatedData
-from fedexp.data.split import class_counts, match, stratified
+from fedexp.data.split import class_counts, share, stratified
 from fedexp.data.user_split import match_users, validation_split
 from fedexp.errors import InputError
 from fedexp.rounding import rounded_down
@@ -106,15 +106,17 @@ def load_data(config: Config, source: Describer, device: torch.device) -> Federa
 def _test_splits(dataset: Dataset, clients: _Indices, config: Config) -> tuple[Dataset, _Indices]:
     """Give each client its test samples; return the dataset and each client's test positions.
 
-    With ``test_split=users``, the returned dataset lacks test samples that no client gets. If the
-    test classes are unseen (FC100), no client gets test samples.
+    The test samples of class c go to the clients in proportion to their training samples of class
+    c, and those of a class that no client has go to no client. With ``test_split=users``, users
+    take the place of classes, and the returned dataset lacks test samples that no client gets. If
+    the test classes are unseen (FC100), no client gets test samples.
     """
     if dataset.description.unseen_classes:  # no client has samples of these classes
         return dataset, [np.empty(0, dtype=np.int64)] * len(clients)
     if config.partition.test_split == "users":
         return match_users(dataset, clients, config.seed)
     counts = class_counts(dataset.train.strata, clients, dataset.description.num_classes)
-    return dataset, match(dataset.test.strata, counts, config.seed)
+    return dataset, share(dataset.test.strata, counts, numpy_generator(config.seed, "test_split"))
 
 
 def _report_empty_clients(

@@ -9,25 +9,6 @@ from fedexp.errors import InputError
 from fedexp.rounding import rounded_down
 
 
-def match(labels_test: np.ndarray, counts: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Give every client test samples of the classes in its training data.
-
-    The test samples of class c go to the clients in proportion to their training samples of class
-    c, each sample to exactly one client. Test samples of a class that no client has go to no
-    client. If users take the place of classes in ``labels_test`` and ``counts``, every client gets
-    test samples of its users.
-
-    Args:
-        labels_test: [n] class of each test sample.
-        counts: [N, C] training samples of each class at each client.
-        seed: seed of the choice of samples and of ties in rounding.
-
-    Returns:
-        For each client, its sorted indices into the test split; a client may get none.
-    """
-    return share(labels_test, counts, numpy_generator(seed, "test_split"))
-
-
 def share(
     labels: np.ndarray, weights: np.ndarray, generator: np.random.Generator
 ) -> list[np.ndarray]:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedexp.core.randomness import numpy_generator
 from fedexp.data.client_names import client_names, listed
 from fedexp.data.dataset import Dataset, Split
-from fedexp.data.split import by_owner, class_counts, hold_out, match
+from fedexp.data.split import by_owner, class_counts, hold_out, share
 from fedexp.errors import InputError
 from fedexp.rounding import rounded_down
 
@@ -43,7 +44,7 @@ def match_users(
         )
     names, user = np.unique(np.concatenate([train.users, test.users]), return_inverse=True)
     counts = class_counts(user[: len(train)], clients, len(names))
-    tests = match(user[len(train) :], counts, seed)
+    tests = share(user[len(train) :], counts, numpy_generator(seed, "test_split"))
     kept = np.sort(np.concatenate(tests))
     if not len(kept):
         raise InputError(

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedexp.data.split import apportion, by_owner, class_counts, deal, hold_out, match, stratified
+from fedexp.data.split import apportion, by_owner, class_counts, deal, hold_out, share, stratified
 from fedexp.errors import InputError
 
 quick = settings(max_examples=40, deadline=None)
@@ -92,13 +92,13 @@ def test_class_counts_by_hand() -> None:
     assert counts.dtype == np.int64
 
 
-# match
+# share
 
 
-def test_match_by_hand() -> None:
+def test_share_by_hand() -> None:
     labels = np.array([0] * 10 + [1] * 6 + [2] * 5)
     counts = np.array([[30, 0, 0], [10, 7, 0], [10, 7, 0]])
-    clients = match(labels, counts, seed=0)
+    clients = share(labels, counts, generator())
     # 10 of class 0 as 3:1:1, 6 of class 1 as 0:1:1; nobody holds class 2.
     assert class_counts(labels, clients, 3).tolist() == [[6, 0, 0], [2, 3, 0], [2, 3, 0]]
 
@@ -111,10 +111,10 @@ def test_match_by_hand() -> None:
     ),
     seeds,
 )
-def test_match_gives_held_classes_away_entirely_and_once(
+def test_share_gives_held_classes_away_entirely_and_once(
     labels: np.ndarray, counts: np.ndarray, seed: int
 ) -> None:
-    clients = match(labels, counts, seed)
+    clients = share(labels, counts, generator(seed))
     given_away = class_counts(labels, clients, 5)
     for label in range(5):
         total, held = np.sum(labels == label), counts[:, label].sum()
@@ -126,9 +126,9 @@ def test_match_gives_held_classes_away_entirely_and_once(
     assert len(set(dealt.tolist())) == len(dealt)
 
 
-def test_match_depends_on_the_seed_alone() -> None:
+def test_share_depends_on_the_generator_alone() -> None:
     labels, counts = np.tile(np.arange(3), 20), np.ones((4, 3), dtype=np.int64)
-    first, again, other = (match(labels, counts, seed) for seed in (1, 1, 2))
+    first, again, other = (share(labels, counts, generator(seed)) for seed in (1, 1, 2))
     assert all(map(np.array_equal, first, again))
     assert not all(map(np.array_equal, first, other))
 
