@@ -74,7 +74,8 @@ class StoresModels(Personalization):
 class MixesModels(StoresModels):
     """The server stores each client's latest model, and sends the client a mixture of the models.
 
-    A subclass defines ``mixture``. A client without a stored model gets the global model.
+    A subclass defines ``mixture``, or its own ``message_to``. A client without a stored model gets
+    the global model.
     """
 
     has_global = False

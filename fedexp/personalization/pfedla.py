@@ -7,12 +7,11 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Size, Tensor, nn
 
-from fedexp.config.compatibility.traits import REPLACES_MODEL
 from fedexp.contract import PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.named_tensors import floats, prefixed, with_prefix
 from fedexp.core.randomness import seeded
 from fedexp.models.layers import dense
-from fedexp.personalization.client_models import PAST_THE_AGGREGATOR, StoresModels
+from fedexp.personalization.client_models import MixesModels
 from fedexp.personalization.server_network import ServerNetwork
 from fedexp.regularizers.layers import layers_of
 
@@ -52,7 +51,7 @@ class LayerShares(nn.Module):
         return shares
 
 
-class PFedLA(StoresModels):
+class PFedLA(MixesModels):
     """Mixes all clients' models for each client, with learned shares (Ma et al., CVPR 2022).
 
     The server stores the latest trained model theta_j of each client. In each layer l client i gets
@@ -88,10 +87,6 @@ class PFedLA(StoresModels):
         lr: the server's learning rate.
     """
 
-    has_global = False
-    traits = frozenset({REPLACES_MODEL})
-    forbids = PAST_THE_AGGREGATOR
-
     def __init__(
         self, embedding_dim: PositiveInt, hidden_dim: PositiveInt, lr: PositiveFloat
     ) -> None:
@@ -118,10 +113,6 @@ class PFedLA(StoresModels):
         model = message.weights | own | mixture
         weights = {name: model[name].to(w) for name, w in message.weights.items()}
         return replace(message, weights=weights)
-
-    def extract(self, weights: Tensors, current: Tensors) -> Tensors:
-        """All weights that the client sent, for ``aggregate``."""
-        return dict(weights)
 
     def aggregate(self, updates: Sequence[PartUpdate]) -> None:
         """Train the networks of the cohort's clients; then store them, and the clients' models."""
