@@ -414,7 +414,8 @@ class Part(Declares):
         """Figures of the whole run, drawn after its last round.
 
         Args:
-            memories: client -> the client's memory for this part; empty memories are left out.
+            memories: client -> the client's memory for this part, in the order of clients; empty
+                memories are left out.
             about: the dataset's class names and input shape.
         """
         return {}

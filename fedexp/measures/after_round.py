@@ -1,6 +1,6 @@
 """``AfterRound``: everything about a federation after a round that measures may read."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -134,17 +134,14 @@ class AfterRound:
         """
         return self.scoring.score_personal(self.tuned_from, tune, select)
 
-    def personal_models(
-        self, clients: Collection[int] | None = None
-    ) -> Iterator[tuple[int, Tensors]]:
+    def personal_models(self) -> Iterator[tuple[int, Tensors]]:
         """Yield (client, weights of its stored personal model) for the clients of this process.
 
-        The models are not tuned. If ``clients`` is given, only these clients' models are yielded.
+        The models are not tuned.
         """
         store = self.resources.store
         for client in store.clients_with_model:
-            if clients is None or client in clients:
-                yield client, store.model(client)
+            yield client, store.model(client)
 
     def _class_accuracies(self) -> dict[str, float]:
         predictions, classes = self.global_predictions(), self.data.description.classes

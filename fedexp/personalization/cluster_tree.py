@@ -56,8 +56,8 @@ class ClusterTree:
 
     def divide(
         self, number: int, start: Tensors, clients: Tensor, steps: Tensor, groups: Tensor
-    ) -> Node:
-        """Divide a cluster and move the present clients to its two children; return the cluster.
+    ) -> None:
+        """Divide a cluster and move the present clients to its two children.
 
         Args:
             number: the number of the cluster.
@@ -72,7 +72,6 @@ class ClusterTree:
         self._add(start)
         self._add(start)
         self.place[clients] = node.first_child + groups.cpu()
-        return node
 
     def descend(self, client: int, step: Tensor) -> None:
         """Move a client that was absent at its cluster's division to one of the children.

@@ -16,7 +16,7 @@ ONE_CLASSIFIER = {
 
 
 @torch.no_grad()
-def mean_loss(client: Client, data: LocalData, weights: Tensors, batch_size: int = 1000) -> Tensor:
+def mean_loss(client: Client, data: LocalData, weights: Tensors) -> Tensor:
     """Compute a model's mean cross-entropy over the samples of ``data``, a scalar, in eval mode.
 
     The samples are not augmented. If each token has a target, the mean is over the tokens.
@@ -25,10 +25,9 @@ def mean_loss(client: Client, data: LocalData, weights: Tensors, batch_size: int
         client: the client in its turn.
         data: the client's data or a subset of them.
         weights: name -> weights of the model; the others are the client's present weights.
-        batch_size: largest number of samples in a forward pass.
     """
     losses = []
-    for inputs, targets in data.batches(batch_size):
+    for inputs, targets in data.batches(1000):
         labels, logits = scored_rows(targets, client.logits_with(weights, inputs))
         losses.append(F.cross_entropy(logits, labels, reduction="none"))
     return torch.cat(losses).mean()

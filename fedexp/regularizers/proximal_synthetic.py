@@ -143,5 +143,4 @@ class ProximalSynthetic(Proximal):
         """A figure of the synthetic dataset D~ of the first client that has such a dataset."""
         from fedexp.regularizers.synthetic_images import dataset_figure
 
-        own = [memories[client] for client in sorted(memories)]
-        return dataset_figure(own, about)
+        return dataset_figure(memories.values(), about)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
@@ -223,8 +224,7 @@ class Trajectory(Regularizer):
         """A figure of the server's D~, or else of the D~ of the first client that has one."""
         from fedexp.regularizers.synthetic_images import dataset_figure
 
-        own = [memories[client] for client in sorted(memories)]
-        return dataset_figure([self.memory, *own], about)
+        return dataset_figure(chain([self.memory], memories.values()), about)
 
     # The client's half.
 
