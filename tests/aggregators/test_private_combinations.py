@@ -8,6 +8,7 @@ import pytest
 import torch
 from support.federations import FEW_STEPS, MATCHING, compose, federate
 from support.partner_options import PARTNERS
+from support.twins import without_twins
 from torch import Tensor
 
 from fedexp.cli.command import config_folder
@@ -64,6 +65,9 @@ def overrides(option: str) -> list[str]:
     """The option with private averages, and the other options that it needs."""
     few = FEW_STEPS if option in MATCHING else []
     return [option, *PARTNERS.get(option, []), *PRIVATE, *CHEAP, *few]
+
+
+WITHOUT_BUFFERS = {each: overrides(each) for each in sorted(EXPECTED - {*SENDS_BUFFERS})}
 
 
 @pytest.mark.matrix
@@ -133,7 +137,7 @@ def test_models_that_send_buffers_are_refused(option: str) -> None:
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("option", sorted(EXPECTED - {*SENDS_BUFFERS}))
+@pytest.mark.parametrize("option", without_twins(WITHOUT_BUFFERS))
 def test_without_steps_the_server_knows_nothing_of_a_clients_data(option: str) -> None:
     """The bound is 0, so that no step of a client arrives; noise would hide what else arrives."""
     assert knows_the_same(*overrides(option))

@@ -8,6 +8,7 @@ from generate.run_plan import overrides, reason_for_none
 
 from support.federations import FEW_STEPS
 from support.partner_options import ROBUST_COHORTS
+from support.twins import without_twins
 
 _ENGINES = ("engine=serial", "engine=vectorized", "engine=trainer")
 _BF16 = "engine.precision=bf16-mixed"
@@ -18,6 +19,7 @@ _SHORTER: dict[str, list[str]] = {
     "algorithm=creff": ["head.match_steps=2"],
     "algorithm=ccvr": ["head.epochs=2"],
     "algorithm=fedgen": ["loss.steps=2"],
+    "head=calibrated": ["head.epochs=2"],
     "head=retrained": ["head.match_steps=2"],
     "loss=generative": ["loss.steps=2"],
     **dict.fromkeys(("algorithm=fedptr", "algorithm=fedptr_s"), FEW_STEPS),
@@ -41,7 +43,10 @@ def _is_refused(option: Option) -> bool:
 
 
 def _of_options() -> dict[str, list[str]]:
-    """Every option that has a run in the documentation, as in this run but for its size."""
+    """Every option that has a run in the documentation, as in this run but for its size.
+
+    Of several options with the same config, as ``algorithm=moon`` and ``loss=moon``, it has one.
+    """
     found = {}
     for option in all_options():
         if reason_for_none(option) or _is_refused(option):
@@ -50,12 +55,13 @@ def _of_options() -> dict[str, list[str]]:
         words += ROBUST_COHORTS.get(option.override, [])
         words += [more for word in words for more in _LARGER.get(word, [])]
         found[option.override] = [*words, "measure.personal.every=1"]
-    return found
+    return without_twins(found)
 
 
 def _of_engines() -> dict[str, list[str]]:
+    """The other engines, and all with bf16; so few clients already train one after another."""
     names = [f"algorithm={name}" for name in _IN_ALL_ENGINES]
-    ways = [[engine] for engine in _ENGINES] + [[engine, _BF16] for engine in _ENGINES]
+    ways = [[engine] for engine in _ENGINES[1:]] + [[engine, _BF16] for engine in _ENGINES]
     return {" ".join((name, *way)): [name, *way] for name in names for way in ways}
 
 
