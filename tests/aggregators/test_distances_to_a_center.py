@@ -142,6 +142,6 @@ def test_weights_that_are_numbers_and_models_without_shared_weights(rule: Aggreg
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", ["geometric_median", "centered_clipping", "adagrad"])
+@pytest.mark.parametrize("option", ["geometric_median", "centered_clipping"])
 def test_the_contract(option: str) -> None:
     check_part(f"aggregator={option}", "clients.per_round=3")

@@ -148,6 +148,5 @@ def test_wrong_values_are_named() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("base", ["cross_entropy", "moon"])
-def test_the_contract(base: str) -> None:
-    check_part("loss=decorrelated", f"loss@loss.base={base}")
+def test_the_contract() -> None:
+    check_part("loss=decorrelated", "loss@loss.base=moon")

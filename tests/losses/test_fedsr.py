@@ -21,7 +21,6 @@ from fedexp.core.randomness import key, normal
 from fedexp.errors import InputError
 from fedexp.heads.linear import Linear
 from fedexp.losses.fedsr import Norm, SimpleRepresentation, normal_divergence
-from fedexp.testing import check_part
 
 SMALL = ["clients.count=6", "clients.per_round=4", "data.subset=300", "local.epochs=2"]
 
@@ -186,8 +185,3 @@ def test_its_parameters_are_trained_where_training_has_phases(personalization: l
 def test_a_head_with_running_statistics_is_refused() -> None:
     with pytest.raises(InputError, match="loss=fedsr: random features would change"):
         federate("head=etf", "head.feature_norm=batchnorm", "loss=fedsr")
-
-
-@pytest.mark.slow
-def test_the_contract() -> None:
-    check_part("loss=fedsr")

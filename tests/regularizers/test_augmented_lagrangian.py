@@ -111,6 +111,6 @@ def test_it_combines_with_other_sockets() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", ["local", "global", "reset"])
+@pytest.mark.parametrize("start", ["local", "global"])
 def test_the_contract(start: str) -> None:
     check_part("algorithm=fedadmm", f"regularizer.start={start}")
