@@ -1,4 +1,3 @@
-import io
 from types import SimpleNamespace
 from typing import Any
 
@@ -6,6 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate
+from support.state_files import through_a_file
 
 from fedexp.core.messages import PartMessage
 from fedexp.core.part import Clients, Model, Setting
@@ -102,11 +102,8 @@ def test_engines_agree(engine: str) -> None:
 def test_it_goes_on_after_a_restart() -> None:
     whole = federate("algorithm=fedla", *SMALL)
     whole.run_round(1)
-    state = io.BytesIO()
-    torch.save(whole.server.state_dict(), state)
-    state.seek(0)
     resumed = federate("algorithm=fedla", *SMALL)
-    resumed.server.load_state_dict(torch.load(state, weights_only=True))
+    resumed.server.load_state_dict(through_a_file(whole.server.state_dict()))
     for federation in (whole, resumed):
         federation.run_round(2)
     for name, weight in whole.server.weights.items():

@@ -1,6 +1,5 @@
 """CReFF's head: every formula by an independent loop, and FedAvg for all but the global model."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from support.draws import draw
 from support.federations import equal, federate
+from support.state_files import through_a_file
 from torch import Tensor, nn
 
 from fedexp.core.messages import Tensors
@@ -408,10 +408,7 @@ def test_a_restored_server_goes_on_with_the_same_bits() -> None:
     whole, resumed = federate(*CREFF), federate(*CREFF)
     for round in (1, 2):
         whole.run_round(round)
-    content = io.BytesIO()
-    torch.save(whole.server.state_dict(), content)
-    content.seek(0)
-    resumed.server.load_state_dict(torch.load(content, weights_only=True))
+    resumed.server.load_state_dict(through_a_file(whole.server.state_dict()))
     for federation in (whole, resumed):
         federation.run_round(3)
     some, others = (f.server.broadcast(4) for f in (whole, resumed))

@@ -1,6 +1,5 @@
 """FedGen's loss: its terms by independent computation, its draws, and both halves together."""
 
-import io
 from functools import partial
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from support.draws import draw
 from support.federations import begin_client, equal, federate, take_step
+from support.state_files import through_a_file
 from torch import Tensor, nn
 
 from fedexp.core.forward import Forward
@@ -231,10 +231,7 @@ def test_a_restored_server_goes_on_with_the_same_bits() -> None:
     whole, resumed = federate(*FEDGEN), federate(*FEDGEN)
     for round in (1, 2):
         whole.run_round(round)
-    content = io.BytesIO()
-    torch.save(whole.server.state_dict(), content)
-    content.seek(0)
-    resumed.server.load_state_dict(torch.load(content, weights_only=True))
+    resumed.server.load_state_dict(through_a_file(whole.server.state_dict()))
     for federation in (whole, resumed):
         federation.run_round(3)
     some, others = (f.server.broadcast(4) for f in (whole, resumed))

@@ -1,6 +1,5 @@
 """FedGen's generator and its training, by independent loops."""
 
-import io
 import math
 from copy import deepcopy
 
@@ -8,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.draws import draw
+from support.state_files import through_a_file
 from torch import nn
 
 from fedexp.core.randomness import torch_generator
@@ -137,10 +137,7 @@ def test_training_lowers_the_loss_of_the_heads() -> None:
 def test_a_restored_training_goes_on_with_the_same_bits() -> None:
     whole, resumed = make_training(), make_training()
     whole.train(HEADS, SEEN, torch_generator(0, "test", 0))
-    content = io.BytesIO()
-    torch.save(whole.state_dict(), content)
-    content.seek(0)
-    state = torch.load(content, weights_only=True)
+    state = through_a_file(whole.state_dict())
     resumed.load_state_dict(state, torch.device("cpu"))
     for training in (whole, resumed):
         training.train(HEADS, SEEN, torch_generator(0, "test", 1))

@@ -1,4 +1,3 @@
-import io
 import logging
 
 import numpy as np
@@ -6,6 +5,7 @@ import pytest
 import torch
 from support.federations import federate
 from support.quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
+from support.state_files import through_a_file
 
 from fedexp.regularizers.control_variates import ControlVariates
 
@@ -182,12 +182,9 @@ def test_what_crosses_the_network() -> None:
 def test_server_state_is_restored() -> None:
     scene = Parabolas("regularizer=control_variates", "clients.per_round=2")
     scene.run(2)
-    file = io.BytesIO()
-    torch.save(scene.part.server_state(), file)
-    file.seek(0)
     restored = Parabolas("regularizer=control_variates", "clients.per_round=2").part
     assert restored.broadcast(3) == {}
-    restored.load_server_state(torch.load(file, weights_only=True))
+    restored.load_server_state(through_a_file(scene.part.server_state()))
     assert torch.equal(restored.broadcast(3)[KEY], scene.part.broadcast(3)[KEY])
     assert restored.broadcast(3)[KEY].any()
 

@@ -1,6 +1,5 @@
 """FedCurv: Fisher information sample by sample, the penalty by hand, and two rounds by a loop."""
 
-import io
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import federate
+from support.state_files import through_a_file
 
 from fedexp.core.messages import Message, PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting
@@ -182,12 +182,9 @@ def test_what_crosses_the_network() -> None:
 def test_server_state_is_restored() -> None:
     federation = federate(*FEDCURV)
     federation.run_round(1)
-    file = io.BytesIO()
     part = federation.server.parts["regularizer"]
-    torch.save(part.server_state(), file)
-    file.seek(0)
     other = federate(*FEDCURV).server.parts["regularizer"]
-    other.load_server_state(torch.load(file, weights_only=True))
+    other.load_server_state(through_a_file(part.server_state()))
     sent: list[Tensors] = [each.extras_to(1, PartMessage(2, {})) for each in (part, other)]
     assert sent[0].keys() == sent[1].keys() != set()
     for name, value in sent[0].items():

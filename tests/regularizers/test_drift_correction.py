@@ -1,10 +1,9 @@
-import io
-
 import numpy as np
 import pytest
 import torch
 from support.federations import federate
 from support.quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
+from support.state_files import through_a_file
 
 from fedexp.regularizers.drift_correction import DriftCorrection
 
@@ -187,11 +186,8 @@ def test_server_state_is_restored() -> None:
     scene = part()
     scene.begin(0, w=1.0)
     scene.merge(1.0, 0.5, scene.end(0, w=0.5, steps=2, lr=0.5))
-    file = io.BytesIO()
-    torch.save(scene.part.server_state(), file)
-    file.seek(0)
     restored = part()
-    restored.part.load_server_state(torch.load(file, weights_only=True))
+    restored.part.load_server_state(through_a_file(scene.part.server_state()))
     assert restored.part.broadcast(2) == {"variate/w": torch.tensor([0.25])}
     assert restored.merge(0.25, 0.25, {}) == pytest.approx(0.25 - 0.25)
 

@@ -1,5 +1,3 @@
-import io
-
 import numpy as np
 import pytest
 import torch
@@ -7,6 +5,7 @@ from support.federations import begin_client, federate, weights_after
 from support.plain_loop import LR as PLAIN_LR
 from support.plain_loop import SETTING, PlainLoop, assert_same
 from support.quadratic import CLIENTS, LR, NAME, STEPS, OneNumber, Parabolas
+from support.state_files import through_a_file
 from torch import nn
 
 from fedexp.regularizers.dynamic import Dynamic
@@ -268,11 +267,8 @@ def test_it_costs_what_fedavg_costs() -> None:
 def test_server_state_is_restored() -> None:
     scene = OneNumber(Dynamic(0.5, "none", True))
     scene.merge(1.0, 0.6, {})
-    file = io.BytesIO()
-    torch.save(scene.part.server_state(), file)
-    file.seek(0)
     restored = OneNumber(Dynamic(0.5, "none", True))
-    restored.part.load_server_state(torch.load(file, weights_only=True))
+    restored.part.load_server_state(through_a_file(scene.part.server_state()))
     assert restored.merge(0.4, 0.65, {}, {}) == scene.merge(0.4, 0.65, {}, {})
     assert restored.merge(0.7, 0.7, {}) != 0.7
 

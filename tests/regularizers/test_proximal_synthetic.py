@@ -1,9 +1,8 @@
-import io
-
 import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import begin_client, equal, federate
+from support.state_files import through_a_file
 from torch import Tensor
 
 from fedexp.core.randomness import torch_generator
@@ -194,13 +193,10 @@ def test_it_goes_on_after_a_restart() -> None:
     whole, resumed = appending("local.epochs=1"), appending("local.epochs=1")
     for round in (1, 2):
         whole.run_round(round)
-    file = io.BytesIO()
     store = whole.store
-    torch.save(
-        (whole.server.state_dict(), [store.memory(k, "regularizer") for k in range(3)]), file
+    server, memories = through_a_file(
+        (whole.server.state_dict(), [store.memory(k, "regularizer") for k in range(3)])
     )
-    file.seek(0)
-    server, memories = torch.load(file, weights_only=True)
     resumed.server.load_state_dict(server)
     for client, memory in enumerate(memories):
         with resumed.store.open(client) as state:

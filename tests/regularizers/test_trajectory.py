@@ -1,4 +1,3 @@
-from io import BytesIO
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +7,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from support.federations import equal, federate, take_step, weights_after
+from support.state_files import through_a_file
 from torch import Size, Tensor
 from torch.func import functional_call, grad, vmap
 
@@ -388,10 +388,7 @@ def test_server_state_is_restored() -> None:
     server, again = part(side="server", lag=2), part(side="server", lag=2)
     for number in (1, 2, 3):
         after(server, model(number), model(number + 1))
-    file = BytesIO()
-    torch.save(server.server_state(), file)
-    file.seek(0)
-    again.load_server_state(torch.load(file, weights_only=True))
+    again.load_server_state(through_a_file(server.server_state()))
     assert torch.equal(again.broadcast(4)["w"], server.broadcast(4)["w"])
     for number in (4, 5):
         a = after(server, model(number), model(number + 1))

@@ -1,4 +1,3 @@
-import io
 from itertools import combinations
 from typing import Literal
 
@@ -7,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import federate
+from support.state_files import through_a_file
 from torch import Tensor
 
 from fedexp.core.messages import PartUpdate
@@ -325,10 +325,7 @@ def test_cohorts_are_the_same_after_a_restart(sampler: str) -> None:
     whole, resumed = (federate(f"sampler={sampler}", *TINY) for _ in range(2))
     for round in (1, 2):
         whole.run_round(round)
-    content = io.BytesIO()
-    torch.save(whole.server.state_dict(), content)
-    content.seek(0)
-    resumed.server.load_state_dict(torch.load(content, weights_only=True))
+    resumed.server.load_state_dict(through_a_file(whole.server.state_dict()))
     for round in (3, 4):
         for federation in (whole, resumed):
             federation.run_round(round)

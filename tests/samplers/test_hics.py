@@ -1,4 +1,3 @@
-import io
 import itertools
 import logging
 import math
@@ -11,6 +10,7 @@ import pytest
 import torch
 from scipy.stats import entropy
 from support.federations import compose, federate
+from support.state_files import through_a_file
 from torch import Tensor
 
 from fedexp.core.description import Description
@@ -133,10 +133,7 @@ def test_cohorts_are_the_same_after_a_restart() -> None:
     first, second = prepared(about), prepared(about)
     for round in range(1, 8):
         send(first, random_signals(9, round), first.select(round))
-    file = io.BytesIO()
-    torch.save(first.server_state(), file)
-    file.seek(0)
-    second.load_server_state(torch.load(file, weights_only=True))
+    second.load_server_state(through_a_file(first.server_state()))
     assert torch.equal(second.times_chosen, first.times_chosen)
     for round in range(8, 15):
         cohort = first.select(round)
@@ -291,11 +288,8 @@ def test_the_released_options_in_a_run_that_is_restarted(engine: str) -> None:
     sampler: Any = whole.sampler
     for round in (1, 2, 3):
         whole.run_round(round)
-    state = io.BytesIO()
-    torch.save(whole.server.state_dict(), state)
-    state.seek(0)
     resumed = federate(*run, "rounds=6")
-    resumed.server.load_state_dict(torch.load(state, weights_only=True))
+    resumed.server.load_state_dict(through_a_file(whole.server.state_dict()))
     frozen = sampler.signals.clone()
     assert (sampler.head_updates[sampler.eligible].abs().amax(dim=1) > 0).all()
     for round in (4, 5, 6):
@@ -564,10 +558,7 @@ def test_the_oracle_in_a_run_that_is_restarted(engine: str) -> None:
     assert message.nbytes == plain.server.broadcast(1).nbytes
     (update,) = whole.engine.train([0], message)
     assert update.nbytes == message.nbytes
-    state = io.BytesIO()
-    torch.save(whole.server.state_dict(), state)
-    state.seek(0)
-    resumed.server.load_state_dict(torch.load(state, weights_only=True))
+    resumed.server.load_state_dict(through_a_file(whole.server.state_dict()))
     for federation in (whole, resumed):
         federation.run_round(4)
     for name, weight in whole.server.weights.items():

@@ -1,9 +1,9 @@
-import io
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from support.state_files import through_a_file
 
 from fedexp.core.messages import PartUpdate
 from fedexp.core.part import Clients, Model, Setting
@@ -118,10 +118,7 @@ def test_updates_that_are_not_finite_are_ignored(make: Callable[[], LastUpdates]
 def test_cohorts_are_the_same_after_a_restart(make: Callable[[], LastUpdates]) -> None:
     sampler, again = prepared(make()), prepared(make())
     send(sampler, randoms(3, 7, 30))
-    file = io.BytesIO()
-    torch.save(sampler.server_state(), file)
-    file.seek(0)
-    again.load_server_state(torch.load(file, weights_only=True))
+    again.load_server_state(through_a_file(sampler.server_state()))
     for each in (sampler, again):
         send(each, {3: torch.arange(6.0), 9: torch.ones(6)})
     assert torch.equal(sampler.distances, again.distances)

@@ -1,4 +1,3 @@
-import io
 import math
 from collections import Counter
 
@@ -7,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.federations import compose, federate
+from support.state_files import through_a_file
 
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.errors import InputError
@@ -125,9 +125,6 @@ def test_two_rounds_probe_the_candidates_and_count_it(head: str) -> None:
         assert metrics["time/probe_s"] > 0
     assert sampler.times_chosen.tolist() == [chosen[client] for client in range(6)]
 
-    file = io.BytesIO()
-    torch.save(sampler.server_state(), file)
-    file.seek(0)
     other = federate("sampler=power_of_choice", f"head={head}", *TINY).sampler
-    other.load_server_state(torch.load(file, weights_only=True))
+    other.load_server_state(through_a_file(sampler.server_state()))
     assert torch.equal(other.times_chosen, sampler.times_chosen)
