@@ -12,22 +12,19 @@ from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors, Update
 from fedexp.core.part import Memory, Setting
 from fedexp.core.sockets import Aggregator, Loss
+from fedexp.losses.cross_entropy import CrossEntropy
 
 _CALLS = itertools.count()
 
 
-def mean_cross_entropy(batch: Forward) -> Tensor:
-    return batch.mean(F.cross_entropy(batch.logits, batch.targets, reduction="none"))
-
-
-class WithoutKey(Loss):
+class WithoutKey(CrossEntropy):
     """Its draws come from a state that all runs of the process share."""
 
     def forward(self, batch: Forward) -> Tensor:
-        return mean_cross_entropy(batch) * (1 + next(_CALLS) % 7)
+        return super().forward(batch) * (1 + next(_CALLS) % 7)
 
 
-class SideChannel(Loss):
+class SideChannel(CrossEntropy):
     """The server's half reads what the clients' half has not sent."""
 
     samples = 0
@@ -39,11 +36,8 @@ class SideChannel(Loss):
     def correct(self, current: Tensors, merged: Tensors, sums: Tensors, clients: int) -> Tensors:
         return {name: value * (1 - self.samples / 1e4) for name, value in merged.items()}
 
-    def forward(self, batch: Forward) -> Tensor:
-        return mean_cross_entropy(batch)
 
-
-class LeftBehind(Loss):
+class LeftBehind(CrossEntropy):
     """A client finds what the one before it has left."""
 
     turns = 0
@@ -52,10 +46,10 @@ class LeftBehind(Loss):
         self.turns += 1
 
     def forward(self, batch: Forward) -> Tensor:
-        return mean_cross_entropy(batch) / self.turns
+        return super().forward(batch) / self.turns
 
 
-class Forgetful(Loss):
+class Forgetful(CrossEntropy):
     """The server's state is in no checkpoint."""
 
     scale: Tensor
@@ -74,10 +68,10 @@ class Forgetful(Loss):
         self.rounds += 1
 
     def forward(self, batch: Forward) -> Tensor:
-        return mean_cross_entropy(batch) * self.scale
+        return super().forward(batch) * self.scale
 
 
-class Attribute(Loss):
+class Attribute(CrossEntropy):
     """What differs between clients is a number in Python, which a stack of clients cannot keep."""
 
     share = 0.0
@@ -86,7 +80,7 @@ class Attribute(Loss):
         self.share = client.data.num_samples / 120
 
     def forward(self, batch: Forward) -> Tensor:
-        return mean_cross_entropy(batch) * (1 + 0.01 * self.share)
+        return super().forward(batch) * (1 + 0.01 * self.share)
 
 
 class Padded(Loss):
@@ -96,7 +90,7 @@ class Padded(Loss):
         return F.cross_entropy(batch.logits, batch.targets)
 
 
-class Absent(Loss):
+class Absent(CrossEntropy):
     """It sends the mean features of each class, which are 0/0 for a class without samples."""
 
     def setup(self, setting: Setting) -> None:
@@ -113,11 +107,8 @@ class Absent(Loss):
     def broadcast(self, round: int) -> Tensors:
         return {"means": self.means}
 
-    def forward(self, batch: Forward) -> Tensor:
-        return mean_cross_entropy(batch)
 
-
-class Unregistered(Loss):
+class Unregistered(CrossEntropy):
     """A tensor that differs between clients is no buffer."""
 
     def setup(self, setting: Setting) -> None:
@@ -127,20 +118,20 @@ class Unregistered(Loss):
         self.shares.copy_(client.data.class_counts / client.data.num_samples)
 
     def forward(self, batch: Forward) -> Tensor:
-        return mean_cross_entropy(batch) * self.shares.square().sum()
+        return super().forward(batch) * self.shares.square().sum()
 
 
-class OnlyInBegin(Loss):
+class OnlyInBegin(CrossEntropy):
     """A tensor that differs between clients is made in ``begin``, not in ``setup``."""
 
     def begin(self, client: Client, message: PartMessage, memory: Memory) -> None:
         self.shares = client.data.class_counts / client.data.num_samples
 
     def forward(self, batch: Forward) -> Tensor:
-        return mean_cross_entropy(batch) * self.shares.square().sum()
+        return super().forward(batch) * self.shares.square().sum()
 
 
-class InADict(Loss):
+class InADict(CrossEntropy):
     """A tensor that differs between clients is in a dict."""
 
     def setup(self, setting: Setting) -> None:
@@ -150,10 +141,10 @@ class InADict(Loss):
         self.of_client = {"shares": client.data.class_counts / client.data.num_samples}
 
     def forward(self, batch: Forward) -> Tensor:
-        return mean_cross_entropy(batch) * self.of_client["shares"].square().sum()
+        return super().forward(batch) * self.of_client["shares"].square().sum()
 
 
-class SumsUp(Loss):
+class SumsUp(CrossEntropy):
     """A local step changes a tensor that is no buffer."""
 
     def setup(self, setting: Setting) -> None:
@@ -164,22 +155,22 @@ class SumsUp(Loss):
 
     def forward(self, batch: Forward) -> Tensor:
         self.sums += batch.z.detach().sum(dim=0)
-        return mean_cross_entropy(batch) + 1e-3 * self.sums.square().mean()
+        return super().forward(batch) + 1e-3 * self.sums.square().mean()
 
 
-class Branches(Loss):
+class Branches(CrossEntropy):
     """A local step branches on the value of a tensor."""
 
     def forward(self, batch: Forward) -> Tensor:
-        loss = mean_cross_entropy(batch)
+        loss = super().forward(batch)
         return loss if loss > 1 else 2 * loss
 
 
-class ReadsAValue(Loss):
+class ReadsAValue(CrossEntropy):
     """A local step makes a number of a tensor."""
 
     def forward(self, batch: Forward) -> Tensor:
-        loss = mean_cross_entropy(batch)
+        loss = super().forward(batch)
         return loss * loss.item()
 
 
@@ -208,12 +199,9 @@ class InOneProcess(Aggregator):
         return {name: value for name, value in updates[0].weights.items() if "head" not in name}
 
 
-class WrongWhenStacked(Loss):
+class WrongWhenStacked(CrossEntropy):
     """Its measurement is a tensor only when clients train one after another."""
 
     def measure(self, batch: Forward) -> Tensors:
         samples = torch.ones(()) if batch.real is None else len(batch.targets)
         return {"samples": samples}  # type: ignore[dict-item]
-
-    def forward(self, batch: Forward) -> Tensor:
-        return mean_cross_entropy(batch)

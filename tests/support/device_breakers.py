@@ -3,19 +3,13 @@
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedexp.core.client_protocol import Client
 from fedexp.core.forward import Forward
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Memory, Setting
-from fedexp.core.sockets import Loss
-
-
-class CrossEntropy(Loss):
-    def forward(self, batch: Forward) -> Tensor:
-        return batch.mean(F.cross_entropy(batch.logits, batch.targets, reduction="none"))
+from fedexp.losses.cross_entropy import CrossEntropy
 
 
 class Mask(CrossEntropy):
