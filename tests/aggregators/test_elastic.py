@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from support.federations import begin_client, federate
 from support.plain_loop import SETTING, PlainLoop, assert_same
-from support.plain_mlp import average, descend, features, logits
+from support.plain_mlp import descend, features, logits
 from support.small_federations import BATCHNORM
 
 from fedexp.aggregators.elastic import Elastic, coefficients
@@ -141,7 +141,7 @@ def test_two_rounds_by_plain_pytorch() -> None:
                 loop.batches(round, client),
                 lambda w, batch, _: F.cross_entropy(logits(w, features(w, batch[0])), batch[1]),
             )
-        mean, omega = average(models, loop.samples), average(omegas, loop.samples)
+        mean, omega = (loop.mean(each, cohort, weights) for each in (models, omegas))
         zeta = {name: 1.3 - value / value.max() for name, value in omega.items()}
         weights = {n: w + zeta[n] * (mean[n] - w) for n, w in weights.items()}
         assert_same(federation.server.weights, weights)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate, take_step
 from support.plain_loop import SETTING, PlainLoop, assert_same
-from support.plain_mlp import average, descend, features
+from support.plain_mlp import descend, features
 from support.small_federations import SMALL
 from torch import Tensor
 
@@ -100,7 +100,7 @@ def test_two_rounds_by_plain_pytorch() -> None:
         held = set().union(*(of[client] for client in cohort))
         for c in held:
             holders = {k: {"row": models[k][WEIGHT][c]} for k in cohort if c in of[k]}
-            rows[c] = average(holders, loop.samples)["row"]
+            rows[c] = loop.mean(holders, holders, ["row"])["row"]
         w = rows.clone().requires_grad_()
         total = torch.zeros(())
         for c in held:
@@ -109,7 +109,7 @@ def test_two_rounds_by_plain_pytorch() -> None:
             own, apart = (rows[c] @ w[c]).exp(), (w[others] @ rows[c]).exp().sum()
             total = total - (own / (own + apart)).log()
         (slope,) = torch.autograd.grad(total, w)
-        weights = average(models, loop.samples) | {WEIGHT: rows - 0.2 * slope}
+        weights = loop.mean(models, cohort, weights) | {WEIGHT: rows - 0.2 * slope}
         assert_same(federation.server.weights, weights)
     assert compared
 

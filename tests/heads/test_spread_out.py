@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from support.federations import federate
 from support.plain_loop import SETTING, PlainLoop, assert_same
-from support.plain_mlp import average, descend, features
+from support.plain_mlp import descend, features
 from torch import Tensor
 
 from fedexp.core.client_protocol import Batch
@@ -87,7 +87,7 @@ def test_two_rounds_by_plain_pytorch() -> None:
     for round, cohort in loop.cohorts(2):
         federation.run_round(round)
         models = {k: descend(weights, loop.batches(round, k), loss) for k in cohort}
-        weights = average(models, loop.samples)
+        weights = loop.mean(models, cohort, weights)
         rows = weights["head.weight"].requires_grad_()
         total = torch.zeros(())
         for b in range(10):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from support.draws import draw
 from support.federations import assert_engine_agrees, federate
 from support.plain_loop import SETTING, PlainLoop, assert_same
-from support.plain_mlp import average, descend, features, logits
+from support.plain_mlp import descend, features, logits
 from torch import Tensor
 from torch.distributions import Independent, Normal, kl_divergence
 
@@ -101,7 +101,7 @@ def test_two_rounds_by_plain_pytorch(norm: Norm) -> None:
                 return F.cross_entropy(logits(w, s), y) + 0.1 * length + 0.05 * information
 
             models[client] = descend(weights, loop.batches(round, client), loss)
-        weights = average(models, loop.samples)
+        weights = loop.mean(models, cohort, weights)
         assert_same(federation.server.weights, weights)
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate, take_step
 from support.plain_loop import SETTING, PlainLoop, assert_same
-from support.plain_mlp import HEAD, average, descend, features, logits
+from support.plain_mlp import HEAD, descend, features, logits
 from support.small_federations import SMALL, train
 from torch import Tensor
 
@@ -91,7 +91,7 @@ def test_three_rounds_by_plain_pytorch() -> None:
         w = {name: value.clone().requires_grad_() for name, value in weights.items()}
         slopes = torch.autograd.grad(cross_entropy(w, of_cohort), [w[name] for name in HEAD])
         mean = [0.6 * old + 0.4 * new for old, new in zip(mean, slopes, strict=True)]
-        weights = average(models, loop.samples)
+        weights = loop.mean(models, cohort, weights)
         assert_same(federation.server.weights, weights)
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from support.federations import assert_engine_agrees, federate, take_step
 from support.plain_loop import SETTING, PlainLoop, assert_same
-from support.plain_mlp import average, descend, features, logits
+from support.plain_mlp import descend, features, logits
 from support.small_federations import SMALL
 from torch import Tensor
 
@@ -103,7 +103,7 @@ def test_three_rounds_by_plain_pytorch() -> None:
     for round, cohort in loop.cohorts(3):
         federation.run_round(round)
         models = {k: descend(weights, loop.batches(round, k), loss) for k in cohort}
-        weights = average(models, loop.samples)
+        weights = loop.mean(models, cohort, weights)
         assert_same(federation.server.weights, weights)
         rows: dict[int, list[Tensor]] = {}
         for client, model in models.items():

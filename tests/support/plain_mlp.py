@@ -1,6 +1,6 @@
 """The default model with a linear head, and plain gradient descent on a loss of its outputs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -37,13 +37,3 @@ def descend(
         moved = zip(point.items(), slopes, strict=True)
         weights = {name: (value - LR * slope).detach() for (name, value), slope in moved}
     return weights
-
-
-def average(models: Mapping[int, Tensors], samples: Sequence[int]) -> Tensors:
-    """FedAvg's average of some clients' models, in which client k has the weight samples[k]."""
-    total = sum(samples[client] for client in models)
-    mean: Tensors = {}
-    for client, model in models.items():
-        for name, value in model.items():
-            mean[name] = mean.get(name, 0) + samples[client] / total * value
-    return mean
