@@ -67,6 +67,7 @@ def test_a_client_that_never_trained_has_no_personal_metric(personalization: str
     assert found.metrics["personal/std"] == 0  # of one client; three zeros would spread
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("personalization", OPTIONS)
 def test_evaluating_personal_models_changes_nothing(personalization: str) -> None:
     scored, never = with_partners(personalization), with_partners(personalization)
@@ -80,6 +81,7 @@ def test_evaluating_personal_models_changes_nothing(personalization: str) -> Non
     assert alike(personal(scored, 2), personal(never, 2))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("personalization", OPTIONS)
 def test_the_order_of_the_cohort_changes_nothing(personalization: str) -> None:
     ends = []
