@@ -41,8 +41,10 @@ def _fitting(table: Table, console: Console) -> list[int]:
     """The numbers of the columns that fit the terminal's width, ascending.
 
     If not all columns fit, optional columns are left out first, then columns from the right. The
-    keys and one more column always remain.
+    keys, the number of seeds ``n`` beside them, and one more column always remain; if even these
+    are too wide, the keys are folded.
     """
+    first = table.keys + (table.columns[table.keys : table.keys + 1] == ["n"])
     boundless = console.options.update(width=10_000)
     kept = list(range(len(table.columns)))
     optional = [table.columns.index(name) for name in table.optional]
@@ -50,7 +52,7 @@ def _fitting(table: Table, console: Console) -> list[int]:
         drawn = _draw(_with_columns(table, kept))
         if console.measure(drawn, options=boundless).maximum <= console.width:
             break
-        if column >= table.keys and len(kept) > table.keys + 1:
+        if column >= first and len(kept) > first + 1:
             kept.remove(column)
     return kept
 

@@ -1,6 +1,7 @@
 import io
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -290,14 +291,29 @@ def test_a_latex_file_names_its_package(tmp_path: Path) -> None:
 
 
 def test_the_terminal_shows_what_fits() -> None:
-    for width, cut in ((200, False), (24, True)):
-        output = io.StringIO()
-        console = Console(file=output, width=width, soft_wrap=True)
-        print_table(TABLE, console)
-        said = output.getvalue()
+    columns, rows = [*TABLE.columns, "global/loss"], [[*row, "0.5000"] for row in TABLE.rows]
+    for width, cut in ((200, False), (30, True)):
+        said = printed(replace(TABLE, columns=columns, rows=rows), width)
         assert "a|b_c" in said
-        assert ("0.9000 ± 0.0100" in said) is not cut
-        assert ("in the files (--to DIR): global/accuracy" in said) is cut
+        assert "0.9000 ± 0.0100" in said
+        assert ("0.5000" in said) is not cut
+        assert ("in the files (--to DIR): global/loss" in said) is cut
+
+
+def printed(table: Table, width: int) -> str:
+    output = io.StringIO()
+    print_table(table, Console(file=output, width=width, soft_wrap=True))
+    return output.getvalue()
+
+
+def test_the_first_metric_is_shown_beside_wide_keys() -> None:
+    """The keys are folded, and the number of seeds does not take the metric's place."""
+    keys = ["algorithm", "partition.beta", "partition", "data.validation", "clients.per_round"]
+    row = ["fedavg", "0.1", "dirichlet", "0.1", "10", "3", "0.9000 ± 0.0100"]
+    said = printed(Table("Results", [*keys, "n", "global/accuracy"], [row], keys=5), 80)
+    assert "0.9000 ± 0.0100" in said
+    assert "Too wide" not in said
+    assert max(map(len, said.splitlines())) <= 80
 
 
 def test_optional_columns_are_left_out_first() -> None:
