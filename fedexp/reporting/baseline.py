@@ -1,6 +1,7 @@
 """The baseline of each row of a report: another row, with which the row is compared."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 
 from fedexp.config.keys import is_below, override_key
 from fedexp.errors import InputError
@@ -28,8 +29,22 @@ def parse_baseline(baseline: str, runs: Sequence[Run], labels: Sequence[Label]) 
         raise InputError(f"baseline={baseline}: every run has it, so there is nothing to compare")
     if not any(set(pairs) <= set(label) for label in labels):
         known = ", ".join(dict.fromkeys(map(text, labels)))
-        raise InputError(f"baseline={baseline}: no run has it; there are: {known}")
+        advice = _similar(tuple(pairs), labels)
+        raise InputError(f"baseline={baseline}: no run has it{advice}; there are: {known}")
     return tuple(pairs)
+
+
+def _similar(pairs: Label, labels: Sequence[Label]) -> str:
+    """A question that names a label's pairs with values like these; empty if there are none.
+
+    A user may have typed the value alone, such as ``fedavg``.
+    """
+    meant = []
+    for key, value in pairs:
+        known = {own[1]: own for label in labels for own in label if not value or own[0] == key}
+        meant += [known[each] for each in get_close_matches(value or key, list(known), n=1)]
+    fits = len(meant) == len(pairs) and any(set(meant) <= set(label) for label in labels)
+    return f" (did you mean {text(tuple(meant))}?)" if fits else ""
 
 
 def find_baselines(labels: Iterable[Label], baseline: Label) -> tuple[Baselines, list[str]]:

@@ -87,3 +87,24 @@ def test_what_every_run_has_is_no_baseline(tmp_path: Path) -> None:
     assert Report.read(tmp_path, baseline="algorithm=fedavg rounds=1").baseline == BASELINE
     with pytest.raises(InputError, match="rounds=1: every run has it, so there is nothing to com"):
         Report.read(tmp_path, baseline="rounds=1")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("algorithm=fedavgg", " (did you mean algorithm=fedavg?)"),
+        ("fedavg", " (did you mean algorithm=fedavg?)"),
+        ("algorithm=fedavgg head.rho=1", " (did you mean algorithm=fedavg head.rho=1?)"),
+        ("algorithm=fedavg head.rho=2", ""),  # each is there, but no run has both
+        ("algorithm=scaffold", ""),
+    ],
+)
+def test_a_mistyped_baseline_is_answered_with_what_was_meant(
+    typed: str, meant: str, tmp_path: Path
+) -> None:
+    for name, rho in (("fedavg", 1), ("fednh", 2)):
+        write_run(tmp_path / name, [f"algorithm={name}", f"head.rho={rho}"], accuracies(0.5))
+    write_run(tmp_path / "other", ["algorithm=fednh", "head.rho=1"], accuracies(0.5))
+    with pytest.raises(InputError) as error:
+        Report.read(tmp_path, baseline=typed)
+    assert str(error.value).startswith(f"baseline={typed}: no run has it{meant}; there are: ")
