@@ -117,7 +117,9 @@ def _print_tables(made: Report) -> None:
         console.print()
     for note in runs.notes:
         console.print(note)
-    console.print(f"{len(made.runs)} runs, {sum(run.finished for run in made.runs)} finished")
+    left_out = f"; {made.left_out} folders left out" if made.left_out else ""
+    finished = sum(run.finished for run in made.runs)
+    console.print(f"{len(made.runs)} runs, {finished} finished{left_out}")
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

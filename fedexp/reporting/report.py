@@ -53,6 +53,7 @@ class Report:
             ``(("algorithm", "fedavg"),)``; empty without baseline.
         measures: targets, further metrics, and whether curves are smoothed.
         statistic: the statistic in the tables: ``final``, ``best``, ``mean_last5`` and so on.
+        left_out: the number of folders that are not among the runs, each with a line in problems.
     """
 
     runs: list[Run]
@@ -60,6 +61,7 @@ class Report:
     baseline: Label = ()
     measures: Measures = field(default_factory=Measures)
     statistic: str = "final"
+    left_out: int = 0
 
     @classmethod
     def read(
@@ -119,7 +121,7 @@ class Report:
         _, alone = find_baselines(labels, pairs)
         unfinished = [how_to_finish(run) for run in kept if not run.finished]
         lines = [*problems, *repeated, *unfinished, *alone]
-        made = cls(kept, lines, pairs, measures, statistic)
+        made = cls(kept, lines, pairs, measures, statistic, len(problems) + len(repeated))
         made.problems.extend(made._without_pairs())
         made.problems.extend(made._without_full_method())
         made._check_measured()

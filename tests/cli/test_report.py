@@ -30,7 +30,8 @@ def test_runs_and_what_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "notes.txt").write_text("no folder")
     main([str(tmp_path), str(tmp_path / "empty"), str(tmp_path / "x"), str(tmp_path / "notes.txt")])
     said = capsys.readouterr()
-    assert "3 runs, 2 finished" in said.out  # the cut one lacks its second round
+    # The cut one lacks its second round.
+    assert "3 runs, 2 finished; 8 folders left out\n" in said.out
     assert str(unfinished) not in said.out  # its config has one round
     assert said.err.splitlines() == [
         f"{damaged}: its run.json is damaged or another program's",
