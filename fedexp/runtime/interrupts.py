@@ -1,5 +1,6 @@
 """Handling of Ctrl-C, SIGTERM, SIGUSR1 and SIGUSR2 during a round."""
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -61,7 +62,8 @@ class Interrupts:
 def exit_on_interrupt(folder: Path) -> Iterator[None]:
     """On Ctrl-C or SIGTERM, print in one line how to resume the run in ``folder``, and exit.
 
-    In a worker the KeyboardInterrupt passes through; the worker's parent prints and exits.
+    While Python exits, a further Ctrl-C ends the process at once and without a traceback. In a
+    worker the KeyboardInterrupt passes through; the worker's parent prints and exits.
     """
     try:
         yield
@@ -70,8 +72,14 @@ def exit_on_interrupt(folder: Path) -> Iterator[None]:
             raise
         how = f"add resume={folder} (or resume=auto) to the same command"
         print(f"fedexp: interrupted; to go on, {how}", file=sys.stderr)
+        atexit.register(_end_at_next_interrupt)
         number = getattr(error, "signal", signal.SIGINT)
         raise SystemExit(128 + number) from None
+
+
+def _end_at_next_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the parent of a sweep blocks it
 
 
 def in_worker() -> bool:

@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -42,3 +44,30 @@ def test_another_thread_has_no_handlers_to_set() -> None:
     thread.start()
     thread.join()
     assert asked == [None]
+
+
+EXIT = """
+import atexit, os, signal
+from pathlib import Path
+from fedexp.runtime.interrupts import exit_on_interrupt
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if {blocked}:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGINT}})
+atexit.register(print, "never reached", flush=True)
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+with exit_on_interrupt(Path("run")):
+    raise KeyboardInterrupt
+"""
+
+
+@pytest.mark.parametrize("blocked", [False, True], ids=["run", "parent of a sweep"])
+def test_another_ctrl_c_while_python_exits_has_no_traceback(blocked: bool) -> None:
+    """As when a library's function at exit is interrupted."""
+    command = [sys.executable, "-c", EXIT.format(blocked=blocked)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.stderr == (
+        "fedexp: interrupted; to go on, add resume=run (or resume=auto) to the same command\n"
+    )
+    assert ended.returncode == -signal.SIGINT
+    assert ended.stdout == ""
