@@ -1,5 +1,6 @@
 """The ``fedexp-partition`` command: each client's class counts, without training."""
 
+import sys
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -18,6 +19,8 @@ def main() -> None:
 
     It takes all overrides of ``fedexp``.
     """
+    if not {"-h", "--help"}.isdisjoint(sys.argv):
+        sys.argv.append("hydra/help=partition")
     run_command(job)
 
 

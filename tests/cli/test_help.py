@@ -1,11 +1,13 @@
 """``fedexp --help``: every table in a line of its own, and no more than two screens of 46 lines."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from fedexp.cli.command import config_folder
 from fedexp.cli.help import config_groups, paper_tables
+from fedexp.preview import main
 from fedexp.reporting.papers.sweep import table_presets
 
 SOURCES = [{"path": config_folder(), "schema": "file"}]
@@ -38,3 +40,13 @@ def test_tables_have_a_line_each_and_figures_one_for_each_paper() -> None:
     assert figures["fednh/"] == "figure1, figure2, figure4, figure6, figure8"
     listed = [f"{paper}{each}" for paper, text in figures.items() for each in text.split(", ")]
     assert sorted(own + listed) == sorted(names)
+
+
+def test_that_of_fedexp_partition_begins_with_its_own_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fedexp-partition", "--help", "partition.beta=0.1"])
+    main()
+    first, _, usage, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("fedexp-partition: what every client would hold, without training")
+    assert usage.startswith("Usage:   fedexp-partition GROUP=OPTION")
