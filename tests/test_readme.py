@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import hydra
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -33,7 +34,9 @@ README = ROOT / "README.md"
 RESULTS = ROOT / "scripts" / "results"
 PAGES = [README, *sorted(RESULTS.glob("*.md")), ROOT / "CONTRIBUTING.md"]
 START = ROOT / "docs" / "start"
-METHOD, METRIC, MODEL = (START / f"your_{name}.md" for name in ("method", "metric", "model"))
+DATA, METHOD, METRIC, MODEL = (
+    START / f"your_{name}.md" for name in ("data", "method", "metric", "model")
+)
 DOCS = [
     page
     for page in sorted((ROOT / "docs").rglob("*.md"))
@@ -130,8 +133,8 @@ def composed(overrides: list[str]) -> Config:
 
 @pytest.fixture
 def pasted(tmp_path: Path) -> Path:
-    """A folder with the files on three pages of ``start``."""
-    paste((METHOD, METRIC, MODEL), tmp_path)
+    """A folder with the files on four pages of ``start``."""
+    paste((DATA, METHOD, METRIC, MODEL), tmp_path)
     return tmp_path
 
 
@@ -162,6 +165,30 @@ def test_the_measure_runs_as_its_page_says(pasted: Path) -> None:
 @pytest.mark.parametrize("number", [0, 1], ids=["network", "classifier"])
 def test_the_model_runs_as_its_page_says(pasted: Path, number: int) -> None:
     assert (run_command(MODEL, pasted, number) / "summary.json").exists()
+
+
+@pytest.mark.parametrize("choice", ["data=saved", "partition=growing"])
+def test_data_of_ones_own_run_as_their_page_says(
+    choice: str, pasted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = np.arange(40) % 2
+    for name in ("train", "test"):
+        inputs = np.eye(3, dtype=np.float32)[labels]
+        np.savez(pasted / f"{name}.npz", inputs=inputs, labels=labels)
+    monkeypatch.chdir(pasted)
+    monkeypatch.syspath_prepend(pasted)
+    typed = next(each for each in commands(DATA) if choice in each and each[0] == OWN)
+    run = fedexp.run([*typed[2:], *TINY, f"hydra.run.dir={pasted / 'run'}"], pasted / "conf")
+    assert run.objective("global/accuracy") > 0
+
+
+def test_each_client_of_the_growing_partition_has_more(
+    pasted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(pasted)
+    clients = importlib.import_module("growing").growing(70, 3, seed=0, factor=2.0)
+    assert list(map(len, clients)) == [10, 20, 40]
+    assert sorted(np.concatenate(clients)) == list(range(70))
 
 
 def test_the_readme_says_in_which_rounds_models_are_scored() -> None:

@@ -85,10 +85,11 @@ def locate_kind(key: str, name: Any, kind: type) -> Callable[..., Any]:
     target = locate(key, name)
     if not _makes(target, kind):
         wanted = _public_name(kind)
-        raise InputError(
-            f"{key}={name}: should be a subclass of {wanted}, or a function that is "
-            f"annotated to return {wanted}"
-        )
+        function = f"a function that is annotated to return {wanted}"
+        if kind.__module__ == "builtins":  # nobody makes a subclass of list
+            example = f"def {str(name).rpartition('.')[2]}(...) -> {wanted}"
+            raise InputError(f"{key}={name}: should be {function}, as in {example}")
+        raise InputError(f"{key}={name}: should be a subclass of {wanted}, or {function}")
     return target
 
 

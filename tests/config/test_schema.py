@@ -129,6 +129,13 @@ def test_a_target_of_another_kind_is_not_called(target: str, supplied: tuple[str
     assert not called
 
 
+def test_a_list_is_made_by_an_annotated_function() -> None:
+    said = "should be a function that is annotated to return list, as in def record(...) -> list"
+    with pytest.raises(InputError) as error:
+        build("partition", {"_target_": f"{HERE}.record"}, list, ("name",))
+    assert str(error.value) == f"partition._target_={HERE}.record: {said}"
+
+
 @pytest.mark.parametrize(
     "group",
     [
@@ -149,7 +156,7 @@ def test_a_target_of_another_kind_is_not_called(target: str, supplied: tuple[str
 )
 @pytest.mark.parametrize("target", ["subprocess.getoutput", "subprocess.Popen"])
 def test_no_group_runs_a_command(group: str, target: str) -> None:
-    with pytest.raises(InputError, match=rf"^{group}\._target_={target}: should be a subclass"):
+    with pytest.raises(InputError, match=rf"^{group}\._target_={target}: should be a "):
         plan(compose(f"{group}._target_={target}"))
 
 
