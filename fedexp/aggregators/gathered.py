@@ -1,5 +1,6 @@
 """The base of aggregators that need all updates together."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import chain
 
@@ -33,6 +34,7 @@ class Gathered(Aggregator):
         self._updates = []
         return self.combine(updates, current) if updates else current
 
+    @abstractmethod
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
         """Compute the next global weights from one or more updates, sorted by client number."""
         raise NotImplementedError

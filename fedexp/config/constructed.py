@@ -80,10 +80,11 @@ def check_hooks(key: str, target: Callable[..., Any], kind: type) -> None:
     """Check the attributes and hooks of a class; a function is not checked.
 
     An attribute must fit the annotation in ``kind`` or a base class. A hook must be a function with
-    at least as many positional arguments as in ``kind``.
+    at least as many positional arguments as in ``kind``. One that a base class marks by
+    ``abstractmethod`` must be defined.
 
     Raises:
-        InputError: an attribute or a hook does not fit.
+        InputError: an attribute or a hook does not fit, or a hook is absent.
     """
     if not inspect.isclass(target):
         return
@@ -96,6 +97,20 @@ def check_hooks(key: str, target: Callable[..., Any], kind: type) -> None:
         own = inspect.getattr_static(target, hook)
         if own is not inspect.getattr_static(kind, hook):
             _check_hook(name, hook, getattr(target, hook), expected)
+    if absent := [_form(target, hook) for hook in dir(target) if _is_abstract(target, hook)]:
+        raise InputError(f"{name}: must define {' and '.join(absent)}")
+
+
+def _is_abstract(target: type, hook: str) -> bool:
+    """Whether the class still lacks this hook; its metaclass need not be ``ABCMeta``."""
+    found = inspect.getattr_static(target, hook, None)
+    return inspect.isfunction(found) and getattr(found, "__isabstractmethod__", False)
+
+
+def _form(target: type, hook: str) -> str:
+    """A hook with the names of its arguments: ``forward(batch)``."""
+    _, *names = inspect.signature(getattr(target, hook)).parameters
+    return f"{hook}({', '.join(names)})"
 
 
 def _check_attribute(name: str, attribute: str, value: Any, hint: Any) -> None:

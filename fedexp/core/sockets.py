@@ -2,9 +2,11 @@
 
 The base classes ``Regularizer``, ``LocalGradient`` and ``Personalization`` change nothing; they are
 the options ``regularizer=none``, ``gradient=plain`` and ``personalization=none``.
-``fedexp.samplers.base`` has the contract of a sampler.
+``fedexp.samplers.base`` has the contract of a sampler. A hook that is an ``abstractmethod`` has no
+default: ``fedexp.config.constructed`` refuses a class without it.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -36,6 +38,7 @@ class Head(Part, nn.Module):
     backbones: int = 1
     before_output: tuple[str, ...] = ()
 
+    @abstractmethod
     def forward(self, z: Tensor) -> Tensor:
         """Logits [B, C] for C classes, given the features ``z`` [B, d] of B samples."""
         raise NotImplementedError
@@ -111,6 +114,7 @@ class Loss(Part, nn.Module):
         too late: the setting lists all parameters.
         """
 
+    @abstractmethod
     def forward(self, batch: Forward) -> Tensor:
         """The loss, a scalar."""
         raise NotImplementedError
@@ -346,18 +350,22 @@ class Aggregator(Part):
 
     takes_tokens = True
 
+    @abstractmethod
     def add(self, update: Update, current: Tensors) -> None:
         """Add one client's update; ``current`` holds the global weights before the server step."""
         raise NotImplementedError
 
+    @abstractmethod
     def contribution(self) -> Contribution:
         """The updates of this rank so far, in a run of several ranks; see ``Reducible``."""
         raise NotImplementedError
 
+    @abstractmethod
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
         """Replace this rank's updates by the updates of all ranks; see ``Reducible``."""
         raise NotImplementedError
 
+    @abstractmethod
     def merge(self, current: Tensors) -> Tensors:
         """Return the next global weights and forget the updates.
 

@@ -12,6 +12,7 @@ Then ``fedexp --config-dir conf +measure=drift measure.drift.every=2`` runs the 
 ``fedexp.testing.check_measure`` checks that a measure keeps the contract.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -128,6 +129,7 @@ class Measure:
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
         """Replace this process's observations by the float64 sums and items of all processes."""
 
+    @abstractmethod
     def __call__(self, after: AfterRound) -> Measured:
         """The results after a round in which the measure is due.
 

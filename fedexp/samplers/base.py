@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -141,6 +142,7 @@ class Sampler(Part):
                 steps.
         """
 
+    @abstractmethod
     def select(self, round: int) -> list[int]:
         """Server: choose this round's clients. A client that is drawn twice is listed twice."""
         raise NotImplementedError

@@ -1,35 +1,51 @@
 """A component that cannot be built, or breaks the contract, is one line with its class."""
 
+import re
 from typing import Any
 
 import pytest
 from support.contract_breakers import Failing
 
+from fedexp.aggregators.gathered import Gathered
 from fedexp.config.build import build
-from fedexp.core.sockets import Loss
+from fedexp.core.sockets import Aggregator, Head, Loss
 from fedexp.errors import InputError
+from fedexp.measures.measure import Measure
+from fedexp.samplers.base import Sampler
 
 
-class WithoutInit(Loss):
+class WithoutInit(Failing):
     def __init__(self) -> None:
         self.layers = Failing()
 
 
-class SilentWithoutInit(Loss):
+class SilentWithoutInit(Failing):
     def __init__(self) -> None:
         pass
 
 
-class RaisesInInit(Loss):
+class RaisesInInit(Failing):
     def __init__(self) -> None:
         super().__init__()
         raise KeyError("missing")
 
 
-class OwnAttribute(Loss):
+class OwnAttribute(Failing):
     def __init__(self) -> None:
         super().__init__()
         self.needs = ["x"]  # type: ignore[assignment]
+
+
+class NoForward(Loss):
+    pass
+
+
+class NoClassifier(Head):
+    pass
+
+
+class NoCombine(Gathered):
+    pass
 
 
 MUST_CALL = r"its __init__ must call super\(\)\.__init__\(\)"
@@ -48,6 +64,25 @@ def test_a_part_that_cannot_be_built_is_one_line(part: type, problem: str) -> No
     name = f"{part.__module__}.{part.__name__}"
     with pytest.raises(InputError, match=rf"^loss\._target_={name}: {problem}"):
         build("loss", {"_target_": name}, Loss)
+
+
+@pytest.mark.parametrize(
+    ("part", "kind", "hooks"),
+    [
+        (NoForward, Loss, "forward(batch)"),
+        (NoClassifier, Head, "forward(z)"),
+        (NoCombine, Aggregator, "combine(updates, current)"),
+        (Aggregator, Aggregator, "add(update, current) and contribution() and merge(current)"),
+        (Sampler, Sampler, "select(round)"),
+        (Measure, Measure, "__call__(after)"),
+    ],
+)
+def test_a_class_without_a_hook_that_has_no_default_is_one_line(
+    part: type, kind: type, hooks: str
+) -> None:
+    name = f"{part.__module__}.{part.__name__}"
+    with pytest.raises(InputError, match=rf"^x\._target_={name}: must define {re.escape(hooks)}"):
+        build("x", {"_target_": name}, kind, supplied=("feature_dim",))
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ import torch
 from support.federations import begin_client, federate
 from torch import Tensor, nn
 
+from fedexp.aggregators.coordinatewise import Median
 from fedexp.core.client import ClientModule
 from fedexp.core.functional import functional, functional_head
 from fedexp.core.messages import Message
 from fedexp.core.part import Part, Setting
-from fedexp.core.sockets import Aggregator, LocalGradient, Personalization, Regularizer, Sockets
+from fedexp.core.sockets import LocalGradient, Personalization, Regularizer, Sockets
 from fedexp.heads.linear import Linear
 from fedexp.losses.cross_entropy import CrossEntropy
 from fedexp.runtime.federation import Federation
@@ -65,7 +66,7 @@ def test_the_server_has_it_with_the_head_that_the_next_message_has(
 def module_with(backbone: nn.Module) -> ClientModule:
     optimizer: Any = torch.optim.SGD
     parts = Linear(3, 2, True), CrossEntropy(), Personalization(), Regularizer(), LocalGradient()
-    return ClientModule(backbone, Sockets(*parts, Part(), Aggregator()), optimizer)
+    return ClientModule(backbone, Sockets(*parts, Part(), Median()), optimizer)
 
 
 def test_neither_dropout_nor_batch_statistics() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from fedexp.core.part import Part
 from fedexp.core.results import WrongResultError, clients, described, named, numbers
 from fedexp.core.sockets import Loss
+from fedexp.losses.cross_entropy import CrossEntropy
 from fedexp.measures.round_results import Measured
 from fedexp.runtime.federation import Federation
 
@@ -158,5 +159,5 @@ def test_a_wrong_gradient_is_one_line(
 def test_right_results_pass() -> None:
     assert clients(np.array([2, 0]), np.array([0, 2, 5]), "sampler", Loss, "select(...)") == [2, 0]
     assert numbers({"a": np.float32(0.5)}, "loss", Loss, "metrics()") == {"a": 0.5}
-    assert named("loss", Loss) == named("loss", Loss())
+    assert named("loss", CrossEntropy) == named("loss", CrossEntropy())
     assert described([1, None]) == "a list with None"

@@ -12,6 +12,7 @@ from fedexp.core.messages import Message
 from fedexp.data.samples import Subset
 from fedexp.distributed.ranks import Ranks
 from fedexp.measures.angles import Angles
+from fedexp.measures.faults import Faults
 from fedexp.measures.global_model import GlobalModel
 from fedexp.measures.measure import Measure
 from fedexp.measures.panel import Measures, headlines, remembers
@@ -184,7 +185,7 @@ def test_headlines_are_those_of_all_measures() -> None:
 def test_models_are_remembered_for_the_measure_that_wants_most(
     wanted: list[Any], expected: str
 ) -> None:
-    named = {str(number): Measure() for number, _ in enumerate(wanted)}
+    named: dict[str, Measure] = {str(number): Faults() for number, _ in enumerate(wanted)}
     for measure, each in zip(named.values(), wanted, strict=True):
         measure.remembers = each
     assert remembers(named) == expected

@@ -11,8 +11,9 @@ from support.small_federations import assert_models_agree, copy, personalized, t
 
 from fedexp.core.messages import PartMessage, PartUpdate, Tensors
 from fedexp.core.part import Clients, Model, Setting
-from fedexp.core.sockets import Head, Loss, Network
+from fedexp.core.sockets import Head, Network
 from fedexp.errors import InputError
+from fedexp.losses.cross_entropy import CrossEntropy
 from fedexp.personalization.client_models import weighted_mean
 from fedexp.personalization.pfedsim import PFedSim, similarity
 from fedexp.testing import check_part
@@ -26,7 +27,7 @@ def part() -> PFedSim:
     counts = torch.ones(4, 2, dtype=torch.int64)
     made = PFedSim(warmup=0.0)
     head = torch.nn.ParameterDict({"w": torch.zeros(2, 2), "b": torch.zeros(2)})
-    made.create(Network(torch.nn.Identity(), cast(Head, head), 2, 2), Loss())
+    made.create(Network(torch.nn.Identity(), cast(Head, head), 2, 2), CrossEntropy())
     sent = frozenset(model(0.0, [[0, 0], [0, 0]]))
     made.setup(Setting(0, 4, 2, 2, 4, 4, Clients.of(counts), Model({}, sent)))
     return made
