@@ -181,7 +181,12 @@ class ClientModule(LocalModel):
             loss, term = self.loss(forward, **references), self.personalization.term(forward)
         results.scalar(loss, "loss", self.loss, "forward(...)")
         results.scalar(term, "personalization", self.personalization, "term(...)", number=True)
-        return loss + term, forward
+        objective = loss + term
+        # Under vmap no tensor says that it has a gradient, so stacks are not checked.
+        if z.requires_grad and not objective.requires_grad:
+            problem = "returned a tensor without a gradient; compute it from the batch"
+            raise results.wrong(f"{problem}, without detach()", "loss", self.loss, "forward(...)")
+        return objective, forward
 
     def _own_outputs(self, inputs: Tensor) -> Outputs:
         """The outputs of the client's own model (``Personalization.own_parameters``) on inputs."""

@@ -96,6 +96,16 @@ def test_a_wrong_result_is_one_line(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("regularizer", ["none", "proximal"])
+def test_a_loss_without_a_gradient_is_one_line(
+    regularizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = federate(*SMALL, "engine=serial", f"regularizer={regularizer}")
+    monkeypatch.setattr(CrossEntropy, "forward", lambda self, batch: batch.logits.mean().detach())
+    with pytest.raises(WrongResultError, match=r"^loss \(.*forward\(\.\.\.\) .*without a gradient"):
+        federation.run_round(1)
+
+
 @pytest.mark.parametrize(
     ("result", "problem"),
     [
