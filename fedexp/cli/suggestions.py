@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fedexp.cli import hydra_api
 from fedexp.cli.option_folders import search_path, searched_folders
 from fedexp.config.composed import preset_keys
-from fedexp.config.keys import is_below
+from fedexp.config.keys import is_below, override_key
 
 _SYNONYMS = {
     "learning_rate": "optimizer.lr",
@@ -78,6 +78,8 @@ def suggested_key(unknown: str, overrides: Sequence[str], config_dir: str | Path
     if unknown in groups:  # here Hydra's own message gives the advice +group=
         return ""
     group, _, name = unknown.partition(".")
+    if f"{group}._target_" in map(override_key, overrides):
+        return f" An argument of your own class is added as +{unknown}=VALUE."
     others = _keys_of_group(group, folders) if group in groups else {}
     if name in others:
         return f" It is a key of {others[name]}, not of the chosen option."

@@ -82,9 +82,12 @@ def feature_dim(
     except AttributeError as error:  # such as a forgotten super().__init__()
         raise failed(target_name("model", build), build, error) from error
     except (AssertionError, RuntimeError, ValueError) as error:
-        raise _misfit(build, input_shape, str(error).partition("\n")[0]) from error
+        absent = isinstance(error, NotImplementedError)  # nn.Module's own forward
+        advice = "define forward(x)" if absent else "an argument input_shape gets this shape"
+        raise _misfit(build, input_shape, str(error).partition("\n")[0], advice) from error
     if not isinstance(z, Tensor):
-        raise _misfit(build, input_shape, f"it returns a {type(z).__name__}, not a tensor [B, d]")
+        reason = f"it returns a {type(z).__name__}, not a tensor [B, d]"
+        raise _misfit(build, input_shape, reason, "return the features alone")
     if per_token and (z.ndim != 3 or z.shape[1:2] != input_shape):
         raise InputError(
             f"model: {_name(build)} has features of shape {list(z.shape)} for sequences of "
@@ -92,7 +95,8 @@ def feature_dim(
             "token; use model=char_lstm"
         )
     if (z.ndim != 2 and not per_token) or not z.numel():
-        raise _misfit(build, input_shape, f"its features have shape {list(z.shape)}, not [B, d]")
+        reason = f"its features have shape {list(z.shape)}, not [B, d]"
+        raise _misfit(build, input_shape, reason, "end forward with pooling or flatten")
     return z.shape[-1]
 
 
@@ -199,11 +203,13 @@ def _apply(
 
 
 def _misfit(
-    build: Callable[..., nn.Module], input_shape: tuple[int, ...], reason: str
+    build: Callable[..., nn.Module], input_shape: tuple[int, ...], reason: str, own_advice: str
 ) -> InputError:
+    """The error about a backbone; ``own_advice`` is for the author of a network."""
     name, shape = _name(build), _times(input_shape)
-    advice = "model=mlp, or images of another size" if len(input_shape) == 3 else "model=mlp"
-    return InputError(f"model: {name} does not fit inputs of {shape} ({reason}); try {advice}")
+    other = "try model=mlp, or images of another size" if len(input_shape) == 3 else "try model=mlp"
+    advice = own_advice if is_own(build) else other
+    return InputError(f"model: {name} does not fit inputs of {shape} ({reason}); {advice}")
 
 
 def _has_vocabulary(build: Callable[..., nn.Module]) -> bool:
@@ -212,9 +218,19 @@ def _has_vocabulary(build: Callable[..., nn.Module]) -> bool:
     return vocabulary is not None and vocabulary.default not in (vocabulary.empty, 0)
 
 
+def is_own(build: Callable[..., nn.Module]) -> bool:
+    """Whether the backbone is a user's own class or function."""
+    return not _target(build).__module__.startswith("fedexp.")
+
+
 def _name(build: Callable[..., nn.Module]) -> str:
-    build = innermost(inspect.unwrap(build))
-    return getattr(build, "__name__", repr(build))
+    target = _target(build)
+    return getattr(target, "__name__", repr(target))
+
+
+def _target(build: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    """The class or function of the config, without the wrappers of other rooms."""
+    return innermost(inspect.unwrap(build))
 
 
 def _times(shape: tuple[int, ...]) -> str:

@@ -42,6 +42,11 @@ def test_a_key_of_the_chosen_options(unknown: str, others: list[str], meant: str
         ("optimizer.momentun", ["loss=mine"], "Did you mean optimizer.momentum?"),
         ("table.siz", ["+table=one"], "Did you mean table.size?"),
         ("tabel", [], "Did you mean table?"),
+        (
+            "model.classes",
+            ["model=custom", "model._target_=network.Net"],
+            "An argument of your own class is added as +model.classes=VALUE.",
+        ),
     ],
 )
 def test_options_in_the_user_s_folder_are_known(

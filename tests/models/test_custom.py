@@ -71,7 +71,16 @@ def test_a_network_from_outside_gives_logits() -> None:
         ),
         (
             ["model=custom", "model._target_=support.own_networks.Pair", "+model.width=3"],
-            r"^model: Pair does not fit inputs of 1x8x8 \(it returns a tuple, not a tensor",
+            r"^model: Pair does not fit inputs of 1x8x8 \(it returns a tuple, not a tensor "
+            r"\[B, d\]\); return the features alone$",
+        ),
+        (
+            ["model=custom", "model._target_=torch.nn.Module"],
+            r"^model: Module does not fit .*; define forward\(x\)$",
+        ),
+        (
+            ["model=custom", "model._target_=torch.nn.Identity"],
+            r"^model: Identity .*\[2, 1, 8, 8\].*; end forward with pooling or flatten$",
         ),
         (
             ["model=custom", "model._target_=support.own_networks.not_a_network"],
