@@ -66,6 +66,6 @@ def _against_stacks(work: Work) -> Iterator[str]:
     for place, component in {**work.components, **layers}.items():
         kind = type(component)
         if kind.__module__.partition(".")[0] not in _KNOWN:
-            yield f"{place} ({kind.__name__}) is not known to allow stacks"
+            yield f"{place} ({kind.__name__}) is not known to allow stacks; check_part tests it"
     if not work.on_gpu and (flops := work.flops()) > _MOST_FLOPS:
         yield f"a step has {flops / 1e6:.3g} MFLOP, more than {_MOST_FLOPS / 1e6:g}"

@@ -64,7 +64,10 @@ ALONE: list[tuple[list[str], str]] = [
         "backbone.1.1 is a BatchNorm layer with running statistics",
     ),
     (ADAFACTOR, "nothing updates each element by itself"),
-    ([f"loss._target_={__name__}.OwnLoss"], "loss (OwnLoss) is not known to allow stacks"),
+    (
+        [f"loss._target_={__name__}.OwnLoss"],
+        "loss (OwnLoss) is not known to allow stacks; check_part tests it",
+    ),
     (
         custom(dropout_model),
         "backbone.1 is a dropout layer, which draws other random numbers in a stack",
