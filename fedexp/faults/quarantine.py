@@ -14,6 +14,7 @@ from fedexp.errors import InputError
 
 LOGGER = logging.getLogger(__name__)
 Policy = Literal["quarantine", "raise"]
+_SHOWN = 4  # further clients that a line names
 
 
 class Quarantine:
@@ -31,11 +32,11 @@ class Quarantine:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.clients: list[int] = []
-        self._reasons: list[str] = []
+        self._tensors: list[str] = []
 
     def begin_round(self) -> None:
         """Forget the clients whose updates were refused in the last round."""
-        self.clients, self._reasons = [], []
+        self.clients, self._tensors = [], []
 
     def accepts(self, update: Update, round: int) -> bool:
         """Whether the update is finite. If not, its client is added to ``clients``.
@@ -45,12 +46,30 @@ class Quarantine:
         """
         if update.is_finite:
             return True
-        what = f"round {round}: the update of client {update.client} is not finite"
-        what += f" ({_named(_tensors(update))})"
+        self.clients.append(update.client)
+        self._tensors.append(_named(_tensors(update)))
         if self.policy == "raise":
-            raise InputError(f"on_bad_update=raise: {what}")
-        self._leave_out(update.client, what)
+            raise InputError(f"on_bad_update=raise: {self._refused(round)}")
         return False
+
+    def warn(self, round: int, accepted: int) -> None:
+        """Log one line about the updates that were refused in this round, if any.
+
+        Args:
+            round: the number of the round.
+            accepted: the number of updates that were accepted.
+        """
+        if len(self.clients) == 1:
+            LOGGER.warning("%s; it is left out", self._refused(round))
+        elif self.clients:
+            first, *others = self.clients
+            shown = ", ".join(map(str, others[:_SHOWN])) + (", ..." if others[_SHOWN:] else "")
+            LOGGER.warning(
+                "round %d: %d of %d updates are not finite (client %d: %s; also clients %s); they "
+                "are left out",
+                *(round, len(self.clients), len(self.clients) + accepted),
+                *(first, self._tensors[0], shown),
+            )
 
     def accepts_model(self, weights: Tensors, round: int) -> bool:
         """Whether these merged weights are finite.
@@ -68,19 +87,20 @@ class Quarantine:
         return False
 
     def contribution(self) -> Contribution:
-        """The clients whose updates this process refused, with the reasons."""
-        return Contribution(items=list(zip(self.clients, self._reasons, strict=True)))
+        """The clients whose updates this process refused, with the tensors to name."""
+        return Contribution(items=list(zip(self.clients, self._tensors, strict=True)))
 
     def set_reduced(self, sums: Tensors, items: Sequence[list[tuple[int, str]]]) -> None:
         """Add to ``clients`` the clients whose updates the other processes refused."""
-        for client, reason in chain(*items):
+        for client, tensors in chain(*items):
             if client not in self.clients:
-                self._leave_out(client, reason)
+                self.clients.append(client)
+                self._tensors.append(tensors)
 
-    def _leave_out(self, client: int, reason: str) -> None:
-        LOGGER.warning("%s; it is left out", reason)
-        self.clients.append(client)
-        self._reasons.append(reason)
+    def _refused(self, round: int) -> str:
+        """The update that was refused last, and its tensors."""
+        client, tensors = self.clients[-1], self._tensors[-1]
+        return f"round {round}: the update of client {client} is not finite ({tensors})"
 
 
 def is_finite(update: Update, kept: Sequence[Tensors] = ()) -> bool:

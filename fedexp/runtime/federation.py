@@ -145,6 +145,7 @@ class Federation:
                 self.measures.observe(update)
                 self.server.add(update)
             self.ranks.all_reduce([self.server, self.measures, self.quarantine, self.placement])
+            self.quarantine.warn(round, len(self.measures.exchange.receipts))
             self.advance_clock()
             if not self.server.step(partial(self.quarantine.accepts_model, round=round)):
                 LOGGER.warning(

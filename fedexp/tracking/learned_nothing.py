@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 _LOSS_FACTOR = 2.0
 _MARGIN = 0.02
+_REFUSED = "clients/quarantined"
 
 
 def learned_nothing(
@@ -12,7 +13,8 @@ def learned_nothing(
 ) -> str | None:
     """One line if the model of a run is no better than a guess and far too sure of it, else None.
 
-    The loss is above 2 ln C, twice the loss of a model that gives each of the C classes the same
+    The line is another one if every round refused updates and none was accepted. Otherwise the loss
+    is above 2 ln C, twice the loss of a model that gives each of the C classes the same
     probability, or it is not finite; and the accuracy is at most 0.02 above chance. The last
     measured values count:
 
@@ -29,6 +31,12 @@ def learned_nothing(
         largest_share: the share of the largest class in the test split.
     """
     last = {name: value for row in history for name, value in row.items()}
+    refused = [row[_REFUSED] for row in history if _REFUSED in row]
+    if refused and all(refused) and "train/loss" not in last:
+        return (
+            "this run learned nothing: no update was accepted, as none was finite; look for NaN in "
+            "the loss and the data, or try a smaller optimizer.lr"
+        )
     loss, accuracy, chance = "global/loss", "global/accuracy", largest_share
     if not {loss, accuracy} <= last.keys():
         loss, accuracy, chance = "train/loss", "personal/accuracy_uniform", 1 / num_classes

@@ -56,10 +56,22 @@ def test_an_update_that_is_not_finite_is_left_out_and_named(
             for each in arrived(update(1), bad, update(9))
             if quarantine.accepts(each, 4)
         ]
+        quarantine.warn(4, accepted=2)
     assert passed == [1, 9]
     message = f"round 4: the update of client 7 is not finite {named}; it is left out"
     assert [record.message for record in caplog.records] == [message]
     assert quarantine.clients == [7]
+
+
+def test_several_updates_that_are_left_out_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    quarantine = Quarantine("quarantine")
+    for bad in arrived(*(update(client, report=torch.nan) for client in (3, 5, 6, 7, 8, 9))):
+        assert not quarantine.accepts(bad, 2)
+    quarantine.warn(2, accepted=4)
+    assert caplog.messages == [
+        "round 2: 6 of 10 updates are not finite (client 3: head: r; also clients 5, 6, 7, 8, "
+        "...); they are left out"
+    ]
 
 
 def test_each_round_has_its_own_list() -> None:
@@ -154,5 +166,6 @@ def test_weights_that_a_client_keeps_are_finite(
     """What is sent is finite, or nothing; the personal models were NaN, without a word."""
     federation = federate(*EVERYBODY, *KEPT[kind], f"engine={engine}")
     assert federation.run_round(1).metrics["clients/quarantined"] == 4
-    assert caplog.text.count("is not finite (weights that the client keeps); it is left out") == 4
+    assert "4 of 4 updates are not finite (client " in caplog.text
+    assert ": weights that the client keeps; also clients " in caplog.text
     assert [state_of(federation, client) for client in range(4)] == [{}] * 4

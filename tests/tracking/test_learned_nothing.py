@@ -37,6 +37,14 @@ def test_the_line() -> None:
     )
 
 
+def test_without_an_accepted_update_the_line_says_so() -> None:
+    row = {"clients/quarantined": 10, "global/loss": 2.3, "global/accuracy": 0.1}
+    line = learned_nothing([row, row], 10, 0.1) or ""
+    assert line.startswith("this run learned nothing: no update was accepted, as none was finite")
+    assert learned_nothing([row, row | {"train/loss": 2.3}], 10, 0.1) is None
+    assert learned_nothing([row, row | {"clients/quarantined": 0}], 10, 0.1) is None
+
+
 def test_the_last_measured_values_count() -> None:
     history = [{"global/loss": 99.0, "global/accuracy": 0.1}, {"train/loss": 0.1}]
     assert learned_nothing(history, 10, 0.1) is not None
