@@ -57,7 +57,7 @@ from fedexp.measures.configured import build_measures, check_measures, declared_
 from fedexp.measures.measure import Measure
 from fedexp.models.configured import configure_head, configured, several
 from fedexp.models.declared_layers import declared_layers
-from fedexp.models.shape import feature_dim, for_inputs, forward_flops, outline
+from fedexp.models.shape import feature_dim, for_inputs, forward_flops, is_own, outline
 from fedexp.models.trained import check_trained
 from fedexp.runtime import early as early_checks
 from fedexp.runtime.early import Early
@@ -157,6 +157,12 @@ def _build(config: Config, early: Early) -> Plan:
 
     with seeded(config.seed, "head"):
         parts = {**early.parts, "head": new_head()}
+    if is_own(model) and width == about.num_classes and parts["head"].state_dict():
+        LOGGER.warning(
+            "model: the network gives %d outputs for %d classes; if they are logits, take "
+            "head=identity",
+            *(width, width),
+        )
     upload, download = early.compressors
     return Plan(
         config=config,

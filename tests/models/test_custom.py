@@ -98,6 +98,16 @@ def test_mistakes(overrides: list[str], message: str) -> None:
         plan(compose(*overrides))
 
 
+@pytest.mark.parametrize(
+    ("width", "head", "warns"), [(10, "linear", True), (10, "identity", False), (9, "etf", False)]
+)
+def test_a_head_on_top_of_logits_is_one_warning(
+    width: int, head: str, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan(compose(*OWN, f"+model.width={width}", f"head={head}"))
+    assert ("10 outputs for 10 classes; if they are logits" in caplog.text) == warns
+
+
 def test_logistic_regression_is_its_head() -> None:
     federation = federate(*SMALL, "model=logistic")
     assert {n: tuple(w.shape) for n, w in federation.server.weights.items()} == {
