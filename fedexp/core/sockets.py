@@ -355,12 +355,10 @@ class Aggregator(Part):
         """Add one client's update; ``current`` holds the global weights before the server step."""
         raise NotImplementedError
 
-    @abstractmethod
     def contribution(self) -> Contribution:
         """The updates of this rank so far, in a run of several ranks; see ``Reducible``."""
         raise NotImplementedError
 
-    @abstractmethod
     def set_reduced(self, sums: Tensors, items: Sequence[Any]) -> None:
         """Replace this rank's updates by the updates of all ranks; see ``Reducible``."""
         raise NotImplementedError

@@ -23,8 +23,8 @@ def print_table(table: Table, console: Console) -> None:
 
     If not all columns fit, long numbers in the keys are rounded first.
     """
-    kept = _fitting(table, console)
-    if len(kept) < len(table.columns):
+    kept = list(range(len(table.columns)))
+    if not _fits(table, kept, console):
         table = _rounded(table)
         kept = _fitting(table, console)
     cut = [name for number, name in enumerate(table.columns) if number not in kept]
@@ -45,16 +45,21 @@ def _fitting(table: Table, console: Console) -> list[int]:
     are too wide, the keys are folded.
     """
     first = table.keys + (table.columns[table.keys : table.keys + 1] == ["n"])
-    boundless = console.options.update(width=10_000)
     kept = list(range(len(table.columns)))
     optional = [table.columns.index(name) for name in table.optional]
     for column in [*optional, *(n for n in reversed(kept) if n not in optional)]:
-        drawn = _draw(_with_columns(table, kept))
-        if console.measure(drawn, options=boundless).maximum <= console.width:
+        if _fits(table, kept, console):
             break
         if column >= first and len(kept) > first + 1:
             kept.remove(column)
     return kept
+
+
+def _fits(table: Table, kept: Sequence[int], console: Console) -> bool:
+    """Whether these columns fit the terminal's width."""
+    boundless = console.options.update(width=10_000)
+    drawn = _draw(_with_columns(table, kept))
+    return bool(console.measure(drawn, options=boundless).maximum <= console.width)
 
 
 def _rounded(table: Table) -> Table:

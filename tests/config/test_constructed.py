@@ -72,7 +72,7 @@ def test_a_part_that_cannot_be_built_is_one_line(part: type, problem: str) -> No
         (NoForward, Loss, "forward(batch)"),
         (NoClassifier, Head, "forward(z)"),
         (NoCombine, Aggregator, "combine(updates, current)"),
-        (Aggregator, Aggregator, "add(update, current) and contribution() and merge(current)"),
+        (Aggregator, Aggregator, "add(update, current) and merge(current)"),
         (Sampler, Sampler, "select(round)"),
         (Measure, Measure, "__call__(after)"),
     ],

@@ -211,9 +211,15 @@ def fedadmm() -> list[str]:
 def easy_data() -> list[str]:
     values = stored("digits_methods")["final, by seed"]
     local, uniform = (f"personal/accuracy_{kind}" for kind in ("local", "uniform"))
-    fedsc = gap(values["fedsc"][local], values["fedavg"][local])
-    fednh = gap(values["fednh"][uniform], values["fedavg"][uniform])
-    return [f"FedSC personally ({plain(fedsc)})", f"count alike ({plain(fednh)})"]
+    fedsc = gain(gap(values["fedsc"][local], values["fedavg"][local]))
+    alike = {
+        name: gain(gap(each[uniform], values["fedavg"][uniform])) for name, each in values.items()
+    }
+    return [
+        f"FedSC personally ({fedsc})",
+        f"count alike FedNH ({alike['fednh']}) and FedSC ({alike['fedsc']})",
+        f"FedGELA with E_W = 1 is behind ({alike['fedgela']})",
+    ]
 
 
 def cell(file: str, configuration: str, metric: str = "global/accuracy") -> str:

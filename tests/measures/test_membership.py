@@ -219,7 +219,7 @@ def test_shadows_start_from_the_initial_weights_without_a_regularizer(
 
 @pytest.mark.parametrize(
     ("method", "frozen"),
-    [(["algorithm=fedbabu"], True), (["algorithm=fedavg"], False)],
+    [(["algorithm=fedbabu", "objective=global/accuracy"], True), (["algorithm=fedavg"], False)],
     ids=["fedbabu", "fedavg"],
 )
 def test_shadows_train_the_layers_that_clients_train(
@@ -239,7 +239,8 @@ def test_shadows_train_the_layers_that_clients_train(
 def test_a_shadow_is_set_to_its_own_class_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """FedROD's hypernetwork makes the private head from the shares of the data that train it."""
     method = ["algorithm=fedrod", "personalization.private_head=hypernetwork"]
-    federation = federate(*OVERFITTED, *LIRA, "local.epochs=1", *method)
+    options = [*LIRA, "local.epochs=1", "objective=global/accuracy"]
+    federation = federate(*OVERFITTED, *options, *method)
     federation.run_round(1)
     part = federation.engine.resources.parts["personalization"]
     begin, begun = part.begin, list[int]()
