@@ -125,9 +125,13 @@ def test_training_makes_features_less_correlated() -> None:
 @pytest.mark.parametrize("engine", ["vectorized", "trainer"])
 @pytest.mark.parametrize(("form", "beta"), [("paper", 1), ("released", 0.1)])
 def test_engines_agree(engine: str, form: Form, beta: float) -> None:
-    """Batches of 16 leave shorter last ones of several lengths, which a stack pads."""
+    """Batches of 16 leave shorter last ones of several lengths, which a stack pads.
+
+    The correlations amplify rounding: initial weights that differ by half a unit in the last place
+    end 2e-4 and more apart.
+    """
     words = [*SMALL, "algorithm=feddecorr", f"loss.beta={beta}", f"loss.form={form}"]
-    assert_engine_agrees(engine, words, rounds=1)
+    assert_engine_agrees(engine, words, rounds=1, rounding=1e-4)
 
 
 @pytest.mark.slow

@@ -118,13 +118,15 @@ def weights_after(federation: Federation, rounds: int) -> Tensors:
     return federation.server.weights
 
 
-def assert_engine_agrees(engine: str, words: Sequence[str], rounds: int) -> None:
+def assert_engine_agrees(
+    engine: str, words: Sequence[str], rounds: int, rounding: float = 1e-5
+) -> None:
     """The global weights are those of ``engine=serial``: a Trainer's bits, a stack's rounded."""
     expected, found = (
         weights_after(federate(*words, f"engine={each}"), rounds) for each in ("serial", engine)
     )
     assert expected
-    atol = 0.0 if engine == "trainer" else 1e-5
+    atol = 0.0 if engine == "trainer" else rounding
     torch.testing.assert_close(found, expected, atol=atol, rtol=0)
 
 
