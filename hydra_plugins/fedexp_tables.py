@@ -169,7 +169,7 @@ class TableSweeper(Sweeper):
             check_of_contest(config for config, _ in composed)
         for config, job in composed:
             check_parts(config.hydra.runtime, job)
-        _check_one(composed)
+        _refuse_without_valid_job(composed)
         if line := preset_settings(composed):
             print(f"fedexp: {line}", file=sys.stderr)
 
@@ -271,7 +271,7 @@ class TableSweeper(Sweeper):
                 )
 
 
-def _check_one(composed: Sequence[tuple[DictConfig, Job]]) -> None:
+def _refuse_without_valid_job(composed: Sequence[tuple[DictConfig, Job]]) -> None:
     """Raise the InputError of the first job if no job has a valid config; others fail alone."""
     refused: list[InputError] = []
     for config, job in composed:

@@ -160,11 +160,13 @@ def test_what_fednhs_head_does_with_feddyn() -> None:
     cost, more = (f"{-estimate:.3f} ± {half:.3f}" for estimate, half in (average, alone))
     text = prose(CIFAR10.text)
     assert f"with FedDyn, the head costs {cost} on average over the other parts." in text
-    assert f"Beside FedDyn alone it costs {more} by the model" in text
+    assert f"Beside FedDyn alone it costs {more}, as the model estimates" in text
     row = f"with FedDyn, FedNH's head costs {cost} on average over the others ("
     assert row in (RESULTS / "README.md").read_text()
     page = prose((ROOT / "docs" / "which_method.md").read_text())
-    assert f"it costs {more} there by the model, and {cost} on average over the other" in page
+    assert (
+        f"it costs {more} there, as the experiment's model estimates, and {cost} on average" in page
+    )
     runs = CIFAR10.table("runs").query("head == 'high' and regularizer == 'high'")
     assert not (runs[list(OTHERS)] == "low").all(axis=1).any()  # no run has these two parts alone
 
