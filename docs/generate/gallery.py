@@ -1,5 +1,6 @@
 """All methods on one page, in two tables that the reader can sort."""
 
+from collections import defaultdict
 from html import escape as as_attribute
 from statistics import fmean
 
@@ -8,6 +9,7 @@ from generate.declared import SOCKETS
 from generate.measured import GLOBAL, PERSONAL, Runs, runs
 from generate.observed import REFUSERS, Names, Observed, observed
 from generate.options import Option, default, find, options
+from generate.run_plan import also
 from generate.text import escape, sentence, table
 from generate.yaml_comments import Key
 
@@ -43,9 +45,9 @@ _BEFORE = """\
 # All methods
 
 Each row is a preset of `algorithm=`, run on digits: 20 clients, Dirichlet(0.1), ten clients in each
-of 30 rounds, with the defaults of its options. Nothing was tuned for this task. So the tables show
-what methods need and cost and that they run, not which one is best. A click on a column's name
-sorts by it.
+of 30 rounds, with the defaults of its options. Rows with † had further options: {also}. Nothing was
+tuned for this task. So the tables show what methods need and cost and that they run, not which one
+is best. A click on a column's name sorts by it.
 
 ## What they are and how they did
 """
@@ -83,7 +85,16 @@ def gallery() -> str:
     methods = options("algorithm")
     first = table(_HEADER, map(_row, methods), classes="sortable")
     second = table(_NEEDS, map(_needs, methods), classes="sortable .needs")
-    return "\n\n".join([_BEFORE, first, _BETWEEN, second, _AFTER]) + "\n"
+    return "\n\n".join([_BEFORE.format(also=_further()), first, _BETWEEN, second, _AFTER]) + "\n"
+
+
+def _further() -> str:
+    """The options with which some methods were run besides their presets, as a sentence's list."""
+    methods = defaultdict(list)
+    for option in options("algorithm"):
+        if extra := also(option):
+            methods[" ".join(extra)].append(f"`{option.name}`")
+    return "; ".join(f"{', '.join(names)} had `{extra}`" for extra, names in methods.items())
 
 
 def _row(option: Option) -> list[str]:
@@ -99,8 +110,9 @@ def _row(option: Option) -> list[str]:
     sockets = [group for group, _ in option.choices if group in SOCKETS]
     optimizer = dict(option.choices).get("optimizer", default("optimizer"))
     idea = sentence(option.summary).partition(": ")[2] or sentence(option.summary)
+    mark = " †" if also(option) else ""
     return [
-        f"[{option.name}](/{option.page}.md)<small>{escape(idea)}</small>",
+        f"[{option.name}](/{option.page}.md){mark}<small>{escape(idea)}</small>",
         ", ".join(sockets),
         optimizer,
         "<br>".join(f"`{each.name}={each.default}`" for each in option.keys if _is_shared(each)),

@@ -28,10 +28,14 @@ def faster(option: Option) -> list[str]:
     return list(_plan()["observe"].get(f"{option.group}/{option.name}", []))
 
 
+def also(option: Option) -> list[str]:
+    """The overrides of its run besides the option and its group's base."""
+    return list(_plan()["also"].get(f"{option.group}/{option.name}", []))
+
+
 def overrides(option: Option) -> list[str]:
     """The command line of its run, without the seed."""
     plan = _plan()
     base = plan["base"].get(option.group, plan["base"]["default"])
-    also = plan["also"].get(f"{option.group}/{option.name}", [])
     chosen = [] if option.is_default_measure else [option.override]
-    return [*base, *chosen, *also, *plan["always"]]
+    return [*base, *chosen, *also(option), *plan["always"]]

@@ -141,9 +141,9 @@ def test_the_skew_decides() -> None:
     product = regret_elsewhere(means, factors, list(np.geomspace(1, 300, 101)))
     rank = stats.spearmanr(factors[means.index], means.idxmax(axis=1))
     assert (
-        f"a constant product is {product:.3f} below the best, a constant E_W {fixed:.3f} (rank "
-        f"correlation of the best E_W and the mean of Φ(y)²: {rank.statistic:.2f}, p = "
-        f"{rank.pvalue:.3f}, ten cells)"
+        f"is on average {product:.3f} below the cell's own best value if the product is kept "
+        f"constant, and {fixed:.3f} if E_W is (rank correlation of the best E_W and the mean "
+        f"of Φ(y)²: {rank.statistic:.2f}, p = {rank.pvalue:.3f}, ten cells)"
     ) in prose(VALIDATION)
 
 

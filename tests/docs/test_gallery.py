@@ -39,6 +39,15 @@ def test_both_tables_have_all_methods() -> None:
     assert [name for name in names if observed(name) is None] == []
 
 
+def test_a_row_of_another_task_says_so() -> None:
+    marked = {"fedap", "fedbn", "fedcda", "metafed", "silobn"}
+    rows = [line for line in gallery().splitlines() if line.startswith("| [") and ") †<" in line]
+    assert {row.split("]")[0].strip("| [") for row in rows} == marked
+    before = gallery().split("## What they are")[0]
+    assert "`metafed` had `rounds=300`" in before
+    assert {name for name in marked if f"`{name}`" not in before} == set()
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

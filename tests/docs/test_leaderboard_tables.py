@@ -282,6 +282,8 @@ def test_what_the_controls_change() -> None:
     fedadmm = gain_of(strong, "fedadmm", f"{PLAIN} aggregator=uniform", GLOBAL)
     per_fedavg = gain_of(strong, "per_fedavg", TUNED, GLOBAL)
     assert f"So have FedADMM ({fedadmm}) and Per-FedAvg ({per_fedavg}) over their" in text
+    fairly = gain_of(strong, "per_fedavg", UNIFORM, GLOBAL)
+    assert f"the same recipe tuned for global accuracy it has {fairly}." in text
     assert f"Equal weights alone gain {gain_of(strong, UNIFORM, 'fedavg', GLOBAL)}." in text
     ours, theirs, between = (
         gains_of(*pair) for pair in ((FEDNH, "fedavg"), ("fednh", "fedavg"), ("fednh", FEDNH))

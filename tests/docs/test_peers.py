@@ -82,11 +82,38 @@ def test_common_settings_are_those_of_the_default_config() -> None:
 def test_a_table_has_the_settings_of_both() -> None:
     lines = methods_table("fl_bench").splitlines()
     (row,) = (line for line in lines if line.startswith("| fedprox |"))
-    assert row == "| fedprox | `mu=1.0` | `algorithm=fedprox` | `regularizer.mu=0.01` |  |"
+    assert row == "| fedprox | `mu=0.01` | `algorithm=fedprox` | `regularizer.mu=0.01` |  |"
     (row,) = (line for line in lines if line.startswith("| all methods |"))
     assert "`local_epoch=5`" in row
     assert "`local.epochs=5`" in row
     assert len(lines) == 3 + SIZES["fl_bench"]
+
+
+@pytest.mark.parametrize(
+    ("project", "name", "said"),
+    [
+        ("fl_bench", "fedavgm", "Nesterov"),
+        ("pfllib", "FedLC", "all clients together"),
+        ("pfllib", "FedGen", "neither distillation"),
+        ("pfllib", "FML", "local.grad_clip=10"),
+        ("fluke", "FedAVGM", "first round"),
+        ("fluke", "APFL", "constant"),
+        ("fluke", "CCVR", "all clients"),
+        ("fluke", "FedNH", "starts at 1"),
+        ("fluke", "FedRep", "personalization.head_epochs"),
+        ("fluke", "PerFedAVG", "the weights after the first one"),
+    ],
+)
+def test_a_difference_in_the_code_is_said(project: str, name: str, said: str) -> None:
+    (method,) = (each for each in projects()[project].methods if each.name == name)
+    assert said in method.differs
+
+
+def test_flowers_numbers_have_the_names_of_its_results() -> None:
+    result = pytest.importorskip("flwr.serverapp.strategy.result").Result
+    named = re.findall(r"Flower: `(\w+)`", (PAGES.parent / "numbers" / "elsewhere.md").read_text())
+    assert len(named) == 3
+    assert set(named) <= set(result.__annotations__)
 
 
 @pytest.mark.parametrize("project", SIZES)
