@@ -18,6 +18,7 @@ NAMES = {
     "fedsc": "FedSC",
     "fedgela": "FedGELA",
     "hics": "HiCS-FL",
+    "feddyn_paper": "FedDyn, Algorithm 1",
     system_runs.CONTROL: "FedAvg with FedNH's logits",
 }
 TESTED = {
@@ -83,7 +84,7 @@ def test_the_table_has_one_value_a_seed(method: str) -> None:
     assert table_line(NAMES[method], cells) in SECTION.splitlines()
 
 
-def test_all_four_gains_survive_the_correction_of_their_family() -> None:
+def test_all_five_gains_survive_the_correction_of_their_family() -> None:
     _, holm = corrected([interval(own).p_value for own in TESTED.values()])
     assert (holm <= 0.05).all()
     assert f"(the largest of its p-values is {holm.max():.3f})" in TEXT
@@ -128,7 +129,13 @@ def test_the_numbers_in_the_reasons_are_those_of_the_files() -> None:
     table_1 = gain(fednh_runs.gains(fednh_runs.GLOBAL))
     (one,) = system_runs.gains("fedgela head.energy=1")
     (fedptr,) = system_runs.gains("fedptr_s")
-    (feddyn,) = system_runs.gains("feddyn_paper")
+    feddyn = system_runs.gains("feddyn_paper")
+    over = {
+        name: [a - b for a, b in zip(feddyn, own, strict=True)]
+        for name, own in TESTED.items()
+        if not name.startswith("FedDyn")
+    }
+    level = [n for n, own in over.items() if interval(own).half_width >= abs(interval(own).mean)]
     for said in (
         f"Table 1, {of_paper('FedNH'):+.3f}, is inside the interval",
         f"three seeds have {table_1}",
@@ -137,16 +144,16 @@ def test_the_numbers_in_the_reasons_are_those_of_the_files() -> None:
         f"With E_W = 1 seed 0 has {one:+.3f}",
         f"has seed 0 alone, below: {fedptr:+.3f}",
         f"40 clients, ten a round, has {of_paper('FedPTR-S'):+.3f}",
-        f"none of the five, has {feddyn:+.3f} with seed 0, more than each of them",
+        f"uncorrected): {', '.join(f'{name} {gain(own)}' for name, own in over.items())}; over",
+        f"over {' and '.join(level)} no difference is shown. Seeds 1 and 2 are in 32 bits",
     ):
         assert said in TEXT
-    assert feddyn > max(system_runs.gains(method)[0] for method in NAMES if method != "fedavg")
     assert interval(TESTED["FedSC"]).mean > of_paper("FedSC")
 
 
 def test_the_readme_names_a_better_method_and_the_papers_own_rounds() -> None:
-    (feddyn,) = system_runs.gains("feddyn_paper")
+    feddyn = gain(system_runs.gains("feddyn_paper"))
     text = prose(README)
-    assert f"FedDyn, none of the five, gains {feddyn:+.3f} with seed 0" in text
+    assert f"FedDyn, none of the five, gains {feddyn}." in text
     table_1 = gain(fednh_runs.gains(fednh_runs.GLOBAL))
     assert f"FedNH's has 200 rounds, and with them no difference is shown ({table_1})." in text
