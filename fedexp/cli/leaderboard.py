@@ -31,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         with TemporaryDirectory() as unpacked:
             by, to = options.checked_by, Path(unpacked)
-            entries, wrong = checked_entries(options.entries, ways_of(options), by, to)
+            ways = ways_of(options, options.place)
+            entries, wrong = checked_entries(options.entries, ways, by, to)
             results, table, left_out = with_entries(results, options.sources, entries)
             problems += [*wrong, *left_out]
         first += [] if table is None else [table]
@@ -62,10 +63,18 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="add the methods of the artefacts (*.zip) in this folder, each checked first",
     )
     add("--checked-by", default="not said", metavar="NAME", help="who checks, for the page")
+    add(
+        "--place",
+        action="append",
+        default=[],
+        metavar="KEY=PATH",
+        help="where the entries' data and other files are on this machine, such as "
+        "data.root=~/cifar; once for each key",
+    )
     add_ways(parser)
     options = parser.parse_intermixed_args(arguments)
     if options.entries is None:
-        of_entries = ("checked_by", "rounds", "jobs", "seed", "run_own_code")
+        of_entries = ("checked_by", "place", "rounds", "jobs", "seed", "run_own_code")
         refuse(parser, options, of_entries, "only with --entries")
     elif not any(each.is_dir() for each in options.sources):
         parser.error("--entries needs the folder of a sweep, which entries are compared with")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.command_line import fedexp
+from support.tables import tabular_options, write_table
 from support.verified import edit_json, edit_rounds
 
 from fedexp.cli.leaderboard import main
@@ -25,10 +26,14 @@ TINY = [
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A contest with FedAvg, and the sweep and the artefact of an entrant with FedAvgM."""
+    """A contest with FedAvg, and the sweep and the artefact of an entrant with FedAvgM.
+
+    Their data are in ``cancer.csv``.
+    """
     folder = tmp_path_factory.mktemp("leaderboard")
+    data = tabular_options(write_table(folder))
     for name, method in (("contest", "fedavg"), ("entrant", "fedavgm")):
-        words = [f"algorithm={method}", "rounds=2", f"hydra.sweep.dir={name}"]
+        words = [*data, f"algorithm={method}", "rounds=2", f"hydra.sweep.dir={name}"]
         done = fedexp(*TINY, *words, folder=folder)
         assert done.returncode == 0, done.stderr
     (folder / "entries").mkdir()
@@ -51,6 +56,7 @@ def test_an_entry_that_verifies_gets_its_row_and_others_a_line(
         [
             *(str(place / "contest"), "--to", str(tmp_path / "out"), "--entries", str(entries)),
             *("--checked-by", "the editors", "--rounds", "1", "--jobs", "1"),
+            *("--place", f"data.path={place / 'cancer.csv'}"),
         ]
     )
     results = read_csv(tmp_path / "out" / "leaderboard.csv")
@@ -66,6 +72,18 @@ def test_an_entry_that_verifies_gets_its_row_and_others_a_line(
     )
     assert lines[1].startswith("edited.zip: left out: ")
     assert "runs/0/metrics.jsonl: has changed" in lines[1]
+
+
+@pytest.mark.slow
+def test_an_entry_whose_data_are_at_no_known_place_is_left_out(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(place / "contest"), "--to", str(tmp_path), "--entries", str(place / "entries")]
+    main([*words, "--rounds", "1", "--jobs", "1"])
+    assert set(read_csv(tmp_path / "leaderboard.csv")["method"]) == {"fedavg"}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("fair.zip: left out: runs/")
+    assert "cannot be trained again: data.path=/elsewhere/cancer.csv" in line
 
 
 @pytest.mark.slow
