@@ -13,6 +13,8 @@ import yaml
 
 from fedexp.deployment.flower.record import FILE as FEDERATION
 from fedexp.errors import InputError, readable
+from fedexp.reporting.ablation_rows import FILE as ABLATION
+from fedexp.reporting.ablation_rows import read_plain
 from fedexp.reporting.files import DEFAULTS, write, write_contents
 from fedexp.reporting.runs import UNREADABLE, read_runs, read_yaml
 from fedexp.reporting.sources import FILE_NAME as SOURCES
@@ -94,9 +96,11 @@ def _records(claim: Claim, with_checkpoints: bool) -> Iterator[tuple[str, bytes]
 
 
 def _sweep(source: Path) -> dict[str, bytes]:
-    """The sweep's file, with what reports and contests read of it."""
+    """The sweep's files, with what reports and contests read of them."""
+    plain = read_plain(source)
+    files = {f"{RUNS}/{ABLATION}": json.dumps(plain).encode()} if plain else {}
     if not (source / _SWEEP).is_file():
-        return {}
+        return files
     with readable(source / _SWEEP, *UNREADABLE):
         found = read_yaml(source / _SWEEP)["hydra"]
         kept: dict[str, Any] = {
@@ -104,7 +108,7 @@ def _sweep(source: Path) -> dict[str, bytes]:
             "sweeper": found["sweeper"],
             "runtime": {"choices": found["runtime"]["choices"]},
         }
-    return {f"{RUNS}/{_SWEEP}": yaml.safe_dump({"hydra": neutral(kept)}).encode()}
+    return {**files, f"{RUNS}/{_SWEEP}": yaml.safe_dump({"hydra": neutral(kept)}).encode()}
 
 
 def _report(files: Mapping[str, bytes]) -> dict[str, bytes]:

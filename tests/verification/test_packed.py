@@ -18,6 +18,7 @@ from support.verified import edit_json, ways
 
 import fedexp
 from fedexp.errors import InputError
+from fedexp.reporting.ablation_rows import write_plain
 from fedexp.verification.archive import unpack
 from fedexp.verification.neutral import neutral, told_names
 from fedexp.verification.pack import _requirements, pack
@@ -179,6 +180,15 @@ def test_the_readme_names_each_file_that_the_runs_read(
     unknown = verify(tmp_path / "artefact.zip", ways(1))
     assert worst(unknown) == Outcome.UNKNOWN
     assert "wine.csv" in unknown[-1].details[0]
+
+
+def test_the_report_of_an_ablation_has_its_differences(tmp_path: Path) -> None:
+    for loss in ("ntd", "cross_entropy"):
+        run = ["algorithm=fedavg", f"loss={loss}", "rounds=1", f"hydra.run.dir={tmp_path / loss}"]
+        fedexp.run([*SHORT, *run])
+    write_plain(tmp_path, {"loss": "cross_entropy"})
+    assert "report/ablation.csv" in pack(tmp_path, tmp_path / "artefact.zip")
+    assert worst(verify(tmp_path / "artefact.zip", ways(1))) == Outcome.SAME
 
 
 def test_own_code_is_packed_to_read_and_runs_only_if_asked(tmp_path: Path) -> None:
