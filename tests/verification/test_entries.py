@@ -11,7 +11,7 @@ from support.tables import tabular_options, write_table
 from support.verified import edit_json, edit_rounds
 
 from fedexp.cli.leaderboard import main
-from fedexp.reporting.leaderboard.entries import Entry, with_entries
+from fedexp.reporting.leaderboard.entries import Entry, _task, with_entries
 from fedexp.reporting.leaderboard.files import read_csv
 from fedexp.reporting.leaderboard.results import read_results
 from fedexp.verification.archive import unpack, write_archive
@@ -102,6 +102,12 @@ def test_an_entry_with_another_task_is_left_out(place: Path, tmp_path: Path) -> 
     def rounds(runs: Path) -> None:
         edit_json(runs / "1" / "run.json", lambda found: found["config"].update(rounds=9))
 
+    def epochs(runs: Path) -> None:
+        edit_json(runs / "1" / "run.json", lambda found: found["config"]["local"].update(epochs=9))
+
+    def model(runs: Path) -> None:
+        edit_json(runs / "1" / "run.json", lambda found: found["config"]["model"].update(hidden=9))
+
     def budgets(runs: Path) -> None:
         path = runs / "multirun.yaml"
         path.write_text(path.read_text().replace("      - 1\n", "      - 16\n"))
@@ -113,10 +119,17 @@ def test_an_entry_with_another_task_is_left_out(place: Path, tmp_path: Path) -> 
 
     left_out = "e.zip: left out: "
     assert line(rounds) == f"{left_out}in cell digits_dir03 it has rounds=9; the contest has 2"
+    assert line(epochs).startswith(f"{left_out}in cell digits_dir03 it has local.epochs=9; the con")
+    assert line(model).startswith(f"{left_out}in cell digits_dir03 it has model.hidden=9; the con")
     assert line(data) == (
         f"{left_out}in cell digits_dir03 it has other data, or another partition of them"
     )
     assert line(budgets).startswith(f"{left_out}its trials have budgets [16], seeds [100] and")
+
+
+def test_a_task_has_the_name_of_a_file_and_not_its_place() -> None:
+    tasks = [_task({"model": {"start_from": f"{folder}/a.pt"}}) for folder in ("/me", "/elsewhere")]
+    assert tasks[0] == tasks[1] != _task({"model": {"start_from": "/elsewhere/b.pt"}})
 
 
 def test_a_folder_without_entries_is_one_line(place: Path, tmp_path: Path) -> None:

@@ -16,7 +16,10 @@ from fedexp.reporting.runs import Run, read_runs
 from fedexp.reporting.table import Table
 from fedexp.tracking.origin import read_origins
 
-_TASK = ("rounds", "clients.count", "clients.per_round", "clients.held_out", "data", "partition")
+_TASK = (
+    *("rounds", "clients.count", "clients.per_round", "clients.held_out", "data", "partition"),
+    *("model", "local.epochs", "local.steps", "local.batch_size"),
+)
 _PLACES = (*COSTS, "data.root", "data.path", "data.test_path")
 
 
@@ -139,4 +142,11 @@ def _other_task(run: Run, known: Run) -> Iterator[str]:
 
 def _task(config: Mapping[str, Any]) -> dict[str, Any]:
     flat = flatten(config)
-    return {k: v for k, v in flat.items() if is_below(k, _TASK) and not is_below(k, _PLACES)}
+    return {
+        k: _named(v) for k, v in flat.items() if is_below(k, _TASK) and not is_below(k, _PLACES)
+    }
+
+
+def _named(value: Any) -> Any:
+    """The value; of an absolute path only the name, since an artefact has no more of it."""
+    return Path(value).name if isinstance(value, str) and value.startswith("/") else value
