@@ -27,9 +27,10 @@ def verify_app(folder: Path, ways: Ways) -> list[Verdict]:
     app, readme = read_app(folder / MODULE), folder / "README.md"
     text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
     found = _LEFT_OUT.search(text)
-    code = OwnCode(dict.fromkeys(app.code, b""), _requirements(folder / "pyproject.toml"))
+    name, packages = _project(folder)
+    code = OwnCode(dict.fromkeys(app.code, b""), packages)
     left_out = found[1].split(", ") if found else []
-    expected = bundle_files(folder.resolve().name, app, code, left_out)
+    expected = bundle_files(name, app, code, left_out)
     wrong = [
         f"{name}: {what}"
         for name, each in expected.items()
@@ -51,12 +52,17 @@ def verify_app(folder: Path, ways: Ways) -> list[Verdict]:
     return [*verdicts, *(verify_runs(folder, ways) if run_folders(folder)[0] else [])]
 
 
-def _requirements(path: Path) -> list[str]:
-    """The packages that an app needs besides fedexp and flwr; empty if the file is damaged."""
+def _project(folder: Path) -> tuple[str, list[str]]:
+    """The name of an app, and the packages that it needs besides fedexp and flwr.
+
+    The folder's name, and no packages, if ``pyproject.toml`` is damaged.
+    """
     try:
-        return list(tomllib.loads(path.read_text(encoding="utf-8"))["project"]["dependencies"][2:])
+        text = (folder / "pyproject.toml").read_text(encoding="utf-8")
+        project = tomllib.loads(text)["project"]
+        return str(project["name"]), list(project["dependencies"][2:])
     except (OSError, ValueError, LookupError, TypeError):
-        return []
+        return folder.resolve().name, []
 
 
 def _digest(path: Path) -> str | None:

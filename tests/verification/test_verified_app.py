@@ -43,6 +43,12 @@ def test_an_app_and_its_run_verify_until_a_file_is_changed(app: Path) -> None:
     assert "differs in round 2: train/loss is 0.5" in found[1].line
 
 
+def test_an_app_verifies_in_a_folder_of_another_name(tmp_path: Path) -> None:
+    app = bundle(tmp_path, "algorithm=fedavg").parent
+    (found,) = verify(app.rename(tmp_path / "received"), ways(1))
+    assert (found.outcome, found.details) == (Outcome.SAME, [])
+
+
 def test_rounds_from_a_lost_node_on_cannot_be_compared(tmp_path: Path) -> None:
     module = bundle(tmp_path, "algorithm=fedavg", "clients.per_round=4")
     grid = FakeGrid(module, tmp_path / "states")
