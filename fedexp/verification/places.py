@@ -30,6 +30,12 @@ def _is_path(text: str) -> bool:
     return text.startswith(("/", "~")) or Path(text).suffix in _ENDINGS
 
 
+def unread(config: Mapping[str, Any], here: Mapping[str, str]) -> list[str]:
+    """A line for each place in ``here``, key -> path, whose key has no value in this config."""
+    without = [key for key in here if selected(config, key) is None]
+    return [f"{key}={here[key]} has no effect: this run has no {key}" for key in without]
+
+
 def moved(config: Mapping[str, Any], here: Mapping[str, str]) -> dict[str, Any]:
     """The config with the values of ``here``, key -> path, where it has another value."""
     found = dict(config)

@@ -30,6 +30,7 @@ from fedexp.verification.origins import (
     other_environment,
 )
 from fedexp.verification.own_code import ASKS, importable, listing, own_code
+from fedexp.verification.places import unread
 from fedexp.verification.verdict import Outcome, Verdict
 
 _ON_NODES = (
@@ -80,12 +81,12 @@ def verify_run(folder: Path, ways: Ways, keep: Path | None = None) -> Verdict:
     if texts is not None and not ways.runs_own_code:
         line = f"needs {ASKS} to be trained again; nothing was run"
         return _verdict(place, Outcome.UNKNOWN, line, wrong, told)
-    before = (folder / METRICS).read_bytes()
+    before, idle = (folder / METRICS).read_bytes(), unread(claim.run.config, ways.places)
     try:
         again = _train(claim, texts, ways)
     except InputError as error:
         line = "cannot be trained again"
-        return _verdict(place, Outcome.UNKNOWN, line, wrong, [*told, str(error)])
+        return _verdict(place, Outcome.UNKNOWN, line, wrong, [*told, str(error), *idle])
     if (folder / METRICS).read_bytes() != before:
         wrong.append(f"{METRICS}: was changed while the run was trained again")
     if keep is not None:
@@ -96,7 +97,7 @@ def verify_run(folder: Path, ways: Ways, keep: Path | None = None) -> Verdict:
     except InputError as error:  # a saved model is damaged
         return _verdict(place, Outcome.UNKNOWN, "cannot be compared", wrong, [*told, str(error)])
     contradicting, other = checked_names(claim, again.origin, ways.compose)
-    details = [*told, *found.details, *other]
+    details = [*told, *found.details, *other, *idle]
     return _verdict(place, found.outcome, found.line, [*wrong, *contradicting], details)
 
 

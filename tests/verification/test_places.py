@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fedexp.verification.places import moved, places
+from fedexp.verification.places import moved, places, unread
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,7 @@ def test_only_a_file_that_the_config_has_moves() -> None:
     here = {"data.path": "/b.csv", "data.test_path": "/c.csv", "system.file": "/d.csv"}
     assert moved(config, here) == {"data": {"path": "/b.csv", "test_path": None}, "rounds": 2}
     assert config["data"] == {"path": "a.csv", "test_path": None}
+    assert unread(config, here) == [
+        "data.test_path=/c.csv has no effect: this run has no data.test_path",
+        "system.file=/d.csv has no effect: this run has no system.file",
+    ]
