@@ -1,8 +1,10 @@
 """How to finish a run that has done fewer rounds than its config asks for."""
 
+import shlex
+
 from fedexp.config.keys import selected
 from fedexp.drawing.texts import printable
-from fedexp.reporting.runs import Run, is_within
+from fedexp.reporting.runs import UNREADABLE, Run, is_within, read_yaml
 
 _TAIL = 4096
 """Bytes at the end of a log in which the error is looked for that ended its run."""
@@ -25,7 +27,19 @@ def how_to_finish(run: Run) -> str:
         return line
     is_limited = selected(run.config, "limits.minutes") is not None
     purpose = "it failed, see its fedexp.log; to try again" if _failed(run) else "to finish it"
-    return f"{line}; {purpose}: {command}{' limits.minutes=null' if is_limited else ''}"
+    limits = " limits.minutes=null" if is_limited else ""
+    return f"{line}; {purpose}: {command}{limits}{_config_dir(run)}"
+
+
+def _config_dir(run: Run) -> str:
+    """The flag for the run's folder of own options; empty without one. ``resume`` repeats none."""
+    try:
+        found = read_yaml(run.folder / ".hydra" / "hydra.yaml")
+        sources = found["hydra"]["runtime"]["config_sources"]
+        typed = [str(each["path"]) for each in sources if each["provider"] == "command-line"]
+    except UNREADABLE:
+        return ""
+    return "".join(f" --config-dir {shlex.quote(printable(each))}" for each in typed)
 
 
 def _failed(run: Run) -> bool:

@@ -1,5 +1,6 @@
 """Runs that stopped before their last round: no mean counts them, and a line names each."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -93,6 +94,18 @@ def test_a_run_alone_is_resumed_by_its_folder(tmp_path: Path) -> None:
     )
     (folder / ".hydra" / "overrides.yaml").unlink()
     assert how_to_finish(read_run(folder)) == f"{folder}: 1 of 400 rounds, left out of means"
+
+
+def test_a_folder_of_own_options_is_named_again(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", [], accuracies(0.5), rounds=2)
+    sources = [
+        {"path": "/fedexp/conf", "schema": "file", "provider": "main"},
+        {"path": "/my own/conf", "schema": "file", "provider": "command-line"},
+    ]
+    runtime = {"choices": {"algorithm": "fedavg"}, "config_sources": sources}
+    (folder / ".hydra" / "hydra.yaml").write_text(json.dumps({"hydra": {"runtime": runtime}}))
+    line = how_to_finish(read_run(folder))
+    assert line.endswith(f": fedexp resume={folder} --config-dir '/my own/conf'")
 
 
 def test_a_run_that_failed_is_tried_again_and_its_log_named(tmp_path: Path) -> None:
