@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from fedexp.config.build import Node, build
-from fedexp.config.compatibility.traits import ELEMENTWISE, OTHER_STEPS
+from fedexp.config.compatibility.traits import ELEMENTWISE, LOCAL_MOMENTUM, OTHER_STEPS
 from fedexp.errors import InputError, first_line
 
 Momentum = Annotated[float, Field(ge=0, lt=1)]
@@ -58,8 +58,8 @@ class LocalOptimizer:
         rounds: T, the number of rounds; later rounds keep the schedule's last learning rate.
 
     Attributes:
-        traits: say whether the optimizer is elementwise (``is_elementwise``), and whether it is not
-            SGD.
+        traits: say whether the optimizer is elementwise (``is_elementwise``), whether it is SGD
+            with momentum, and whether it is not SGD.
         is_constant: whether the schedule leaves the learning rate as it is in all rounds.
         has_state: whether the optimizer keeps tensors from step to step, such as a momentum.
 
@@ -74,7 +74,11 @@ class LocalOptimizer:
         self.is_constant = set(self._rates) == {float(tried.param_groups[0]["lr"])}
         self.has_state = any(len(each) > 0 for each in tried.state.values())
         is_sgd = isinstance(tried, torch.optim.SGD)
-        traits = {ELEMENTWISE: is_elementwise(self), OTHER_STEPS: not is_sgd}
+        traits = {
+            ELEMENTWISE: is_elementwise(self),
+            LOCAL_MOMENTUM: is_sgd and self.has_state,
+            OTHER_STEPS: not is_sgd,
+        }
         self.traits = frozenset(trait for trait, holds in traits.items() if holds)
 
     def __call__(self, parameters: Iterable[nn.Parameter], round: int) -> Optimizer:

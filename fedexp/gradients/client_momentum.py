@@ -7,6 +7,7 @@ from fedexp.config.compatibility.traits import (
     ACTS_ON_SHARED,
     DIVIDES_STEPS,
     KEEPS_MOMENTUM,
+    LOCAL_MOMENTUM,
     NOT_THE_MEAN,
     OTHER_STARTS,
     OTHER_STEPS,
@@ -64,7 +65,9 @@ class ClientMomentum(LocalGradient):
         "aggregator=uniform fits",
         OTHER_STEPS: "FedCM, MoFedSAM: the server expects steps of SGD; with this optimizer the "
         "momentum can outweigh the gradients, so that the model moves on in one direction; use "
-        "optimizer=sgd or sgd_plain",
+        "optimizer=sgd_plain",
+        LOCAL_MOMENTUM: "FedCM, MoFedSAM: with a local optimizer that has momentum, too, training "
+        "may collapse after some rounds; use optimizer=sgd_plain",
         **dict.fromkeys(
             OTHER_STARTS,
             "FedCM, MoFedSAM: the server computes the mean direction from the global weights; this "

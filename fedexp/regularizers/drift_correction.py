@@ -6,13 +6,22 @@ from typing import Any, Literal
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from fedexp.config.compatibility.traits import DIVIDES_STEPS, DRAWS_REPEATEDLY, NOT_THE_MEAN
+from fedexp.config.compatibility.traits import (
+    DIVIDES_STEPS,
+    DRAWS_REPEATEDLY,
+    LOCAL_MOMENTUM,
+    NOT_THE_MEAN,
+)
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.core.named_tensors import prefixed, with_prefix
 from fedexp.regularizers.anchors import Scaling, combine, total
 from fedexp.regularizers.control_variates import ControlVariates
 from fedexp.regularizers.dynamic import Dynamic
 
+_MOMENTUM = {
+    LOCAL_MOMENTUM: "FedDC: with a local optimizer that has momentum training may collapse after "
+    "some rounds; use optimizer=sgd_plain"
+}
 _NOT_THE_COHORTS_MEAN = dict.fromkeys(
     (NOT_THE_MEAN, DRAWS_REPEATEDLY),
     "regularizer.drifts=cohort: the server adds the mean of the cohort's drifts, in which each "
@@ -88,6 +97,7 @@ class DriftCorrection(Dynamic):
         for name in ("estimate", "drifts", "weighting", "alpha_scaling", "correction_scaling")
     }
     summed = True
+    discourages = {**Dynamic.discourages, **_MOMENTUM}
 
     def __init__(
         self,
@@ -106,7 +116,7 @@ class DriftCorrection(Dynamic):
         self.forbids = self.variates.forbids
         self.traits = self.traits | (self.variates.traits & {DIVIDES_STEPS})
         if drifts == "cohort":  # the server gets the drifts, wherever clients start
-            self.discourages = _NOT_THE_COHORTS_MEAN
+            self.discourages = {**_NOT_THE_COHORTS_MEAN, **_MOMENTUM}
 
     def setup(self, setting: Setting) -> None:
         """Make the buffers of the quadratic term and of the correction of gradients."""

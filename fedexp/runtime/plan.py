@@ -20,10 +20,10 @@ from fedexp.config.compatibility.traits import (
     CHOOSES_START,
     DIVIDES_STEPS,
     EXPECTS_CURRENT,
+    LOCAL_MOMENTUM,
     OFFSET_START,
     OTHER_GRADIENT,
     OTHER_START,
-    OTHER_STEPS,
     SENDS_KEPT,
     SEVERAL_PROCESSES,
     TAKES_MORE,
@@ -280,8 +280,8 @@ def _check_phases(personalization: Personalization) -> None:
 
 def _check_optimizers(personalization: Personalization, optimizer: LocalOptimizer) -> None:
     """Raise InputError if phases take steps of different lengths: SGD with and without momentum."""
-    has_momentum = optimizer.has_state and OTHER_STEPS not in optimizer.traits
-    if has_momentum and len({phase.plain_sgd for phase in personalization.phases(1)}) > 1:
+    kinds = {phase.plain_sgd for phase in personalization.phases(1)}
+    if LOCAL_MOMENTUM in optimizer.traits and len(kinds) > 1:
         raise InputError(
             "personalization: one phase of training has SGD without momentum, another with it, but "
             "a part of this method divides by the length of steps; use optimizer.momentum=0"

@@ -195,6 +195,15 @@ def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
         (["algorithm=fedadmm", "sampler=clustered"], "each time that sampler draws it"),
         (["algorithm=fedcm", "optimizer=adam"], "the server expects steps of SGD"),
         *(
+            ([*options, "aggregator=uniform"], "use optimizer=sgd_plain")
+            for options in (
+                ["gradient=client_momentum"],
+                ["gradient=sam_momentum"],
+                ["regularizer=drift_correction"],
+                ["algorithm=feddc", "regularizer.drifts=cohort", "optimizer.momentum=0.9"],
+            )
+        ),
+        *(
             (["compression=topk", f"algorithm={each}"], "may send weights that a client kept")
             for each in ("metafed", "fedala", "fedah", "fedcp")
         ),
@@ -238,7 +247,8 @@ def test_own_validation_samples_that_overlap_are_warned_of(
     [
         ["algorithm=feddyn"],
         ["algorithm=fedadmm"],
-        ["algorithm=mofedsam", "optimizer.momentum=0.9"],
+        *([f"algorithm={each}"] for each in ("fedcm", "mofedsam", "feddc")),
+        ["gradient=client_momentum", "aggregator=uniform", "optimizer.momentum=0"],
         ["algorithm=feddyn", "aggregator=sample_weighted"],
         ["algorithm=feddc", "regularizer.drifts=cohort"],
         ["algorithm=feddc", "regularizer.drifts=cohort", "personalization=fedala"],
@@ -247,7 +257,11 @@ def test_own_validation_samples_that_overlap_are_warned_of(
         ["aggregator=normalized", "sampler=random"],
         ["algorithm=fedacg"],
         ["algorithm=fedcp", "head=corrected"],
-        ["algorithm=fedcp", "gradient=client_momentum"],  # the head is frozen
+        [
+            "algorithm=fedcp",
+            "gradient=client_momentum",
+            "optimizer=sgd_plain",
+        ],  # the head is frozen
         ["algorithm=floco", "personalization=ditto"],
         ["algorithm=fedala", "compression=topk", "compression.error_feedback=false"],
         ["algorithm=ifca", "compression=qsgd"],
