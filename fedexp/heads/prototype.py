@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveInt
 from torch import Generator, Tensor
 
-from fedexp.config.compatibility.traits import TAKES_STALE
+from fedexp.config.compatibility.traits import CHANGES_HEAD_INPUT, TAKES_STALE
 from fedexp.contract import Client, Head, Memory, PartMessage, PartUpdate, Setting, Tensors
 from fedexp.core.prototypes import class_prototypes, stack_reports
 from fedexp.core.randomness import torch_generator
@@ -81,6 +81,12 @@ def update_prototypes(
     return torch.where((counts > 0).any(dim=0).unsqueeze(1), moved, old)
 
 
+_MOVED = {
+    CHANGES_HEAD_INPUT: "head=prototype: the server moves the prototypes to means of the features "
+    "as they are, but this {other} changes them before the head; use head=cosine"
+}
+"""``forbids`` of prototypes that the server moves."""
+
 INITIALIZERS = {
     "maximin": maximin_prototypes,
     "orthogonal": orthogonal_directions,
@@ -138,6 +144,8 @@ class Prototype(Head):
         super().__init__()
         self.rho, self.weighting, self.renormalize_clients = rho, weighting, renormalize_clients
         self.augmented_means = augmented_means
+        if rho < 1:
+            self.forbids = _MOVED
         self.scale = scale.build()
         self.normalize_features = normalize_features
         self.register_buffer("weight", INITIALIZERS[init](num_classes, feature_dim))

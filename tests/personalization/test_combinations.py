@@ -18,6 +18,8 @@ def options(group: str) -> list[str]:
 
 WITHOUT_MATRIX = ["etf", "fixed_uniform", "gaussian", "identity", "prototype", "prototype_paper"]
 LINEAR = ["linear", "linear_nobias", "corrected", "calibrated"]
+OF_FEATURES = ["gaussian", "mixture", "prototype", "prototype_paper"]
+"""Heads that are refused first where features change before the head."""
 PRIVATE_HEAD = ["fedper", "fedrep", "fedpac", "fedas", "gpfl"]
 WITHOUT_HEAD = ("fedbabu", "fedfomo", "fedgh", "fedmd", "local", "prototypes_only")
 """Personalizations that send no trained head."""
@@ -46,12 +48,17 @@ REFUSED = {
     **{
         ("fedcp", f"head={name}"): "personalization=fedcp needs a linear classifier"
         for name in options("head")
-        if name not in ("linear", "linear_nobias", "corrected", "gaussian", "mixture")
+        if name not in ("linear", "linear_nobias", "corrected", *OF_FEATURES)
     },
     **{
         (name, f"head={head}"): f"head={head}: .* changes them before the head"
         for name in ("fedcp", "feddbe", "gpfl")
         for head in ("gaussian", "mixture")
+    },
+    **{
+        (name, f"head={head}"): "head=prototype: .* changes them before the head"
+        for name in ("fedcp", "feddbe", "gpfl")
+        for head in ("prototype", "prototype_paper")
     },
     **{(name, "head=etf"): "head=etf: trains nothing" for name in PRIVATE_HEAD},
     **{

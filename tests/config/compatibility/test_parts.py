@@ -63,6 +63,10 @@ REFUSED = {
         ): rf"^head={each}: .* changes them before the head"
         for each in ("gaussian", "mixture")
     },
+    **{
+        (f"algorithm={each}", "head=prototype"): r"^head=prototype: .* changes them before the head"
+        for each in ("feddbe", "gpfl")
+    },
     ("algorithm=gpfl", "head=mixture"): r"^head=mixture: .* changes them before the head",
     ("loss=cyclic_distillation", "head=gaussian"): r"^loss=cyclic_distillation: .* this head",
     ("regularizer=proximal_synthetic", "loss=logit_calibration"): r"this loss leaves out",
@@ -125,6 +129,7 @@ ACCEPTED = [
     ["regularizer=proximal_synthetic", "head=etf", "head.missing=zero_logit"],
     ["regularizer=proximal_synthetic", "head=etf", "head.missing=exclude", "head.adapt=false"],
     ["loss=generative", "head=etf", "head.feature_norm=l2"],
+    ["algorithm=feddbe", "head=prototype", "head.rho=1"],
     ["head=gaussian", "regularizer=trajectory", "regularizer.side=client"],
     ["regularizer=trajectory", "regularizer.side=client", *SILOBN],
     ["personalization=fedamp", "regularizer=trajectory", "regularizer.side=client"],
