@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
+from fedexp.config.compatibility.declaration import TRAINED_HEAD
 from fedexp.config.compatibility.traits import ADDS_DRIFT, NOT_THE_MEAN, OFFSET_START, READS_ROUNDS
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.core.randomness import torch_generator
@@ -87,6 +88,7 @@ class Calibrated(GlobalClassifier):
     traits = GlobalClassifier.traits | {READS_ROUNDS}
     saved = ("calibrations", "classifier")
     forbids = {
+        **TRAINED_HEAD,
         ADDS_DRIFT: "head=calibrated: {other} moves the global model after its features were "
         "measured; use another regularizer",
         OFFSET_START: "head=calibrated: with this {other} clients measure features with other "

@@ -6,6 +6,7 @@ import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
+from fedexp.config.compatibility.declaration import TRAINED_HEAD
 from fedexp.config.compatibility.traits import (
     DRAWS_BY_SIZE,
     LINEAR_HEAD,
@@ -78,6 +79,7 @@ class Corrected(Linear):
     traits = frozenset({LINEAR_HEAD, NOT_THE_MEAN})
     takes_tokens = False
     forbids = {
+        **TRAINED_HEAD,
         **dict.fromkeys(
             (NOT_THE_MEAN, OTHER_WEIGHTS),
             "{other}: would not act on the rows of the classifier, which are means over their "

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 
+from fedexp.config.compatibility.declaration import TRAINED_HEAD
 from fedexp.config.compatibility.traits import OTHER_STARTS, READS_ROUNDS
 from fedexp.config.schema import PositiveShare
 from fedexp.contract import Client, Head, Memory, PartMessage, PartUpdate, Setting, Tensors
@@ -63,6 +64,7 @@ class Simplex(Head):
     """
 
     traits = frozenset({READS_ROUNDS})
+    forbids = TRAINED_HEAD
     discourages = dict.fromkeys(
         OTHER_STARTS,
         "head=simplex: the server finds a client's subregion from the change of its endpoints from "

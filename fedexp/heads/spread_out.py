@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.func import grad
 from torch.nn.functional import normalize
 
+from fedexp.config.compatibility.declaration import TRAINED_HEAD
 from fedexp.config.compatibility.traits import NOT_THE_MEAN, REPLACES_MODEL
 from fedexp.contract import Setting, Tensors
 from fedexp.errors import InputError
@@ -42,8 +43,9 @@ class SpreadOut(Cosine):
     takes_only_merged = True
     traits = frozenset({NOT_THE_MEAN})
     forbids = {
+        **TRAINED_HEAD,
         REPLACES_MODEL: "head=spread_out: the server spreads the class vectors of the global "
-        "model, but this {other} sends clients other models; use head=cosine"
+        "model, but this {other} sends clients other models; use head=cosine",
     }
 
     def __init__(

@@ -82,6 +82,13 @@ def needed(subject: str, trait: str, lacking: str, advice: str) -> dict[str, str
     return {trait: f"{subject}: needs {trait}, which {lacking} lacks; {advice}"}
 
 
+TRAINED_HEAD = {
+    LEFT_OUT_HEAD: "model.train leaves out the head ({other}), which clients must train; add head "
+    "to model.train"
+}
+"""``forbids`` of a head whose trained weights the server needs."""
+
+
 def needs_trained_head(untrained: str) -> dict[str, str]:
     """Make entries of ``forbids``: each trait of a head that does not train -> the error.
 
