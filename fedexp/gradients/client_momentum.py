@@ -42,7 +42,9 @@ class ClientMomentum(LocalGradient):
     number of all local steps of the round. If a personalization trains a parameter in only some of
     these steps, Delta is too small for this parameter. The steps of other optimizers are no sums of
     v, so that Delta is no mean of v; a run warns of them. Weight decay of the optimizer is added to
-    v, and ``local.grad_clip`` clips v. The steps of private parameters use g instead of v.
+    v, and Delta also has it, so that in the long run it acts with weight_decay / alpha: to compare
+    with other methods, multiply ``optimizer.weight_decay`` by alpha. ``local.grad_clip`` clips v.
+    The steps of private parameters use g instead of v.
 
     Each client sends the number eta K besides its weights. From the second round the server sends
     Delta besides the weights, so a client downloads twice the size of the model.

@@ -7,7 +7,9 @@ from support.plain_loop import LR, SETTING, PlainLoop, assert_same
 
 from fedexp.core.client_protocol import Batch
 from fedexp.core.messages import Tensors
+from fedexp.core.part import Clients, Model, ServerTools, Setting
 from fedexp.errors import InputError
+from fedexp.gradients.client_momentum import ClientMomentum
 
 ALPHA, RHO = 0.3, 0.05
 
@@ -79,6 +81,20 @@ def test_the_momentum_is_the_mean_gradient_of_a_first_round() -> None:
     for name, value in federation.server.broadcast(2).extras["gradient"].items():
         mean = torch.stack([g[name] for g in gradients]).mean(dim=0)
         torch.testing.assert_close(value, 0.1 * mean, rtol=1e-4, atol=1e-6)
+
+
+def test_weight_decay_acts_with_decay_over_alpha() -> None:
+    """The loss (w - 1)^2 / 2 with decay 0.05 and alpha 0.1 converges to 1 / (1 + 0.05 / 0.1)."""
+    part, w, lr, decay = ClientMomentum(alpha=0.1), torch.zeros(()), 0.5, 0.05
+    clients, model = Clients.of(torch.ones(1, 1)), Model({"w": w.shape}, frozenset({"w"}))
+    part.setup(Setting(0, 9, 1, 1, 1, 1, clients, model, ServerTools()))
+    for round in range(1, 400):
+        part.momentum.fill(part.broadcast(round))
+        v = part({"w": w}, {"w": w - 1}, lambda *_: {})["w"]
+        trained = w - lr * (v + decay * w)
+        part.correct({"w": w}, {"w": trained}, {"distance": torch.tensor(lr)}, 1)
+        w = trained
+    assert w.item() == pytest.approx(1 / 1.5, abs=1e-4)
 
 
 def test_what_crosses_the_network() -> None:
