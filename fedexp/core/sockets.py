@@ -101,11 +101,14 @@ class Loss(Part, nn.Module):
         levels: whether the loss needs ``Forward.levels``, from the backbone's
             ``forward_levels(inputs) -> (z, levels)``. A backbone without that method has one
             level, z. It is declared, because other losses should not pay for levels.
+        of_personal: arguments that only act on a personal model that is tuned or trained
+            separately. A run without one says so if they are typed.
     """
 
     reference_models: ClassVar[tuple[str, ...]] = ()
     takes_own_model: ClassVar[bool] = False
     levels: ClassVar[bool] = False
+    of_personal: ClassVar[frozenset[str]] = frozenset()
 
     def create(self, network: Network) -> None:
         """Create the loss's own parameters; called once, before ``setup``.

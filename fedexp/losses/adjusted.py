@@ -145,6 +145,8 @@ class LogitAdjustment(Adjusted):
             the model learns its client's class shares.
     """
 
+    of_personal = frozenset({"personal"})
+
     def __init__(
         self,
         tau: NonNegativeFloat,

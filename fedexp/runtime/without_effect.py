@@ -9,7 +9,7 @@ from fedexp.config.compatibility.declaration import Declaration
 from fedexp.config.compatibility.traits import ACTS_ON_HEAD, ACTS_ON_SHARED, DRAWS_REPEATEDLY
 from fedexp.config.schema import Config
 from fedexp.core.part import Part
-from fedexp.core.sockets import Head, Personalization
+from fedexp.core.sockets import Head, Loss, Personalization
 from fedexp.engines.local_optimizer import LocalOptimizer
 from fedexp.models.init import drawn_layers
 from fedexp.rounding import rounded_down
@@ -33,8 +33,9 @@ def declared_unread(
         upload: compresses what clients send.
         download: compresses what the server sends.
     """
-    head, personalization = parts["head"], parts["personalization"]
+    head, loss, personalization = parts["head"], parts["loss"], parts["personalization"]
     assert isinstance(head, Head)
+    assert isinstance(loss, Loss)
     assert isinstance(personalization, Personalization)
     name = type(personalization).__name__
     if not _shares_weights(backbone, parts, personalization):
@@ -44,6 +45,10 @@ def declared_unread(
         keys |= {n: True for n, part in parts.items() if ACTS_ON_SHARED in part.traits}
         yield Declaration("personalization", unread={k: why for k, used in keys.items() if used})
     yield from _of_phases(config, personalization)
+    of_personal = [*personalization.personal_phases(1), *personalization.tuning()]
+    if not any(phase.epochs for phase in of_personal):
+        why = "without a personal model that is tuned or trained separately"
+        yield Declaration("loss", unread={f"loss.{key}": why for key in loss.of_personal})
     if ACTS_ON_HEAD in parts["regularizer"].traits and not _trains_head(personalization):
         why = f"because this personalization ({name}) trains no shared head"
         yield Declaration("personalization", unread={"regularizer": why})

@@ -146,6 +146,15 @@ def test_an_option_of_a_term_with_the_factor_0_has_no_effect(
     assert key not in plan(compose(words[0], used)).unread
 
 
+@pytest.mark.parametrize(
+    ("personalization", "has_effect"),
+    [("none", False), ("received", False), ("ditto", True), ("finetune", True)],
+)
+def test_an_option_of_a_loss_for_personal_models(personalization: str, has_effect: bool) -> None:
+    words = [f"personalization={personalization}", "loss=logit_adjustment"]
+    assert ("loss.personal" in plan(compose(*words)).unread) != has_effect
+
+
 def test_the_line_names_what_was_typed(caplog: pytest.LogCaptureFixture) -> None:
     unread = {"download": "because of A", "faults.trigger": "with B", "sampler": "in C"}
     typed = ["compression@download=topk", "+faults.trigger.size=2", "~sampler", "sampler_x=1"]
