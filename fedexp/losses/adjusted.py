@@ -106,6 +106,8 @@ class RestrictedSoftmax(Adjusted):
             the factors of the step before in place of n_c / max_j n_j.
     """
 
+    unread_if = {"scaling": {"alpha": (1,)}}
+
     def __init__(
         self,
         alpha: Annotated[float, Field(ge=0, le=1)],

@@ -8,6 +8,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from fedexp.config.build import Node, build
+from fedexp.config.compatibility.unread import declares_unread
 from fedexp.core.forward import Forward, mean_over
 from fedexp.core.sockets import Loss
 
@@ -52,6 +53,7 @@ def correlation_penalty(z: Tensor, real: Tensor | None, form: Form) -> Tensor:
     return off_diagonal / pairs / count
 
 
+@declares_unread({"form": {"beta": (0,)}})
 def decorrelated(base: Node, beta: NonNegativeFloat, form: Form) -> Loss:
     """Add beta * ``correlation_penalty`` of the features z, the input of the head, to a loss.
 

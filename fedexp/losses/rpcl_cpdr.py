@@ -51,6 +51,7 @@ class RpclCpdr(PrototypeLoss):
         "temperature": {"rpcl_weight": (0,)},
         "normalizer": {"rpcl_weight": (0,)},
         "distance": {"cpdr_weight": (0,)},
+        "metric": {"neighbors": (0,)},
     }
 
     by_client = frozenset({"relational", "holds"})

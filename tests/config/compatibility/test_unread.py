@@ -113,6 +113,9 @@ def test_an_option_of_a_term_that_is_switched_off_has_no_effect() -> None:
             for name in ("distance", "target", "relative")
         ),
         (["algorithm=fedrcl", "loss.beta=0"], "loss.threshold", "loss.beta=1"),
+        (["loss=restricted_softmax", "loss.alpha=1"], "loss.scaling", "loss.alpha=0.5"),
+        (["loss=rpcl_cpdr", "loss.neighbors=0"], "loss.metric", "loss.neighbors=1"),
+        (["loss=decorrelated", "loss.beta=0"], "loss.form", "loss.beta=1"),
         (["algorithm=ditto"], "personalization.clip_pull", "local.grad_clip=10"),
         (["algorithm=fedptr_s"], "regularizer.init", "regularizer.side=client"),
         (["algorithm=fedcurv", "regularizer.lam=0"], "regularizer.batch_size", "rounds=3"),
