@@ -16,7 +16,10 @@ Weighting = Literal["samples", "uniform"]
 def mean_prototypes(
     prototypes: Tensor, counts: Tensor, weighting: Weighting = "samples"
 ) -> tuple[Tensor, Tensor]:
-    """Average each class's prototypes over the clients that hold it (Tan et al., AAAI 2022, Eq. 6).
+    """Average each class's prototypes over the clients that hold it (Tan et al., AAAI 2022).
+
+    With ``samples`` this is Eq. 6 without its further division by the number of these clients. The
+    released code has ``uniform``.
 
     Args:
         prototypes: [K, C, d]; a prototype of a class that the client lacks has weight 0.
