@@ -1,6 +1,6 @@
 """FedLESAM: FedSAM with a direction from the last two global models that the client received."""
 
-from fedexp.config.compatibility.traits import ACTS_ON_SHARED
+from fedexp.config.compatibility.traits import ACTS_ON_SHARED, OTHER_START
 from fedexp.contract import Client, Memory, PartMessage, Setting, Tensors
 from fedexp.gradients.sharpness_aware import SharpnessAware
 from fedexp.regularizers.anchors import Anchors
@@ -25,6 +25,10 @@ class LocallyEstimated(SharpnessAware):
 
     takes_only_merged = True
     traits = SharpnessAware.traits | {ACTS_ON_SHARED}
+    discourages = {
+        OTHER_START: "gradient=lesam: takes the difference of two models that a client received "
+        "for a step of the global model, but this {other} may send the client other models"
+    }
 
     def setup(self, setting: Setting) -> None:
         """Make a buffer for the direction d along which each shared parameter is moved."""

@@ -11,6 +11,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from fedexp.config.compatibility.traits import (
     LEAVES_OUT_CLASSES,
+    OTHER_START,
     SECOND_DERIVATIVES,
     UNTRAINED_CLASSIFIER,
 )
@@ -23,6 +24,7 @@ from fedexp.regularizers.look_ahead import MatchingOptions, StepMatching
 from fedexp.regularizers.proximal import Proximal
 from fedexp.regularizers.synthetic import (
     OTHER_CLASSIFIER,
+    OTHER_MODELS,
     Augmentation,
     Start,
     check_inputs,
@@ -81,6 +83,7 @@ class ProximalSynthetic(Proximal):
         "every class, but this {other} leaves out the classes that a client lacks, so that the "
         "loss would be infinite",
     }
+    discourages = {OTHER_START: OTHER_MODELS}
 
     def __init__(
         self,

@@ -16,6 +16,10 @@ OTHER_CLASSIFIER = (
     "regularizer: synthetic images are learned from the models that clients train; with this "
     "{other} the global model uses a different classifier"
 )
+OTHER_MODELS = (
+    "regularizer: takes the difference of two models that a client received for steps of the "
+    "global model, but this {other} may send the client other models"
+)
 
 
 def check_inputs(augment: Augmentation, setting: Setting) -> None:

@@ -32,6 +32,7 @@ from fedexp.regularizers.look_ahead import MatchingOptions, StepMatching, cross_
 from fedexp.regularizers.matching import project
 from fedexp.regularizers.synthetic import (
     OTHER_CLASSIFIER,
+    OTHER_MODELS,
     Augmentation,
     Start,
     check_inputs,
@@ -146,6 +147,8 @@ class Trajectory(Regularizer):
         self.side, self.ipc, self.init, self.augment = side, ipc, init, augment
         if side == "server":
             self.forbids = {**self.forbids, **_NOT_AT_THE_SERVER}
+        else:
+            self.discourages = {OTHER_START: OTHER_MODELS}
         self.lam, self.adaptive = lam, adaptive
         self.layers, self.log_distances = layers, log_distances
         self._project = partial(project, steps=project_steps, lr=project_lr)

@@ -221,6 +221,14 @@ def test_what_differs_in_one_option_is_accepted(overrides: list[str]) -> None:
                 *("personalization=fedala", "regularizer=accelerated"),
             )
         ),
+        *(
+            (["personalization=ifca", each], "this personalization may send the client other")
+            for each in (
+                "regularizer=trajectory",
+                "regularizer=proximal_synthetic",
+                "gradient=lesam",
+            )
+        ),
         (["sampler=hics"], "use aggregator=uniform"),
         (["sampler=clustered"], "use aggregator=uniform"),
     ],
@@ -261,6 +269,9 @@ def test_own_validation_samples_that_overlap_are_warned_of(
         ["aggregator=median"],
         ["aggregator=normalized", "sampler=random"],
         ["algorithm=fedacg"],
+        ["regularizer=trajectory"],
+        ["gradient=lesam"],
+        ["personalization=fedala", "gradient=lesam"],
         ["algorithm=fedcp", "head=corrected"],
         [
             "algorithm=fedcp",
