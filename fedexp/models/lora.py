@@ -15,7 +15,8 @@ class LowRankUpdate(nn.Module):
     """Replaces a weight W [out, in] by W + scale B A (Hu et al., ICLR 2022, Section 4.1).
 
     The factors A [rank, in] and B [out, rank] are trained. At first A is random, as in the authors'
-    code, and B is zero, so the layer's output does not change.
+    code, and B is zero, so the layer's output does not change. The server averages A and B
+    separately; their product is not the mean of the clients' updates.
 
     Args:
         weight: W. A and B get the dtype and device of W, and shapes that fit W.
