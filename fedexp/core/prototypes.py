@@ -38,6 +38,8 @@ def class_prototypes(features: Tensor, labels: Tensor, num_classes: int) -> tupl
 def stack_reports(updates: Sequence[PartUpdate]) -> tuple[Tensor, Tensor]:
     """The class prototypes and counts that a cohort reported.
 
+    A client that the sampler drew twice counts once, though it counts twice in the mean of weights.
+
     Args:
         updates: K updates with ``prototypes`` [C, d] and ``counts`` [C].
 
