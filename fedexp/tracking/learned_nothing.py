@@ -3,6 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 
+LEARNED_NOTHING = "this run learned nothing"
+"""The first words of the warning."""
+
 _LOSS_FACTOR = 2.0
 _MARGIN = 0.02
 _REFUSED = "clients/quarantined"
@@ -34,7 +37,7 @@ def learned_nothing(
     refused = [row[_REFUSED] for row in history if _REFUSED in row]
     if refused and all(refused) and "train/loss" not in last:
         return (
-            "this run learned nothing: no update was accepted, as none was finite; look for NaN in "
+            f"{LEARNED_NOTHING}: no update was accepted, as none was finite; look for NaN in "
             "the loss and the data, or try a smaller optimizer.lr"
         )
     loss, accuracy, chance = "global/loss", "global/accuracy", largest_share
@@ -46,7 +49,7 @@ def learned_nothing(
     if last[loss] <= _LOSS_FACTOR * guess or last[accuracy] > chance + _MARGIN:
         return None
     return (
-        f"this run learned nothing: {loss} ends at {last[loss]:,.4g}, where guessing has "
+        f"{LEARNED_NOTHING}: {loss} ends at {last[loss]:,.4g}, where guessing has "
         f"{guess:.3g}, and {accuracy} at {last[accuracy]:.3f}, where chance is {chance:.3f}; "
         "try a smaller optimizer.lr, or local.grad_clip"
     )

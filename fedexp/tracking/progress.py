@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from fedexp.drawing.texts import printable
+from fedexp.tracking.learned_nothing import LEARNED_NOTHING
 from fedexp.tracking.tracker import Record, RunInfo, Tracker
 
 _SHOWN = {
@@ -80,7 +81,7 @@ def print_report(
             " ".join(summary["overrides"]),
             of_search if objective else _accuracies(finals),
             f"{summary['wall_time_s']:.0f} s",
-            *(["learned nothing"] if summary.get("warnings") else []),
+            _doubts(summary.get("warnings", ())),
         ]
         line = printable(" · ".join(part for part in [*parts, str(folder)] if part))
         console.print(line, soft_wrap=True, highlight=False, markup=False)
@@ -92,6 +93,13 @@ def print_report(
         lines.append(advice)
     for line in lines:
         console.print(printable(line), soft_wrap=True, highlight=False, markup=False)
+
+
+def _doubts(warnings: Sequence[str]) -> str:
+    """A run's warnings in a few words, for one line; empty without warnings."""
+    if any(each.startswith(LEARNED_NOTHING) for each in warnings):
+        return "learned nothing"
+    return "see its warnings" if warnings else ""
 
 
 def how_to_upload(folder: Path, pattern: str) -> str | None:

@@ -110,6 +110,13 @@ def test_the_warnings_are_lines_before_the_folder_and_a_mark_in_a_sweep() -> Non
     assert " · learned nothing · run\n" in output(console)
 
 
+def test_another_warning_does_not_say_in_a_sweep_that_a_run_learned_nothing() -> None:
+    summary = SUMMARY | {"warnings": ["since round 2 with changed code: loss (my_loss.py)"]}
+    console = terminal(live=False)
+    print_report(summary, Path("run"), console, brief=True)
+    assert " · 12 s · see its warnings · run\n" in output(console)
+
+
 def test_a_trial_of_a_search_shows_its_objective_alone() -> None:
     metrics = SUMMARY["metrics"] | {"validation/accuracy": {"final": 0.87654}}
     console = terminal(live=False)
