@@ -18,6 +18,7 @@ from types import MappingProxyType, UnionType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic_core import ErrorDetails
 
 from fedexp.config.constructed import check_hooks, construct
 from fedexp.config.renamed_keys import renamed
@@ -178,15 +179,18 @@ def check(model: type[_Model], values: dict[str, Any], prefix: str) -> _Model:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise InputError(_one_line(error, model, prefix)) from error
+        raise InputError(_one_line(error.errors(), model, values, prefix)) from error
 
 
-def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> str:
+def _one_line(
+    problems: Sequence[ErrorDetails], model: type[BaseModel], values: Node, prefix: str
+) -> str:
     """The error line for one of the problems.
 
-    An unknown key comes first, because it may be a mistyped name of a missing key.
+    An unknown key comes first, because it may be a mistyped name of a missing key. A value that
+    fits no type of a union has a problem with each type; the line has all of them.
     """
-    problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    problem = min(problems, key=lambda each: each["type"] != "extra_forbidden")
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, InputError):  # raised by a validator for a node inside this node
         return str(cause)
@@ -201,13 +205,32 @@ def _one_line(error: ValidationError, model: type[BaseModel], prefix: str) -> st
         return f"{key}={problem['input']}: is a group of keys; there are {', '.join(known)}"
     if problem["type"] == "missing":
         return f"{key}: is missing"
+    key = _key(problem, values)
+    wrong = " or ".join(_message(each) for each in problems if _key(each, values) == key)
+    return f"{prefix}{key}={problem['input']}: {wrong.replace(' or should be ', ' or ')}"
+
+
+def _key(problem: ErrorDetails, values: Any) -> str:
+    """The dotted key of a wrong value, without pydantic's names of the types of a union."""
+    steps = []
+    for step in problem["loc"]:
+        try:
+            values = values[step]
+        except (KeyError, TypeError):  # no key of the config
+            continue
+        steps.append(str(step))
+    return ".".join(steps)
+
+
+def _message(problem: ErrorDetails) -> str:
+    """What is wrong, such as ``should be greater than 0``."""
     message = problem["msg"].removeprefix("Input ").removeprefix("Value error, ")
     if problem["type"] == "too_short":
         least = problem["ctx"]["min_length"]
-        message = f"should have at least {least} item{'s' if least > 1 else ''}"
+        return f"should have at least {least} item{'s' if least > 1 else ''}"
     if problem["type"] == "list_type":
-        message += f", such as [{problem['input']}]"
-    return f"{key}={problem['input']}: {message}"
+        return f"{message}, such as [{problem['input']}]"
+    return message
 
 
 def _fields(model: Any, place: Sequence[int | str]) -> Iterable[str]:
