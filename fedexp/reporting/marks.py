@@ -34,8 +34,8 @@ def with_marks(
     """Add the column ``mark`` to the results: ``best``, ``second`` or empty.
 
     Rows with the same baseline are compared with each other; without baselines, all rows are
-    compared. Rows are marked only if every compared row has several finished seeds. A mean that is
-    a lower bound is not marked, and neither is a standard error.
+    compared. Rows are marked only if every compared row has three or more finished seeds. A mean
+    that is a lower bound is not marked, and neither is a standard error.
 
     Args:
         results: the frame of ``statistics.over_seeds``.
@@ -59,7 +59,7 @@ def with_marks(
         groups.setdefault((group, row["metric"], row["statistic"]), []).append(number)
     marks: dict[int, Rank] = {}
     for (_, metric, _), members in groups.items():
-        if all(rows[n]["seeds"] > 1 for n in members):
+        if all(rows[n]["seeds"] > 2 for n in members):
             known = [n for n in members if math.isfinite(rows[n]["mean"])]
             known = [n for n in known if not rows[n]["at_bound"]]
             own = {n: by_seed[tuple(rows[n][name] for name in names)] for n in known}
@@ -84,8 +84,8 @@ def rank(values: Mapping[T, Mapping[int, float]], better: str | None) -> dict[T,
     """Mark the best rows and the second-best rows by their means over seeds.
 
     ``best`` marks the row with the best mean and each row that may be as good: the 95 % interval of
-    its paired difference to the best row includes zero, or there is no interval. ``second`` marks
-    the next mean. Means count as equal if they agree in four decimals.
+    its paired difference to the best row includes zero, or there are fewer than three pairs.
+    ``second`` marks the next mean. Means count as equal if they agree in four decimals.
 
     Args:
         values: row -> seed -> finite value.
@@ -110,4 +110,4 @@ def rank(values: Mapping[T, Mapping[int, float]], better: str | None) -> dict[T,
 
 def _told_apart(ours: Mapping[int, float], others: Mapping[int, float]) -> bool:
     found = paired_difference(ours, others)
-    return found is not None and found.excludes_zero
+    return found is not None and found.n > 2 and found.excludes_zero

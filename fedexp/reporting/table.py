@@ -80,8 +80,8 @@ def results_table(
     few = {(row["n"], row["seeds"]) for row in cells.values() if row["n"] < row["seeds"]}
     notes += [f"{n} of {own}: seeds with values, too few for a mean." for n, own in sorted(few)]
     notes += [AT_BOUND] if any(row["at_bound"] for row in cells.values()) else []
-    if 1 in seeds.values():
-        notes.append("n = 1: one seed; nothing there is marked as best.")
+    if {1, 2} & {*seeds.values()}:
+        notes.append("n = 1 or 2: fewer than three seeds; nothing there is marked as best.")
     if 0 in seeds.values():
         notes.append("n = 0: no run is finished.")
     for metric in metrics:

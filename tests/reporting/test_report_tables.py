@@ -46,13 +46,11 @@ def test_bold_is_what_no_paired_interval_tells_from_the_best() -> None:
 
 
 def test_equal_means_and_rows_without_a_common_seed_are_not_told_apart() -> None:
-    same = {0: 0.70001, 1: 0.70001}
-    assert rank({0: same, 1: dict.fromkeys((0, 1), 0.7), 2: {0: 0.1, 1: 0.1}}, "higher") == {
-        0: "best",
-        1: "best",
-        2: "second",
-    }
-    assert rank({0: same, 1: {5: 0.2, 6: 0.2}}, "higher") == {0: "best", 1: "best"}
+    same, equal, far = (dict.fromkeys((0, 1, 2), each) for each in (0.70001, 0.7, 0.1))
+    assert rank({0: same, 1: equal, 2: far}, "higher") == {0: "best", 1: "best", 2: "second"}
+    assert rank({0: same, 1: {5: 0.2, 6: 0.2, 7: 0.2}}, "higher") == {0: "best", 1: "best"}
+    two_in_common = {0: 0.2, 1: 0.21, 5: 0.2}
+    assert rank({0: same, 1: two_in_common}, "higher") == {0: "best", 1: "best"}
 
 
 def test_the_legend_and_the_marks_are_in_every_format(tmp_path: Path) -> None:
@@ -115,7 +113,7 @@ def test_marks_are_within_the_methods_of_one_setting(tmp_path: Path) -> None:
     for n, (name, rho, value) in enumerate(
         [("fedavg", 1, 0.5), ("fednh", 1, 0.6), ("fedavg", 2, 0.9), ("fednh", 2, 0.8)]
     ):
-        for seed in (0, 1):
+        for seed in (0, 1, 2):
             overrides = [f"algorithm={name}", f"head.rho={rho}", f"seed={seed}"]
             write_run(tmp_path / f"{n}{seed}", overrides, accuracies(value))
     alone = Report.read(tmp_path).tables()[0]
@@ -140,9 +138,9 @@ def test_standard_errors_are_not_compared(tmp_path: Path) -> None:
 
 
 def two_methods(folder: Path, headlines: dict[str, str]) -> Report:
-    """Two seeds each of two methods, with a metric of a user's own measure: 3 and 2 degrees."""
+    """Three seeds each of two methods, with a metric of a user's own measure: 3 and 2 degrees."""
     first, second = ({"global/accuracy": 0.5, "drift/angle": angle} for angle in (3.0, 2.0))
-    methods = {"fedavg": [[first]] * 2, "fednh": [[second]] * 2}
+    methods = {"fedavg": [[first]] * 3, "fednh": [[second]] * 3}
     write_methods(folder, methods, headlines=headlines)
     return Report.read(folder, metrics=() if headlines else ["drift/angle"])
 
@@ -183,7 +181,7 @@ def test_the_fewest_bytes_are_the_best(tmp_path: Path) -> None:
     """A run says so itself: its measure of costs declares it."""
     few = {"global/accuracy": 0.5, "cost/upload_bytes": 100.0, "time/train_s": 9.0}
     many = {"global/accuracy": 0.5, "cost/upload_bytes": 200.0, "time/train_s": 10.0}
-    write_methods(tmp_path, {"fedavg": [[few]] * 2, "scaffold": [[many]] * 2})
+    write_methods(tmp_path, {"fedavg": [[few]] * 3, "scaffold": [[many]] * 3})
     metrics = ("cost/upload_bytes", "time/train_s")
     made = Report.read(tmp_path, metrics=metrics)
     assert made.tables()[0].marks == {}  # runs of an older version do not say it
@@ -219,12 +217,20 @@ def test_a_method_without_the_shown_metric_has_finished_runs(tmp_path: Path) -> 
     assert not any(note.startswith("n = 0") for note in results.notes)
 
 
+def test_two_seeds_are_too_few_for_marks(tmp_path: Path) -> None:
+    methods = {"fedavg": (0.5, 0.51), "fednh": (0.6, 0.611)}
+    write_methods(tmp_path, {name: list(map(accuracies, own)) for name, own in methods.items()})
+    results = Report.read(tmp_path).tables()[0]
+    assert results.marks == {}
+    assert "n = 1 or 2: fewer than three seeds; nothing there is marked as best." in results.notes
+
+
 def test_one_seed_is_said_and_nothing_is_marked(tmp_path: Path) -> None:
     write_methods(tmp_path, {"fedavg": [accuracies(0.5)], "fednh": [accuracies(0.6)]})
     made = Report.read(tmp_path, baseline="algorithm=fedavg")
     results, difference, _ = made.tables()
     assert results.marks == {}
-    assert "n = 1: one seed; nothing there is marked as best." in results.notes
+    assert "n = 1 or 2: fewer than three seeds; nothing there is marked as best." in results.notes
     assert difference.rows == [["fednh", "1", "+0.1000", "+0"]]  # accuracy, rounds to its best
     assert "n = 1: one pair of runs, so no interval." in difference.notes
 
@@ -345,7 +351,7 @@ class Page(HTMLParser):
 
 def test_every_format(tmp_path: Path) -> None:
     methods = {
-        name: [accuracies(0.1, value), accuracies(0.1, value + 0.01)]
+        name: [accuracies(0.1, value + 0.01 * seed) for seed in range(3)]
         for name, value in {"fedavg": 0.5, "fed<nh>": 0.6}.items()
     }
     write_methods(tmp_path / "runs", methods)
@@ -363,10 +369,10 @@ def test_every_format(tmp_path: Path) -> None:
     assert page.sources  # the pictures
     assert all(source.startswith("data:image/png;base64,") for source in page.sources)
     assert page.tags.count("script") == 1
-    assert page.tags.count("details") == 2 * 4  # a run, and within it its config
+    assert page.tags.count("details") == 2 * 6  # a run, and within it its config
     assert "fed&lt;nh&gt;" in text
     assert "fed<nh>" not in text
-    assert re.search(r'<td class="best" data-number="0.6050">\s*0\.6050 ± 0\.0071</td>', text)
+    assert re.search(r'<td class="best" data-number="0.6100">\s*0\.6100 ± 0\.0100</td>', text)
     assert "broken: not begun, or no run of fedexp" in text
 
     said = (folder / "report.md").read_text()
@@ -378,7 +384,7 @@ def test_every_format(tmp_path: Path) -> None:
 
     curves = pd.read_csv(folder / "curves.csv")
     assert curves.columns.tolist() == ["algorithm", "seed", "round", "global/accuracy"]
-    assert curves["round"].tolist() == [1, 2] * 4
+    assert curves["round"].tolist() == [1, 2] * 6
 
 
 def test_one_format_alone(tmp_path: Path) -> None:
