@@ -18,20 +18,44 @@ _NO_VALUE = show(None)
 def parse_baseline(baseline: str, runs: Sequence[Run], labels: Sequence[Label]) -> Label:
     """Parse overrides such as ``algorithm=fedavg regularizer.mu=0.1`` into (key, value) pairs.
 
-    A pair that all runs have is left out.
+    A pair that all runs have is left out. If the labels lack a pair's key, because other keys
+    determine it, the pairs that mean the same take its place.
 
     Raises:
-        InputError: no label has all pairs, or every run has every pair.
+        InputError: no label has all pairs, every run has every pair, or the labels have no pair
+            that means the same.
     """
     pairs = [(override_key(each), each.partition("=")[2]) for each in baseline.split()]
     pairs = [(k, v) for k, v in pairs if any(show(run.values.get(k)) != v for run in runs)]
     if not pairs:
         raise InputError(f"baseline={baseline}: every run has it, so there is nothing to compare")
-    if not any(set(pairs) <= set(label) for label in labels):
-        known = ", ".join(dict.fromkeys(map(text, labels)))
-        advice = _similar(tuple(pairs), labels)
+    known = ", ".join(dict.fromkeys(map(text, labels)))
+    found: dict[tuple[str, str], None] = {}
+    for key, value in pairs:
+        same = _of_same_runs((key, value), runs, labels)
+        if not same:
+            raise InputError(f"baseline={baseline}: no row has the key {key}; there are: {known}")
+        found |= dict.fromkeys(same)
+    if not any(found.keys() <= set(label) for label in labels):
+        advice = _similar(tuple(found), labels)
         raise InputError(f"baseline={baseline}: no run has it{advice}; there are: {known}")
-    return tuple(pairs)
+    return tuple(found)
+
+
+def _of_same_runs(
+    pair: tuple[str, str], runs: Sequence[Run], labels: Sequence[Label]
+) -> Iterable[tuple[str, str]]:
+    """The pair if labels have its key, or no run has it; else their pairs of exactly its runs.
+
+    The key ``algorithm`` is in no label if ``loss`` was typed before it and determines it. Then
+    ``loss=cross_entropy`` may be the pair of exactly the runs with ``algorithm=fedavg``.
+    """
+    key, value = pair
+    having = [show(run.values.get(key)) == value for run in runs]
+    if key in dict(labels[0]) or not any(having):
+        return [pair]
+    every = dict.fromkeys(each for label in labels for each in label)
+    return [each for each in every if [each in label for label in labels] == having]
 
 
 def _similar(pairs: Label, labels: Sequence[Label]) -> str:

@@ -81,6 +81,25 @@ def test_runs_of_a_swept_strength_are_compared(tmp_path: Path) -> None:
     assert made.problems == []
 
 
+def test_a_baseline_may_be_named_by_a_key_that_another_determines(tmp_path: Path) -> None:
+    """Labels have ``loss`` alone: it was typed first, and it determines the algorithm."""
+    for name, loss in {"fedavg": "cross_entropy", "moon": "moon"}.items():
+        write_run(tmp_path / name, [f"loss={loss}", f"algorithm={name}"])
+    made = Report.read(tmp_path, baseline="algorithm=fedavg")
+    assert made.baseline == (("loss", "cross_entropy"),)
+    assert made.differences["loss"].unique().tolist() == ["moon"]
+
+
+def test_a_baseline_that_only_several_keys_determine_is_answered_with_the_rows(
+    tmp_path: Path,
+) -> None:
+    parts = {"fedavg": ("a", "b"), "moon": ("c", "b"), "fednh": ("a", "d"), "own": ("c", "d")}
+    for name, (loss, head) in parts.items():
+        write_run(tmp_path / name, [f"loss={loss}", f"head={head}", f"algorithm={name}"])
+    with pytest.raises(InputError, match="no row has the key algorithm; there are: loss=c head=d"):
+        Report.read(tmp_path, baseline="algorithm=fedavg")
+
+
 def test_what_every_run_has_is_no_baseline(tmp_path: Path) -> None:
     for name in ("fedavg", "fednh"):
         write_run(tmp_path / name, [f"algorithm={name}", "rounds=1"])
