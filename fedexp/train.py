@@ -160,6 +160,7 @@ def run(overrides: Sequence[str] = (), config_dir: str | Path | None = None) -> 
         with disk_errors_in_one_line(folder):
             saved = make_folder("hydra.run.dir", folder / ".hydra")
             OmegaConf.save(without_hydra(cfg), saved / "config.yaml")
+            OmegaConf.save(OmegaConf.masked_copy(cfg, "hydra"), saved / "hydra.yaml")
             OmegaConf.save(list(overrides), saved / "overrides.yaml")
         return _execute(checked, folder)
 

@@ -30,6 +30,7 @@ from fedexp.config.launch import Launch
 from fedexp.distributed.wire import decode, encode
 from fedexp.errors import InputError
 from fedexp.reporting.papers.published import checked_rows
+from fedexp.reporting.runs import read_run
 from fedexp.runtime.execution import _run_as_rank
 from fedexp.runtime.federation import Federation
 from fedexp.runtime.plan import plan
@@ -273,6 +274,7 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
         "figures/heatmap_prototype_similarity_0003.png",
         "checkpoints/final.pt",
         ".hydra/config.yaml",
+        ".hydra/hydra.yaml",
         ".hydra/overrides.yaml",
     } <= found
     assert any(name.startswith("tensorboard/") for name in found)
@@ -288,6 +290,12 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     weights = load_tensors(folder / "checkpoints" / "final.pt")
     assert summary["weights_digest"] == digest(weights) == digest(result.model.weights)
     assert result.metrics.equals(as_frame((folder / "metrics.jsonl").read_bytes()))
+
+
+def test_an_unfinished_run_from_python_is_read_with_its_choices(tmp_path: Path) -> None:
+    finished = run_in(tmp_path / "run", "algorithm=fednh").summary
+    (tmp_path / "run" / "summary.json").unlink()
+    assert read_run(tmp_path / "run").choices == finished["choices"]
 
 
 def test_wandb_holds_what_metrics_jsonl_holds(tmp_path: Path) -> None:
