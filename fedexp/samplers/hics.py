@@ -53,7 +53,7 @@ LOGGER = logging.getLogger(__name__)
 _WITH_BIAS = "sampler.signal=auto with a head that has one trained and shared bias"
 _SHORTENED = (
     "sampler=hics: staleness shortens the updates that tell the clients' entropies, so that late "
-    "clients look balanced; use sampler.scale=client or coordination.staleness=constant"
+    "clients look balanced; use sampler=hics_scale_free or coordination.staleness=constant"
 )
 _MIXED = (
     "sampler=hics: the update of a late client also has what the server moved in the meantime, "
@@ -63,6 +63,9 @@ _ZERO = (
     "sampler=hics: with this {other} the update of a client with a single class is zero, like that "
     "of balanced data; use sampler.signal=class_counts"
 )
+
+_SMALL_FOR_UNIT_VECTORS = 0.02
+"""With lower temperatures the softmax of a vector of norm 1 nearly always has one large entry."""
 
 
 class HiCS(Sampler):
@@ -103,7 +106,7 @@ class HiCS(Sampler):
         scale: with ``fixed``, as in the paper, all updates have the same temperature. When the
             norms of the updates become small, all clients look balanced. With ``client`` each
             update is first divided by its norm, so the estimate does not depend on the norm; see
-            ``estimated_entropy``.
+            ``estimated_entropy``. This needs a larger ``temperature``; ``hics_scale_free`` has 0.2.
         lam: weight of the angle in the distance; the difference of entropies has weight 1 - lam.
         gamma_0: initial preference for high entropy. In round t of T the preference is
             gamma_0 (1 - t/T).
@@ -195,6 +198,14 @@ class HiCS(Sampler):
                 "sampler.signal=auto: this head does not have exactly one trained and shared bias, "
                 "so clients send their class counts; sampler.temperature and sampler.scale have no "
                 "effect"
+            )
+        of_unit_vectors = self.scale == "client" and not self.source.counts_labels
+        if of_unit_vectors and self.temperature < _SMALL_FOR_UNIT_VECTORS:
+            LOGGER.warning(
+                "sampler.scale=client: with sampler.temperature=%g the estimated entropies of most "
+                "clients are about 0, so hardly any is preferred; use sampler.temperature=0.2, as "
+                "sampler=hics_scale_free has",
+                self.temperature,
             )
         self.head_names = head_weights(setting) if self.angle_on == "head" else []
         all_rounds = math.ceil(len(self.with_data) / self.most_chosen)

@@ -266,7 +266,7 @@ def test_updates_that_hold_the_servers_movement_are_warned_of(
     overrides: list[str], warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     fixed = [*SETTING, *BUFFERED, "coordination.buffer=2", "aggregator=uniform"]
-    plan(compose(*fixed, "sampler=hics", "sampler.scale=client", *overrides))
+    plan(compose(*fixed, "sampler=hics_scale_free", *overrides))
     assert ("what the server moved in the meantime" in caplog.text) == warned
     assert "staleness shortens" not in caplog.text
 

@@ -425,6 +425,23 @@ def test_auto_says_when_it_means_class_counts(caplog: pytest.LogCaptureFixture) 
     assert "sampler.temperature and sampler.scale have no effect" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("overrides", "warned"),
+    [
+        (["sampler=hics", "sampler.scale=client"], True),
+        (["sampler=hics", "sampler.scale=client", "sampler.signal=class_counts"], False),
+        (["sampler=hics"], False),
+        (["sampler=hics_scale_free"], False),
+    ],
+    ids=str,
+)
+def test_a_temperature_that_is_too_small_for_unit_vectors_is_warned_of(
+    overrides: list[str], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    federate(*overrides, "aggregator=uniform")
+    assert ("use sampler.temperature=0.2" in caplog.text) == warned
+
+
 EXCLUDES = ["head=adapted_linear", "head.missing=exclude"]
 
 
