@@ -183,11 +183,12 @@ class Oort(Sampler):
         self._round = round
         generator = self.generator("sampler", round)
         known = ~np.isnan(self.utilities[self.eligible])
-        new, trained = self.eligible[~known], self._within_limit(self.eligible[known])
+        new, trained = self.eligible[~known], self.eligible[known]
         wanted = rounded_down(1 - self.epsilon(round), self.cohort_size)
         least = max(0, self.cohort_size - len(new))
         exploited = min(max(wanted, least), len(trained))
         explored = min(self.cohort_size - exploited, len(new))
+        trained = self._within_limit(trained, exploited)
         scores = self.scores(trained, round)
         chosen = trained[draw_above_cut(scores, exploited, self.cut, generator)].tolist()
         if explored:
@@ -292,9 +293,9 @@ class Oort(Sampler):
         mean = found["squares"] / found["samples"]
         return {"utility": client.num_samples * mean.sqrt()}
 
-    def _within_limit(self, clients: np.ndarray) -> np.ndarray:
-        """The clients that trained less than ``most_rounds`` times; if they are too few, all."""
+    def _within_limit(self, clients: np.ndarray, needed: int) -> np.ndarray:
+        """The clients that trained less than ``most_rounds`` times; all if these are too few."""
         if self.most_rounds is None:
             return clients
         left = clients[self.times_chosen.numpy()[clients] < self.most_rounds]
-        return left if len(left) >= self.cohort_size else clients
+        return left if len(left) >= needed else clients

@@ -162,6 +162,19 @@ def test_a_client_that_trained_often_is_left_out() -> None:
         assert 9 not in sampler.select(round)
 
 
+def test_the_limit_holds_if_fewer_than_a_cohort_are_below_it_but_enough_for_the_draw() -> None:
+    """K = 10, of which 3 are drawn by score; 12 clients are at the limit, 8 below it, 100 new."""
+    words = ("clients.count=120", "clients.per_round=10", "data.subset=null")
+    sampler = oort(*words, "sampler.exploration=0.7", "sampler.most_rounds=2")
+    sampler.select(1)
+    for clients in (range(20), range(12)):
+        sampler.aggregate([update(client, 10.0 + client) for client in clients])
+    for round in range(3, 9):
+        cohort = sampler.select(round)
+        assert len(cohort) == 10
+        assert min(cohort) >= 12
+
+
 def test_the_utility_is_that_of_an_independent_loop() -> None:
     """n_k sqrt(mean loss^2) over the samples of all steps, from a plain SGD loop."""
     plain = ("optimizer.momentum=0", "optimizer.weight_decay=0", "local.batch_size=8")
