@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
+from fedexp.config.compatibility.traits import MOVES_START
 from fedexp.contract import Client, Memory, PartMessage, PartUpdate, Tensors
 from fedexp.core.token_rows import scored_rows
 from fedexp.samplers.base import COMPARES_STEPS
@@ -98,6 +99,8 @@ class DivFL(LastUpdates):
         self.signal, self.greedy = signal, greedy
         self.trains_candidates = signal == "all_updates"
         self.discourages = COMPARES_STEPS if signal == "last_update" else {}
+        if signal == "all_updates":  # clients compute their steps from the weights they received
+            self.discourages = {MOVES_START: COMPARES_STEPS[MOVES_START]}
         self._answers: dict[int, Tensor] = {}
 
     def distance(self, rows: Tensor, columns: Tensor) -> Tensor:

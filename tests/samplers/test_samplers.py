@@ -119,6 +119,8 @@ def test_weighting_by_size_twice_is_warned_of(
         (["sampler=hics", "algorithm=fedfomo"], True),
         (["sampler=hics", "algorithm=fedcp"], True),  # it sends a mean of two heads
         (["sampler=hics", "algorithm=fedcp", "sampler.signal=class_counts"], False),
+        (["sampler=divfl_hics", "algorithm=fedala"], True),
+        (["sampler=divfl_hics", "algorithm=ifca"], False),  # its steps are from the received model
         (["sampler=divfl_released", "algorithm=ifca"], False),  # it compares gradients
         (["sampler=weighted", "algorithm=fedamp"], False),
         (["sampler=hics", "algorithm=fedavg"], False),
