@@ -3,6 +3,7 @@
 import torch
 from pydantic import PositiveFloat, PositiveInt
 
+from fedexp.aggregators.clipping import MEASURES_STEPS
 from fedexp.aggregators.global_step import GlobalStep, distances
 from fedexp.config.compatibility.traits import NOT_THE_MEAN, TAKES_STALE
 from fedexp.contract import Setting, Tensors
@@ -33,6 +34,7 @@ class CenteredClipping(GlobalStep):
     """
 
     traits = frozenset({NOT_THE_MEAN, TAKES_STALE})
+    discourages = MEASURES_STEPS
     saved = ("center",)
 
     def __init__(self, radius: PositiveFloat, iterations: PositiveInt) -> None:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
+from fedexp.aggregators.clipping import MEASURES_STEPS
 from fedexp.aggregators.global_step import GlobalStep
 from fedexp.config.compatibility.traits import (
     DERIVES_CLASSIFIER,
@@ -59,6 +60,7 @@ class FLTrust(GlobalStep):
 
     saved = ("round",)
     takes_tokens = False
+    discourages = MEASURES_STEPS
     needs = {
         Need.ALL_CLIENTS: "aggregator=fltrust: draws its root dataset from the samples of all "
         "clients at once, which these data lack; take another aggregator"

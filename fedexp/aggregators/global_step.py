@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedexp.aggregators.clipping import MEASURES_STEPS
 from fedexp.aggregators.gathered import Gathered, middle_by_size
 from fedexp.core.messages import PartUpdate, Tensors
 
@@ -16,8 +15,6 @@ class GlobalStep(Gathered):
     All clients have the same weight; a client that was drawn twice counts twice. Integer buffers
     are copied from the client with the median number of samples.
     """
-
-    discourages = MEASURES_STEPS
 
     def combine(self, updates: Sequence[PartUpdate], current: Tensors) -> Tensors:
         """The current weights plus the global step."""

@@ -6,6 +6,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
+from support.federations import compose
 
 from fedexp.aggregators.average import Average
 from fedexp.aggregators.clipping import NormClipped
@@ -14,6 +15,7 @@ from fedexp.aggregators.krum import Krum, krum_scores, squared_distances
 from fedexp.core.messages import PartUpdate, Tensors, Update
 from fedexp.core.sockets import Aggregator
 from fedexp.rounding import rounded_down
+from fedexp.runtime.plan import plan
 
 
 def update(client: int, *w: float, n: int = 1, seen: int = 0, draws: int = 1) -> Update:
@@ -162,3 +164,13 @@ def test_without_shared_weights_the_result_is_empty() -> None:
 def test_integer_buffers_are_not_those_of_the_largest_client() -> None:
     updates = [update(0, 0.0, n=5, seen=1), update(1, 0.0, n=6, seen=2), update(2, 0.0, n=999)]
     assert merged(Median(), start(0.0), updates)["seen"] == 2
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "warned"), [("geometric_median", False), ("centered_clipping", True)]
+)
+def test_a_rule_of_steps_is_warned_of_moved_starts_and_a_median_of_weights_is_not(
+    aggregator: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan(compose("algorithm=fedala", f"aggregator={aggregator}"))
+    assert ("measures each client's step" in caplog.text) == warned
