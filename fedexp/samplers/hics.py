@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -74,11 +74,12 @@ class HiCS(Sampler):
     A client's signal is a vector of C numbers that describes its local training: the update of the
     output layer's bias, or a substitute. The first ceil(N / K) rounds are the warm-up, which
     selects every client one time. N is the number of clients with data. If K does not divide N, the
-    last round of the warm-up has a smaller cohort. After the warm-up, each round clusters all
-    clients by their latest signals. A client whose update never arrived has a zero signal. The
-    entropy of a zero signal is the largest possible, so such a client is likely to be selected
-    soon. A signal that is not finite is ignored. With ``coordination=buffered`` a later round
-    selects fewer than K clients, so the warm-up does not reach every client.
+    last round of the warm-up has a smaller cohort. A client that is not available in its round is
+    selected in a later round of the warm-up, if it is available then. After the warm-up, each round
+    clusters all clients by their latest signals. A client whose update never arrived has a zero
+    signal. The entropy of a zero signal is the largest possible, so such a client is likely to be
+    selected soon. A signal that is not finite is ignored. With ``coordination=buffered`` a later
+    round selects fewer than K clients, so the warm-up does not reach every client.
 
     In a large population ``warm_up_rounds`` should end the warm-up earlier. The clients that the
     warm-up did not select have equal signals, all zero, so these clients are in one cluster. They
@@ -134,7 +135,7 @@ class HiCS(Sampler):
         "scale": {"signal": ("class_counts", "labels")},
     }
 
-    saved: tuple[str, ...] = ("times_chosen", "signals", "memberships")
+    saved: tuple[str, ...] = ("times_chosen", "signals", "memberships", "warmed_up")
     traits = frozenset({DRAWS_BY_SIZE, READS_ROUNDS, TAKES_STALE})
 
     def __init__(
@@ -213,6 +214,7 @@ class HiCS(Sampler):
         self.order = self.with_data  # in which the warm-up chooses the clients
         if self.warm_up_order == "random":
             self.order = numpy_generator(self.seed, "warm_up").permutation(self.with_data)
+        self.warmed_up = torch.zeros(setting.num_clients, dtype=torch.bool)  # chosen so far
         self.cluster = ClientClusters(
             self.clusters or self.cohort_size,
             self.lam,
@@ -232,6 +234,10 @@ class HiCS(Sampler):
         self._clusters_found: int | None = None
 
     # The server's half.
+
+    def load_server_state(self, state: dict[str, Any]) -> None:
+        """Restore what ``server_state`` returned; older checkpoints do not have ``warmed_up``."""
+        super().load_server_state({"warmed_up": self.warmed_up} | state)
 
     def select(self, round: int) -> list[int]:
         """In the warm-up choose the next clients in order; later draw clients by clusters.
@@ -323,12 +329,18 @@ class HiCS(Sampler):
         return self.source.report(client, client.measured(self))
 
     def _warm_up(self, round: int) -> list[int]:
-        """The next clients in the order of the warm-up; unavailable clients are skipped."""
+        """The next available clients in the order of the warm-up, which has not chosen them yet.
+
+        If there are too few, clients that it has chosen already fill the cohort.
+        """
         start = (round - 1) * self.most_chosen
         following = np.roll(self.order, -start)
         present = following[np.isin(following, self.eligible)]
+        again = self.warmed_up.numpy()[present]
         most = min(self.cohort_size, len(self.order) - start)
-        return sorted(present[:most].tolist())
+        chosen = np.concatenate([present[~again], present[again]])[:most]
+        self.warmed_up[chosen] = True
+        return sorted(chosen.tolist())
 
     def _clustered(self, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
         """The estimated label entropy [n] and cluster [n] of each client that can be chosen."""
