@@ -1,7 +1,7 @@
 """What the options declare about each other: properties, needs and conflicts."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -13,6 +13,7 @@ from fedexp.config.compatibility.declaration import Declaration, declared
 from fedexp.core.part import Part
 from fedexp.core.sockets import Head
 from fedexp.runtime.early import WITHOUT_SHAPES
+from fedexp.runtime.plan import traits_of_hooks
 from generate.options import CONF, Option, find, options
 from generate.target import is_own
 
@@ -70,13 +71,15 @@ def warnings(option: Option) -> list[Relation]:
 @cache
 def _declaration(option: Option) -> Declaration:
     if option.group in SOCKETS:
-        return declared(option.group, _part(option))
+        part = _part(option)
+        found = declared(option.group, part)
+        return replace(found, traits=found.traits | traits_of_hooks(part))
     is_class = is_own(option) and isinstance(locate(option.group, option.target), type)
     if is_class and option.group != "measure":
-        found: Any = locate(option.group, option.target)
-        values = {name: getattr(found, name, {}) for name in ("forbids", "needs")}
+        kind: Any = locate(option.group, option.target)
+        values = {name: getattr(kind, name, {}) for name in ("forbids", "needs")}
         if all(isinstance(value, Mapping) for value in values.values()):
-            return declared(option.group, found)
+            return declared(option.group, kind)
     return Declaration(option.group)
 
 

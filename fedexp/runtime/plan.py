@@ -292,10 +292,8 @@ def _of_parts(sockets: Sockets[Sampler], dataset: str) -> Iterator[Declaration]:
     """The declarations of the parts; errors name the ``dataset``."""
     for socket, part in sockets.by_name().items():
         of_part = declared(socket, part)
-        yield replace(of_part, traits=of_part.traits | _traits_of_hooks(part))
+        yield replace(of_part, traits=of_part.traits | traits_of_hooks(part))
         yield from _of_reduction(socket, part)
-        if has_server_half(part) and TAKES_STALE not in part.traits:
-            yield Declaration(socket, frozenset({EXPECTS_CURRENT}))
         if hooks := hooks_beside_merge(part):
             key = f"{socket} ({type(part).__name__}: {', '.join(hooks)})"
             yield Declaration(key, frozenset({TAKES_MORE}))
@@ -317,13 +315,15 @@ def _of_reduction(socket: str, part: object) -> Iterator[Declaration]:
             yield Declaration(socket, forbids={SEVERAL_PROCESSES: message})
 
 
-def _traits_of_hooks(part: Part) -> set[str]:
+def traits_of_hooks(part: Part) -> set[str]:
     """The traits that follow from the hooks that a part overrides."""
     found = {OTHER_START} if type(part).message_to is not Part.message_to else set()
     if isinstance(part, LocalGradient) and not part.is_plain:
         found.add(OTHER_GRADIENT)
     if isinstance(part, Personalization) and type(part).choose is not Personalization.choose:
         found |= {CHOOSES_START, OTHER_START}
+    if has_server_half(part) and TAKES_STALE not in part.traits:
+        found.add(EXPECTS_CURRENT)
     return found
 
 

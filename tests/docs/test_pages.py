@@ -87,6 +87,12 @@ def test_a_conflict_is_on_both_pages() -> None:
     assert f"(/options/{one}.md)" in site()[f"options/{other}.md"]
 
 
+def test_a_warning_names_options_whose_hooks_give_them_the_property() -> None:
+    lines = site()["options/sampler/clustered.md"].splitlines()
+    warned = [line for line in lines if line.startswith("* Warns of what")]
+    assert any("`personalization=ifca`" in line for line in warned)
+
+
 def test_a_comment_belongs_to_the_key_beside_it_and_to_the_key_below(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(
         "# A head.\n# It turns.\n_target_: a.B\n# Only for b.\nb: [1, 2]  # a list\n"
