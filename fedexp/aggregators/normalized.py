@@ -9,9 +9,14 @@ from pydantic import NonNegativeFloat
 from fedexp.aggregators.average import Weighting, of_aggregator
 from fedexp.aggregators.clipping import steps
 from fedexp.aggregators.server_step import ServerStep
-from fedexp.config.compatibility.traits import DIVIDES_STEPS, KEEPS_MOMENTUM
+from fedexp.config.compatibility.traits import DIVIDES_STEPS, KEEPS_MOMENTUM, LOCAL_MOMENTUM
 from fedexp.contract import Client, Memory, PartUpdate, Tensors, Update
 from fedexp.core.unit_distance import optimizer_of, unit_distance
+
+_SHORT = (
+    "aggregator.effective=steps: with momentum the server's step is tau/||a||_1 of FedAvg's, which "
+    "is several times shorter; use aggregator.effective=norms or optimizer=sgd_plain"
+)
 
 
 class Normalized(ServerStep):
@@ -69,6 +74,8 @@ class Normalized(ServerStep):
     ) -> None:
         super().__init__(weighting)
         self.effective, self.mu = effective, mu
+        if effective == "steps":
+            self.discourages = {**self.discourages, LOCAL_MOMENTUM: _SHORT}
 
     def report(self, client: Client, memory: Memory) -> Tensors:
         """The number tau_i of local steps, and ||a_i||_1, the sum of their gradients' weights."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.federations import federate, weights_after
+from support.federations import compose, federate, weights_after
 from support.plain_loop import LR, SETTING, PlainLoop, assert_same
 from torch import Tensor
 
@@ -13,6 +13,7 @@ from fedexp.core.messages import Tensors, Update
 from fedexp.core.part import Clients, Model, Setting
 from fedexp.distributed.wire import decode, encode
 from fedexp.errors import InputError
+from fedexp.runtime.plan import plan
 from fedexp.testing import check_part
 
 
@@ -153,6 +154,24 @@ def test_each_update_has_two_numbers_more() -> None:
 def test_kept_momentum_is_refused() -> None:
     with pytest.raises(InputError, match="aggregator=normalized divides steps"):
         federate("algorithm=fednova", "optimizer.momentum=0.9", "local.keep_optimizer=true")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warned"),
+    [
+        (["aggregator=normalized"], 1),
+        (["aggregator=normalized", "aggregator.effective=norms"], 0),
+        (["aggregator=normalized", "optimizer=sgd_plain"], 0),
+        (["aggregator=normalized", "optimizer=adam"], 0),
+        (["algorithm=fednova"], 0),
+    ],
+    ids=str,
+)
+def test_momentum_that_shortens_the_servers_step_is_warned_of(
+    overrides: list[str], warned: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan(compose(*overrides))
+    assert caplog.text.count("the server's step is tau/||a||_1 of FedAvg's") == warned
 
 
 @pytest.mark.slow

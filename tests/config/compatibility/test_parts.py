@@ -267,7 +267,7 @@ def test_own_validation_samples_that_overlap_are_warned_of(
         ["algorithm=feddc", "regularizer.drifts=cohort", "personalization=fedala"],
         ["sampler=hics", "aggregator=uniform"],
         ["aggregator=median"],
-        ["aggregator=normalized", "sampler=random"],
+        ["algorithm=fednova", "sampler=random"],
         ["algorithm=fedacg"],
         ["regularizer=trajectory"],
         ["gradient=lesam"],
