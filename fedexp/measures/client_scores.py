@@ -41,7 +41,7 @@ class PersonalMeasure(Measure):
         samples: the test samples on which models are scored; set by ``setup``.
         last_only: whether models are scored after the last round only, because the method tunes
             them from the best global model.
-        own_images: whether each model is scored only on the test images of its own client.
+        own_only: whether each model is scored only on the test samples of its own client.
     """
 
     needs = frozenset({Need.CLASS_LABELS, Need.TEST_CLASSES})
@@ -54,32 +54,32 @@ class PersonalMeasure(Measure):
         samples: PositiveInt | None,
     ) -> None:
         self.every, self.kinds, self.remembers, self.size = every, kinds, of, samples
-        self.last_only = self.own_images = False
+        self.last_only = self.own_only = False
 
     def check(self, outline: Outline) -> None:
-        """With ``partition.shift``, score each model on its client's own test images only.
+        """If ``outline.shifts``, score each model on its client's own test samples only.
 
-        Kinds that need images of other clients are then left out.
+        Kinds that need samples of other clients are then left out.
 
         Raises:
-            InputError: the run has ``partition.shift``, and either ``samples`` is set or every kind
-                needs images of other clients.
+            InputError: models are scored on own samples only, and either ``samples`` is set or
+                every kind needs samples of other clients.
         """
-        self.own_images = outline.shifts
-        if not self.own_images:
+        self.own_only = outline.shifts
+        if not self.own_only:
             return
         self.kinds = [kind for kind in self.kinds if kind not in NEED_ALL]
         if not self.kinds or self.size is not None:
             raise InputError(
-                f"partition.shift.kinds: measure={type(self).__name__.lower()} then scores a model "
-                "on its client's own test images; its samples should be null, and its kinds "
-                "uniform, local or test_split"
+                f"measure.{type(self).__name__.lower()}: with partition.shift or data=synthetic, a "
+                "model is scored on its client's own test samples; samples should be null, and "
+                "kinds uniform, local or test_split"
             )
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Choose the test samples. Raises InputError if the test split has too few."""
         key = f"measure.{type(self).__name__.lower()}.samples"
-        self.samples = ScoredSamples(resources.data, self.kinds, self.size, self.own_images, key)
+        self.samples = ScoredSamples(resources.data, self.kinds, self.size, self.own_only, key)
         self.last_only = resources.personalization.tunes == "best"
 
     def due(self, round: int, rounds: int) -> bool:

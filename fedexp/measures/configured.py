@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from fedexp.config.build import Node, build
 from fedexp.config.compatibility.declaration import Declaration, needed
-from fedexp.config.compatibility.traits import ASYNCHRONOUS, SIMULATED_TIME, Need
+from fedexp.config.compatibility.traits import ASYNCHRONOUS, OWN_LABELLING, SIMULATED_TIME, Need
 from fedexp.config.schema import Config
 from fedexp.core.description import Description
 from fedexp.errors import InputError
@@ -61,7 +61,7 @@ def check_measures(
         config.rounds,
         frozenset(need for need in Need if need in traits),
         validates=config.data.validation > 0,
-        shifts=bool(config.partition.shift.kinds),
+        shifts=bool(config.partition.shift.kinds) or OWN_LABELLING in traits,
         holds_out=config.clients.held_out > 0,
         simulates_time=SIMULATED_TIME in traits,
         is_asynchronous=ASYNCHRONOUS in traits,

@@ -66,12 +66,12 @@ class HeldOut(Measure):
             }
         self.idle = "" if outline.holds_out else "without clients.held_out"
         self._has_kinds = {Need.CLASS_LABELS, Need.TEST_CLASSES} <= outline.given
-        self._own_images = outline.shifts
+        self._own_only = outline.shifts
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Choose the test samples on which models are scored."""
         if self._has_kinds and resources.data.held_out_clients:
-            self._samples = ScoredSamples(resources.data, self.kinds, None, self._own_images)
+            self._samples = ScoredSamples(resources.data, self.kinds, None, self._own_only)
 
     def __call__(self, after: AfterRound) -> Measured:
         """The metrics ``held_out/*``; each process tunes models for a part of the clients."""

@@ -44,7 +44,8 @@ class Outline:
         rounds: T, the number of rounds.
         given: the properties in ``Need`` that the data and the method have.
         validates: whether clients hold out samples for validation.
-        shifts: whether images are changed differently at each client (``partition.shift``).
+        shifts: whether images are changed differently at each client (``partition.shift``), or each
+            client has a labelling of its own (``data=synthetic``).
         holds_out: whether some clients never train.
         simulates_time: whether clients have simulated devices.
         is_asynchronous: whether an update may arrive in a later round than the one in which its

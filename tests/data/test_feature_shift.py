@@ -196,7 +196,7 @@ def test_personal_models_are_scored_on_their_clients_own_images() -> None:
 
 @pytest.mark.parametrize("words", ["measure.personal.kinds=[whole]", "measure.personal.samples=99"])
 def test_other_clients_images_are_not_scored(words: str) -> None:
-    with pytest.raises(InputError, match=r"^partition\.shift\.kinds: measure=personal"):
+    with pytest.raises(InputError, match=r"^measure\.personal: with partition\.shift"):
         federate("partition=feature_shift", words)
 
 

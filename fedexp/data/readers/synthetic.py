@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from pydantic import Field, NonNegativeInt
 
+from fedexp.config.compatibility.traits import OWN_LABELLING
 from fedexp.core.description import Description
 from fedexp.core.randomness import numpy_generator
 from fedexp.data.dataset import Split
@@ -67,6 +68,10 @@ class Synthetic(DrawnSource):
     size_min: Size
     size_max: Size | None
     seed: NonNegativeInt
+
+    def __post_init__(self) -> None:
+        if not self.iid:
+            self.traits = self.traits | {OWN_LABELLING}
 
     def describe(self) -> Description:
         """The shape of the inputs and the names of the classes."""

@@ -96,9 +96,9 @@ def personal_accuracies(
       FedGELA's GA.
 
     A kind that the client's data cannot measure is absent. If only a subset of the test split is
-    scored, all kinds except ``test_split`` are estimates. With ``partition.shift``, ``uniform`` and
-    ``local`` use the recall of each class on the client's own test split; classes without a sample
-    there are left out.
+    scored, all kinds except ``test_split`` are estimates. With ``partition.shift`` or
+    ``data=synthetic``, ``uniform`` and ``local`` use the recall of each class on the client's own
+    test split; classes without a sample there are left out.
 
     Args:
         correct: [K, n] ``Predictions.correct`` of each model, for the n test samples.

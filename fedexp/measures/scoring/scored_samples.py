@@ -30,8 +30,9 @@ class ScoredSamples:
         size: number of samples in a random subset of the test split, such as
             ``measure.personal.samples``, on which all models are scored; None: the whole test
             split.
-        own: whether a model is scored on its client's own test split only, because images are
-            changed differently at each client. Then ``metrics`` has no kind of ``NEED_ALL``.
+        own: whether a model is scored on its client's own test split only, because other clients'
+            samples are another task for it; see ``Outline.shifts``. Then ``metrics`` has no kind of
+            ``NEED_ALL``.
         key: the key of the config that has ``size``, for the error line.
 
     Attributes:

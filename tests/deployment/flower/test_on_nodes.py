@@ -43,6 +43,7 @@ METHODS = {
     "adcol": ["algorithm=adcol", "loss.hidden=16"],
     "metafed": ["algorithm=metafed"],
     "fedkd": ["algorithm=fedkd", "compression=none", "compression@download=none"],
+    "synthetic": ["data=synthetic", "data.subset=null", "data.size_max=80"],
     "finetune_best": [
         *["algorithm=fedavg", "personalization=finetune_best", "personalization.epochs=1"],
         *["measure.personal.of=cohort", "optimizer.lr=0.3"],  # round 2 is the best of three
