@@ -54,6 +54,12 @@ def in_code() -> Iterator[str]:
                     yield text
 
 
+def test_uniform_is_said_to_count_samples_and_not_classes() -> None:
+    page = (PAGES / "personal.md").read_text()
+    assert "each sample counted alike" in page
+    assert "each class counted alike" not in page
+
+
 def test_every_name_in_the_code_is_on_the_page() -> None:
     page, found = documented(), set(in_code())
     assert {"global/accuracy", "forgetting/mean", "privacy/epsilon", "heatmap/partition"} <= found

@@ -89,11 +89,15 @@ def personal_accuracies(
 ) -> list[dict[str, float]]:
     """For each client, kind -> accuracy, for the kinds of accuracy in ``samples.metrics``.
 
-    * ``uniform``: every class that the client holds has the same weight (FedNH's PM(V)).
-    * ``local``: classes are weighted as in the client's training data (FedNH's PM(L)).
+    * ``uniform``: every test sample of the client's classes counts alike (FedNH's PM(V)).
+    * ``local``: a test sample counts as often as the client has training samples of its class
+      (FedNH's PM(L)).
     * ``test_split``: the accuracy on the client's own test split (FedGELA's PA).
     * ``whole``: the accuracy on the whole test split. For methods without a global model it is
       FedGELA's GA.
+
+    If the test split has equally many samples of each class, ``uniform`` counts the client's
+    classes alike and ``local`` weighs them as the client's training data.
 
     A kind that the client's data cannot measure is absent. If only a subset of the test split is
     scored, all kinds except ``test_split`` are estimates. With ``partition.shift`` or

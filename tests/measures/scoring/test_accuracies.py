@@ -151,3 +151,11 @@ def test_estimates_and_their_errors_over_all_samples_that_can_be_drawn() -> None
         expected = sum(squares) / len(squares)
         assert sum(variances[kind]) / len(variances[kind]) == pytest.approx(expected)
         assert expected > 0
+
+
+def test_classes_that_are_frequent_in_the_test_split_count_more() -> None:
+    """All 90 samples of class 0 are right and all 10 of class 1 wrong; the client holds 9 and 1."""
+    labels = torch.tensor([0] * 90 + [1] * 10)
+    scored = samples(2, labels=labels, metrics=("uniform", "local"))
+    (found,) = personal_accuracies((labels == 0)[None], scored, [client([9, 1], [])])
+    assert found == pytest.approx({"uniform": 90 / 100, "local": 9 * 90 / (9 * 90 + 1 * 10)})
