@@ -36,6 +36,16 @@ def test_train_validation_and_test_are_disjoint_and_complete(partition: str) -> 
     assert 0.15 * 1437 < len(split.validation) <= 0.2 * 1437
 
 
+def test_test_samples_of_a_class_follow_the_training_samples_of_the_class() -> None:
+    """With a long tail, a client's test split has other shares of the classes than its training."""
+    data = load("partition=iid", "partition.long_tail=100")
+    of_class, tests = data.class_counts.sum(dim=0), data.test.labels.bincount(minlength=10)
+    for client in data.clients:
+        found = data.test.labels[client.test_index].bincount(minlength=10)
+        assert ((found - tests * client.class_counts / of_class).abs() < 1).all()
+    assert tests[-1] / tests.sum() > 5 * of_class[-1] / of_class.sum()
+
+
 def test_validation_follows_the_seed_of_the_run() -> None:
     first, again, other = (
         load("data.validation=0.1", f"seed={seed}", "partition=iid") for seed in (0, 0, 1)
