@@ -69,6 +69,14 @@ def test_accuracy_is_that_of_the_best_threshold() -> None:
     assert worst["membership/loss_accuracy"] == 0.5  # suspecting nobody
 
 
+def test_guessing_has_an_accuracy_above_one_half() -> None:
+    """The threshold is chosen on the attacked samples; 60 draws with 300 members have 0.523."""
+    draw, is_member = np.random.default_rng(0), np.arange(600) < 300
+    found = [attack_metrics("loss", draw.normal(size=600), is_member) for _ in range(60)]
+    assert 0.51 < np.mean([each["membership/loss_accuracy"] for each in found]) < 0.54
+    assert np.mean([each["membership/loss_auc"] for each in found]) == pytest.approx(0.5, abs=0.02)
+
+
 def test_one_percent_of_the_others_may_be_suspected() -> None:
     others = np.arange(200.0)  # two of them are 1 %: the threshold is 198
     members = np.array([500.0, 198.5, 197.5, 196.5, -1.0])
