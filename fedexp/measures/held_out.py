@@ -95,10 +95,11 @@ class HeldOut(Measure):
 def _on_own(after: AfterRound, clients: Sequence[ClientData]) -> dict[str, float]:
     """Mean, deviation and worst tenth of the global model's accuracies on each client's samples.
 
+    A client's validation samples choose nothing, because it is held out, so they are scored, too.
     If each token has a target, an accuracy is the share of tokens that are classified correctly.
     """
     train = after.data.train
-    index = [client.train_index for client in clients]
+    index = [torch.cat([each.train_index, each.validation_index]) for each in clients]
     found = after.scoring.score_global(after.message, Subset(train, torch.cat(index)))
     assert found is not None
     sizes = [len(scored_rows(train.targets[own])[0]) for own in index]

@@ -88,8 +88,9 @@ def by_hand(federation: Federation) -> dict[str, list[float]]:
 
     right, labels = hits(data.test, torch.arange(len(data.test)))
     for client in data.held_out_clients.values():
-        own, classes = hits(data.train, client.train_index)
-        found["own"].append(own.mean().item())
+        _, classes = hits(data.train, client.train_index)
+        whole = torch.cat([client.train_index, client.validation_index])
+        found["own"].append(hits(data.train, whole)[0].mean().item())
         shares = torch.tensor([(classes == label).double().mean() for label in labels])
         found["uniform"].append((right * (shares > 0)).sum().item() / (shares > 0).sum().item())
         found["local"].append((right * shares).sum().item() / shares.sum().item())
@@ -97,9 +98,9 @@ def by_hand(federation: Federation) -> dict[str, list[float]]:
     return found
 
 
-@pytest.mark.parametrize("method", ["algorithm=fedavg", "algorithm=fednh"])
-def test_the_scores_of_the_global_model(method: str) -> None:
-    federation = federate(*SMALL, method)
+@pytest.mark.parametrize("words", ["algorithm=fedavg", "algorithm=fednh", "data.validation=0.2"])
+def test_the_scores_of_the_global_model(words: str) -> None:
+    federation = federate(*SMALL, words)
     found = scores(federation)
     for kind, accuracies in by_hand(federation).items():
         end = "" if kind == "own" else f"_{kind}"
