@@ -1,15 +1,19 @@
 """Accuracy and loss of the global model on the samples that clients hold out for validation."""
 
+import logging
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from pydantic import PositiveInt
 
 from fedexp.config.compatibility.traits import Need
+from fedexp.core.part import Setting
+from fedexp.engines.resources import Resources
 from fedexp.measures.measure import AfterRound, Better, Measure, Measured, Outline
 from fedexp.measures.scoring.accuracies import per_class
 
 BALANCED = "validation/balanced_accuracy"
+LOGGER = logging.getLogger(__name__)
 
 
 class Validation(Measure):
@@ -17,9 +21,9 @@ class Validation(Measure):
 
     They are measured on the samples that all clients together hold out (``data.validation``).
     Nothing is measured without such samples, or without a global model.
-    ``validation/balanced_accuracy`` is the mean over the classes of the share classified correctly,
-    for a test split with equally large classes beside training data with a long tail. It is absent
-    if samples have no class labels.
+    ``validation/balanced_accuracy`` is the mean over the classes with held-out samples of the share
+    classified correctly, for a test split with equally large classes beside training data with a
+    long tail. It is absent if samples have no class labels.
 
     Args:
         every: rounds between measurements; the last round is always measured.
@@ -43,6 +47,20 @@ class Validation(Measure):
         self.reads = frozenset({"measure.global.every", "measure.global.first"})
         if Need.CLASS_LABELS not in outline.given:
             self.headlines = {n: better for n, better in self.headlines.items() if n != BALANCED}
+
+    def setup(self, setting: Setting, resources: Resources) -> None:
+        """Warn if clients train on classes that the balanced accuracy leaves out."""
+        if BALANCED not in self.headlines:
+            return
+        data = resources.data
+        held_out = data.validation.labels.bincount(minlength=data.description.num_classes).cpu()
+        left_out = (held_out == 0) & (data.class_counts.sum(dim=0) > 0)
+        if names := [data.description.classes[c] for c in left_out.nonzero().flatten().tolist()]:
+            LOGGER.warning(
+                "%s leaves out classes without held-out samples: %s; use a larger data.validation",
+                BALANCED,
+                ", ".join(names),
+            )
 
     def __call__(self, after: AfterRound) -> Measured:
         """The accuracies and the mean cross-entropy on the held-out samples."""

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from support.federations import compose, federate
+from support.federations import compose, federate, load
 
 from fedexp.errors import InputError
 from fedexp.measures.scoring.scoring import Scoring
@@ -109,3 +109,25 @@ def test_an_objective_that_is_not_measured_is_one_line(overrides: list[str], mes
 def test_validation_can_be_the_objective() -> None:
     plan(compose("objective=validation/accuracy", SMALL[3]))
     plan(compose("objective=validation/personal_accuracy", "algorithm=fedper", SMALL[3]))
+
+
+def test_classes_without_held_out_samples_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    tail = ["data.validation=0.1", "data.subset=200", "partition.long_tail=100", "partition=iid"]
+    federation = federate("clients.count=4", "clients.per_round=2", *tail)
+    held_out = federation.data.validation.labels.bincount(minlength=10)
+    absent = ", ".join(str(c) for c in range(10) if not held_out[c])
+    assert absent
+    for round in (1, 2):
+        federation.run_round(round)
+    (line,) = [each for each in caplog.messages if each.startswith("validation/balanced_accuracy")]
+    assert line == (
+        "validation/balanced_accuracy leaves out classes without held-out samples: "
+        f"{absent}; use a larger data.validation"
+    )
+
+
+@pytest.mark.parametrize("seed", [100, 101, 102])
+def test_every_class_counts_in_the_cell_with_a_long_tail(seed: int) -> None:
+    """The seeds are those of the leaderboard's trials."""
+    data = load("experiment=leaderboard/digits_long_tail", f"seed={seed}")
+    assert data.validation.labels.bincount(minlength=10).min() > 0
