@@ -90,6 +90,8 @@ class Trainer(Serial):
                     f"optimizer's steps; {steps} steps with {len(batches)} batches in an "
                     "epoch are none"
                 )
+            # Lightning's own handler would end the process at SIGTERM, and lose the round.
+            trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
             trainer.fit(self.resources.module, loader)
         if (taken := turn.steps - before) != steps:
             raise InputError(

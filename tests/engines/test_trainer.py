@@ -1,5 +1,6 @@
 """A stock Trainer for each client gives the bits of the default engine."""
 
+import signal
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from support.federations import federate
 from torch import nn
 
 from fedexp.errors import InputError
+from fedexp.runtime.interrupts import Interrupts
 
 SCHEDULER = "lightning.pytorch.callbacks.GradientAccumulationScheduler"
 SCHEDULED = f"engine.callbacks=[{{_target_:{SCHEDULER},scheduling:{{1:2}}}}]"
@@ -34,6 +36,17 @@ class Stopping(Callback):
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         trainer.should_stop = True
+
+
+class Signalling(Callback):
+    """Sends this process a signal in the first batch of each fit."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        if not trainer.global_step:
+            signal.raise_signal(self.number)
 
 
 class Forgetful(nn.Sequential):
@@ -82,6 +95,21 @@ def test_callbacks_and_options_reach_the_trainer() -> None:
     message = federation.server.broadcast(1)
     list(federation.engine.train([0, 1, 2], message))
     assert (Counting.fits, Counting.option) == (3, 7)
+
+
+def signalled(number: int) -> list[str]:
+    callback = f"{{_target_:{__name__}.Signalling,number:{int(number)}}}"
+    return [*SMALL, "partition=iid", "engine=trainer", f"engine.callbacks=[{callback}]"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_is_held_back_does_not_end_the_fit(number: signal.Signals) -> None:
+    federation = federate(*signalled(number))
+    with Interrupts(announce=False) as interrupts:
+        (update,) = federation.engine.train([0], federation.server.broadcast(1))
+        assert (update.steps, interrupts.received) == (6, number)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize(
