@@ -1,5 +1,6 @@
 """Trains each client with ``lightning.Trainer``: slower, but with all features of a Trainer."""
 
+import signal
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -90,9 +91,8 @@ class Trainer(Serial):
                     f"optimizer's steps; {steps} steps with {len(batches)} batches in an "
                     "epoch are none"
                 )
-            # Lightning's own handler would end the process at SIGTERM, and lose the round.
-            trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
-            trainer.fit(self.resources.module, loader)
+            with _signals_as_elsewhere(trainer):
+                trainer.fit(self.resources.module, loader)
         if (taken := turn.steps - before) != steps:
             raise InputError(
                 f"engine.options or engine.callbacks: the Trainer took {taken} of {steps} steps; "
@@ -213,3 +213,19 @@ def _without_messages() -> Iterator[None]:
     with errors_only("lightning.pytorch"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")
         yield
+
+
+@contextmanager
+def _signals_as_elsewhere(trainer: LightningTrainer) -> Iterator[None]:
+    """While ``trainer`` fits, let signals act as with the other engines."""
+    # Lightning's own handler would end the process at SIGTERM, and lose the round.
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as ended:
+        # Lightning ignores Ctrl-C from the first one on, and exits as after an error.
+        if not isinstance(ended.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, before)
+        raise ended.__context__ from None

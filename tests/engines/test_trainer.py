@@ -112,6 +112,14 @@ def test_a_signal_that_is_held_back_does_not_end_the_fit(number: signal.Signals)
             signal.raise_signal(signal.SIGINT)
 
 
+def test_a_signal_that_is_not_held_back_ends_the_fit_as_with_other_engines() -> None:
+    federation = federate(*signalled(signal.SIGINT))
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        list(federation.engine.train([0], federation.server.broadcast(1)))
+    assert signal.getsignal(signal.SIGINT) == before
+
+
 @pytest.mark.parametrize(
     ("shortening", "taken"),
     [
