@@ -10,6 +10,7 @@ from typing import Any, cast
 from lightning import Callback, LightningModule
 from lightning import Trainer as LightningTrainer
 from lightning.fabric import Fabric
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
@@ -178,7 +179,9 @@ def _check_accumulation(key: str, resources: Resources) -> None:
 def _on_device(fabric: Fabric) -> dict[str, Any]:
     """The arguments of ``lightning.Trainer`` for Fabric's device and precision."""
     kind, is_mixed = fabric.device.type, fabric._precision.precision == "bf16-mixed"
-    found: dict[str, Any] = {"plugins": [_BFloat16("bf16-mixed", kind)] if is_mixed else None}
+    precision = [_BFloat16("bf16-mixed", kind)] if is_mixed else []
+    # Lightning would otherwise join a SLURM job, and refuse one that has several tasks.
+    found: dict[str, Any] = {"plugins": [LightningEnvironment(), *precision]}
     if kind in ("cpu", "cuda"):
         return found | {"accelerator": kind}
     # Lightning itself would compute on the CPU.

@@ -97,6 +97,15 @@ def test_callbacks_and_options_reach_the_trainer() -> None:
     assert (Counting.fits, Counting.option) == (3, 7)
 
 
+def test_the_tasks_of_a_slurm_job_are_no_concern_of_a_single_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    monkeypatch.setenv("SLURM_JOB_NAME", "x")
+    federation = federate(*SMALL, "engine=trainer")
+    assert list(federation.engine.train([0], federation.server.broadcast(1)))
+
+
 def signalled(number: int) -> list[str]:
     callback = f"{{_target_:{__name__}.Signalling,number:{int(number)}}}"
     return [*SMALL, "partition=iid", "engine=trainer", f"engine.callbacks=[{callback}]"]
