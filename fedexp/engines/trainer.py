@@ -16,6 +16,7 @@ from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Generator
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from fedexp.config.build import locate_kind
@@ -37,10 +38,11 @@ class Trainer(Serial):
 
     On a CPU the weights are the same as with ``engine=serial``, to the bit. With the option
     ``accumulate_grad_batches`` or the callback ``GradientAccumulationScheduler`` several batches
-    make one step of the optimizer, but the number of steps that parts see still counts batches, and
-    only whole epochs can be trained. So parts that divide by this number are refused. ``gradient``
-    must be ``plain``, because the other rules compute the gradient of a single batch. An option or
-    a callback that shortens the training is refused: an update has the samples of all steps.
+    make one step of the optimizer along the mean of their gradients; fewer may be left for the last
+    step of an epoch. The number of steps that parts see still counts batches, and only whole epochs
+    can be trained. So parts that divide by this number are refused. ``gradient`` must be ``plain``,
+    because the other rules compute the gradient of a single batch. An option or a callback that
+    shortens the training is refused: an update has the samples of all steps.
 
     Args:
         resources: the objects that every engine works with.
@@ -67,7 +69,7 @@ class Trainer(Serial):
     ) -> None:
         super().__init__(resources)
         self._optimizer_state = _KeptOptimizer()
-        self._callbacks = [self._optimizer_state, *map(_callback, callbacks)]
+        self._callbacks = [self._optimizer_state, _MeanGradient(), *map(_callback, callbacks)]
         self._options = dict(options)
         # Raises for a wrong option before training.
         trainer = self._trainer(Phase(epochs=1), steps=1, epochs=1)
@@ -146,6 +148,25 @@ class _KeptOptimizer(Callback):
         if self.kept is not None:
             trained = dict(cast(ClientModule, pl_module).trained_parameters())
             self.kept.update(optimizer_state(trainer.optimizers[0], trained))
+
+
+class _MeanGradient(Callback):
+    """Lets a step of several batches follow the mean of their gradients.
+
+    With ``accumulate_grad_batches`` N Lightning divides the loss of each batch by N, even if only
+    r < N batches are left for the last step of an epoch. This step would be r / N as long.
+    """
+
+    def on_before_optimizer_step(
+        self, trainer: LightningTrainer, pl_module: LightningModule, optimizer: Optimizer
+    ) -> None:
+        """Multiply the gradient of r < N batches by N / r, before it is clipped."""
+        planned = trainer.accumulate_grad_batches
+        batches = trainer.fit_loop.epoch_loop.batch_idx % planned + 1
+        if batches < planned:
+            for _, parameter in cast(ClientModule, pl_module).trained_parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(planned / batches)
 
 
 def _accumulating(trainer: LightningTrainer, callbacks: Sequence[Callback]) -> str:

@@ -155,6 +155,17 @@ def test_whole_epochs_of_accumulated_gradients(key: str) -> None:
             list(federation.engine.train([0], federation.server.broadcast(1)))
 
 
+@pytest.mark.parametrize("method", ["fedavg", "feddyn"])
+def test_the_last_step_of_an_epoch_is_as_long_as_the_others(method: str) -> None:
+    """Each client has three batches, so all of them make the only step of an epoch."""
+    iid = [*SMALL, "partition=iid", "engine=trainer", f"algorithm={method}", "local.grad_clip=0.5"]
+    three, four = (federate(*iid, f"+engine.options.accumulate_grad_batches={n}") for n in (3, 4))
+    for federation in (three, four):
+        federation.run_round(1)
+    for name, weight in three.server.weights.items():
+        torch.testing.assert_close(four.server.weights[name], weight, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("key", ACCUMULATING)
 def test_gradient_rules_cannot_be_accumulated(key: str) -> None:
     with pytest.raises(InputError, match=f"^{key}: .*use gradient=plain"):
