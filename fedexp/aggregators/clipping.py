@@ -7,7 +7,7 @@ import torch
 from pydantic import PositiveFloat
 
 from fedexp.aggregators.average import Average, Weighting
-from fedexp.config.compatibility.traits import NOT_THE_MEAN, OTHER_STARTS
+from fedexp.config.compatibility.traits import MIXES_LATE, NOT_THE_MEAN, OTHER_STARTS
 from fedexp.core.messages import PartUpdate, Tensors, Update
 
 MEASURES_STEPS = dict.fromkeys(
@@ -15,7 +15,11 @@ MEASURES_STEPS = dict.fromkeys(
     "this aggregator measures each client's step from the global weights, but this {other} may "
     "start clients from other weights, so the step is not only the client's own; use "
     "aggregator=uniform or sample_weighted",
-)
+) | {
+    MIXES_LATE: "this aggregator measures each client's step from the global weights, but the "
+    "update of a late client also has what the server moved in the meantime; use "
+    "coordination.step_from=received"
+}
 """``discourages`` of aggregators that take w_k - w^t for the path of client k's training."""
 
 

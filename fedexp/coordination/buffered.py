@@ -12,6 +12,9 @@ from fedexp.config.compatibility.traits import (
     DRAWS_REPEATEDLY,
     EXPECTS_CURRENT,
     MIXES_LATE,
+    MOVES_START,
+    SENDS_KEPT,
+    SENDS_OTHER,
     SEVERAL_PROCESSES,
     SHORTENS_STEPS,
     SIMULATED_TIME,
@@ -25,6 +28,14 @@ from fedexp.samplers.request import Request
 from fedexp.system.exchange import Exchange
 from fedexp.system.round_time import RoundTime
 from fedexp.system.system import System
+
+_MORE_THAN_A_STEP = dict.fromkeys(
+    (MOVES_START, SENDS_KEPT, SENDS_OTHER),
+    "coordination=buffered: adds the difference between the sent and the received weights to the "
+    "current model; this {other} may send weights that are not the received ones plus a new step; "
+    "use coordination.step_from=current",
+)
+"""``discourages`` where a late update counts as w_k - w^tau, a new step from received weights."""
 
 
 class Buffered(Coordination):
@@ -114,6 +125,8 @@ class Buffered(Coordination):
         shortens = {SHORTENS_STEPS} if staleness != "constant" else set()
         mixes = {MIXES_LATE} if step_from == "current" else set()
         self.traits = frozenset({ASYNCHRONOUS, CHOOSES_BY_DEVICE, *shortens, *mixes})
+        if step_from == "received":
+            self.discourages = _MORE_THAN_A_STEP
         self.flights = Flights()
         self._departed: list[Departure] = []
         self._landed: list[Flight] = []

@@ -271,6 +271,22 @@ def test_updates_that_hold_the_servers_movement_are_warned_of(
     assert "staleness shortens" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("method", "warned", "line"),
+    [
+        ("fedala", "received", "may send weights that are not the received ones plus a new step"),
+        ("fednova", "current", "also has what the server moved in the meantime"),
+    ],
+)
+@pytest.mark.parametrize("step_from", ["received", "current"])
+def test_late_updates_that_are_more_than_a_step_are_warned_of(
+    method: str, warned: str, line: str, step_from: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = [*SETTING, *BUFFERED, "coordination.buffer=2", f"algorithm={method}", *PLAIN_SGD]
+    plan(compose(*words, f"coordination.step_from={step_from}"))
+    assert (line in caplog.text) == (step_from == warned)
+
+
 def test_a_server_half_that_does_not_declare_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     overrides = [*SETTING, *BUFFERED, "coordination.buffer=2", "algorithm=scaffold", *PLAIN_SGD]
     plan(compose(*overrides))
