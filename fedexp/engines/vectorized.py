@@ -82,6 +82,8 @@ class Vectorized(Engine):
             "more than rounding"
         }
     )
+    # A stack holds the weights in PyTorch's default layout, whatever the layout of the module.
+    unread = MappingProxyType({"engine.channels_last": "in training with engine=vectorized"})
 
     def __init__(self, resources: Resources, clients_per_chunk: PositiveInt | None) -> None:
         super().__init__(resources)

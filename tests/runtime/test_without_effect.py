@@ -65,6 +65,11 @@ from fedexp.runtime.plan import plan
         (["rounds=5", "schedule=step"], {"schedule", "schedule.gamma"}, "is the same in all 5"),
         ([], {"engine.balance"}, "in a run of one process"),
         ([], {"engine.channels_last"}, "because this model has no two-dim"),
+        (
+            ["model=convnet", "engine=vectorized"],
+            {"engine.channels_last"},
+            "in training with engine=vectorized",
+        ),
         ([], {"measure.held_out"}, "without clients.held_out"),
         ([], {"measure.clock"}, "without simulated devices (system)"),
         ([], {"measure.fewshot"}, "without test classes that no client has"),
