@@ -86,9 +86,12 @@ def check_hooks(key: str, target: Callable[..., Any], kind: type) -> None:
     Raises:
         InputError: an attribute or a hook does not fit, or a hook is absent.
     """
-    if not inspect.isclass(target):
-        return
-    name = target_name(key, target)
+    if inspect.isclass(target):
+        _check_class(target_name(key, target), target, kind)
+
+
+@cache  # the jobs of a sweep build the same classes
+def _check_class(name: str, target: type, kind: type) -> None:
     for attribute, hint in _declared(kind).items():
         value = inspect.getattr_static(target, attribute, None)
         if hasattr(target, attribute) and not hasattr(value, "__get__"):
