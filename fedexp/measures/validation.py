@@ -54,7 +54,7 @@ class Validation(Measure):
             return
         data = resources.data
         held_out = data.validation.labels.bincount(minlength=data.description.num_classes).cpu()
-        left_out = (held_out == 0) & (data.class_counts.sum(dim=0) > 0)
+        left_out = (held_out == 0) & (data.counted_classes.sum(dim=0) > 0)
         if names := [data.description.classes[c] for c in left_out.nonzero().flatten().tolist()]:
             LOGGER.warning(
                 "%s leaves out classes without held-out samples: %s; use a larger data.validation",
