@@ -220,6 +220,8 @@ def test_scaffolds_seeds_with_dirichlet_03() -> None:
 
 FOUR = "By the present rules"
 CELLS = ("digits_dir005", "digits_dir03", "digits_dir1")
+BATCH_NORM = "digits_batch_norm"
+"""A cell with eleven methods and one control."""
 UNIFORM = "fedavg aggregator=uniform"
 PLAIN = "fedavg optimizer=sgd_plain"
 FEDNH = "fedavg aggregator=uniform head=cosine local.grad_clip=10"
@@ -301,11 +303,18 @@ def in_cells(cells: Sequence[str], *methods: str) -> set[tuple[str, str]]:
     return {(cell, method) for cell in cells for method in methods}
 
 
-def test_over_its_control_no_method_has_two_signs() -> None:
+def test_over_its_control_fednh_alone_has_two_signs_with_batch_norm() -> None:
     text, (strong, middle, mild) = one_line(PAGE, FOUR), CELLS
-    assert not controlled("+", 2)
+    assert controlled("+", 2) == {(BATCH_NORM, "fednh")}
+    between = {each: gain_of(BATCH_NORM, "fednh", FEDNH, each) for each in (GLOBAL, PERSONAL)}
+    assert f"With BatchNorm FedNH has {between[GLOBAL]} over it, with two signs." in text
+    assert f"In personal accuracy the two differ by {between[PERSONAL]}." in text
+    trials = four().query("cell == @BATCH_NORM and trial > 0").fillna({"setting": ""})
+    scores = trials.groupby(["method", "setting"])["score"].mean()
+    assert scores["fednh", ""] == scores["fednh", "optimizer.lr=0.01"] == scores["fednh"].max()
+    assert scores[FEDNH].idxmax() == "optimizer.lr=0.01"
     once = in_cells([strong], "fedacg", "feddyn_paper", "fedadmm", "per_fedavg")
-    assert controlled("+") == once | {(mild, "fedgela")}
+    assert controlled("+") == once | {(mild, "fedgela"), (BATCH_NORM, "fednh")}
     fedgela = gain_of(mild, "fedgela", "fedavg local.grad_clip=20", GLOBAL)
     assert f"FedGELA alone is ahead of its control ({fedgela}, one sign)" in text
     assert controlled("-") == (
@@ -321,14 +330,13 @@ def test_over_its_control_no_method_has_two_signs() -> None:
     assert f"FedCM ({fedcm}) and MoFedSAM ({mofedsam}) have three" in text
 
 
-def test_five_personal_gains_over_controls_have_two_signs() -> None:
-    text, (strong, middle, mild) = one_line(PAGE, FOUR), CELLS
+def test_four_personal_gains_over_controls_have_two_signs() -> None:
+    text, (_, middle, mild) = one_line(PAGE, FOUR), CELLS
     with_dir1 = in_cells([mild], "fedacg", "fedadmm", "ifca")
-    assert controlled("+", 2, PERSONAL) == with_dir1 | in_cells([strong, middle], "pfedme")
+    assert controlled("+", 2, PERSONAL) == with_dir1 | {(middle, "pfedme")}
     assert not controlled("+", 3, PERSONAL)
     every = over_controls(finals(), PERSONAL)
-    assert f"**Personally over controls** five of {len(every)} gains have two signs" in text
-    assert f"Dirichlet(0.05) ({gain_of(strong, 'pfedme', TUNED, PERSONAL)}) and" in text
+    assert f"**Personally over controls** four of {len(every)} gains have two signs" in text
     controls = {"fedacg": UNIFORM, "fedadmm": f"{PLAIN} aggregator=uniform", "ifca": TUNED}
     fedacg, fedadmm, ifca = (gain_of(mild, *each, PERSONAL) for each in controls.items())
     assert (
@@ -343,6 +351,18 @@ def test_who_differs_from_fedavg() -> None:
     assert in_all(GLOBAL, "+", skewed) == ahead
     assert f"FedSR ({gains_of('fedsr', 'fedavg', cells=skewed)})" in text
     assert in_all(GLOBAL, "+", [mild]) == {"fedsc"}
+    assert in_all(GLOBAL, "+", [BATCH_NORM]) == {"fednh", "fedsc", FEDNH}
+    assert in_all(GLOBAL, "-", [BATCH_NORM]) == set()
+    fednh, fedsc, control = (
+        gain_of(BATCH_NORM, each, "fedavg", GLOBAL) for each in ("fednh", "fedsc", FEDNH)
+    )
+    assert f"FedNH ({fednh}), FedSC ({fedsc}) and FedNH's control ({control})." in text
+    assert in_all(PERSONAL, "+", [BATCH_NORM]) == {"fedsc"}
+    assert in_all(PERSONAL, "-", [BATCH_NORM]) == {"fedper", "fedrep", "local"}
+    fedsc, fedbn, silobn = (
+        gain_of(BATCH_NORM, each, "fedavg", PERSONAL) for each in ("fedsc", "fedbn", "silobn")
+    )
+    assert f"FedSC alone is ahead ({fedsc}); FedBN ({fedbn}) and SiloBN ({silobn})," in text
     assert f"with Dirichlet(1) ({gain_of(mild, 'fedsc', 'fedavg', GLOBAL)})" in text
     signs = compared(GLOBAL).set_index(["cell", "method"])["signs"]
     assert "+" in signs["digits_dir005", "fedlesam"]
@@ -378,7 +398,7 @@ def test_how_many_comparisons_are_sure_by_the_present_rules() -> None:
     signs = compared(GLOBAL).groupby("cell")["signs"]
     ahead = signs.apply(lambda own: own.str.contains("+", regex=False).sum())
     behind = signs.apply(lambda own: own.str.contains("-", regex=False).sum())
-    strong, middle, mild = zip(ahead, behind, strict=True)
+    _, strong, middle, mild = zip(ahead, behind, strict=True)
     assert f"With Dirichlet(0.05) {strong[0]} are ahead and {strong[1]} behind, with" in text
     assert f"with Dirichlet(0.3) {middle[0]} and {middle[1]}, with Dirichlet(1) {mild[0]}" in text
     assert f"with Dirichlet(1) {mild[0]} and {mild[1]}." in text
@@ -388,9 +408,10 @@ def test_how_many_comparisons_are_sure_by_the_present_rules() -> None:
         f"of {n} comparisons {one} have an interval that excludes 0; {two} remain, {three} after"
         in text
     )
-    assert four()["method"].nunique() == 87 + 7
+    methods = four().groupby("cell")["method"].nunique()
+    assert methods.to_dict() == dict.fromkeys(CELLS, 87 + 7) | {BATCH_NORM: 11 + 1}
     means = standings(finals(), GLOBAL).groupby("cell")["mean"]
-    near = [own.ge(own.max() - 0.02).sum() for _, own in means]
+    near = [own.ge(own.max() - 0.02).sum() for cell, own in means if cell in CELLS]
     assert f"Dirichlet(1) {near[2]} of {len(means.get_group(CELLS[2]))} rows are within" in text
     assert f"with Dirichlet(0.3) {near[1]}, with Dirichlet(0.05) {near[0]}." in text
 
@@ -415,8 +436,8 @@ def test_the_choice_of_a_rate_is_not_in_an_interval() -> None:
     own = finals().query("cell == 'digits_dir1'").set_index("method")["setting"]
     assert set(own[[TUNED]]) == set(own[[UNIFORM]])
     names = ["Dirichlet(0.05)", "Dirichlet(0.3)", "Dirichlet(1)"]
-    assert list(four()["cell"].unique()) == list(CELLS)
-    assert f"Three cells, {', '.join(names[:2])} and {names[2]}, have [a table" in page
+    assert set(four()["cell"]) == {*CELLS, BATCH_NORM}
+    assert f"Four cells, {', '.join(names)} and the one with BatchNorm, have [a table" in page
 
 
 def test_what_diverged_by_the_present_rules() -> None:
@@ -425,14 +446,15 @@ def test_what_diverged_by_the_present_rules() -> None:
     *some, last = (f"{each:.2f}" for each in scaffold.sort_values("seed")[GLOBAL])
     assert f"it has {', '.join(some)} and {last}." in text
     trials = four()[four()["trial"] > 0]
-    counts = trials.groupby(["method", "setting"]).size()
+    counts = trials[trials["cell"] != BATCH_NORM].groupby(["method", "setting"]).size()
     missing = 9 - counts[counts < 9]
     assert missing.to_dict() == {
         ("apple", "optimizer.lr=0.2"): 2,
         ("fedcurv", "optimizer.lr=0.2"): 5,
         ("feddyn_paper", "optimizer.lr=0.2"): 2,
     }
-    assert f"Of {94 * 4 * 9} trials {94 * 4 * 9 - len(trials)} ended without a result" in text
+    every = 94 * 4 * 9 + 12 * 4 * 3
+    assert f"Of {every} trials {every - len(trials)} ended without a result" in text
 
 
 def test_the_page_on_methods_names_the_newer_table() -> None:
@@ -448,6 +470,10 @@ def test_the_page_on_methods_names_the_newer_table() -> None:
         listed = set(old[old["cell"] == cell].nlargest(5, "mean")["method"])
         assert {method for method in listed if len(signs.get((cell, method), "")) >= 2} == again
     assert [len(signs[cell, FEDNH]) for cell in CELLS] == [2, 2, 0]
+    said = "With BatchNorm FedNH and FedSC, which the list below does not have there, have two"
+    assert said in page
+    assert not set(old[old["cell"] == BATCH_NORM]["method"]) & {"fednh", "fedsc"}
+    assert [len(signs[BATCH_NORM, each]) for each in ("fednh", "fedsc")] == [2, 2]
 
 
 AGAIN = "Six rows again with ten other seeds"
