@@ -209,7 +209,7 @@ def test_a_head_that_model_train_leaves_out_is_named_with_the_key(method: str) -
 
 @pytest.mark.parametrize("head", ["calibrated", "corrected", "simplex", "spread_out"])
 def test_a_head_that_clients_must_train_is_named_with_the_key(head: str) -> None:
-    line = r"^model\.train leaves out the head .* clients must train; add head to model\.train"
+    line = "^model.train leaves out the head, which clients must train; add head to model.train$"
     with pytest.raises(InputError, match=line):
         plan(compose("algorithm=fedavg", f"head={head}", "model.train=[backbone]"))
 

@@ -83,8 +83,8 @@ def needed(subject: str, trait: str, lacking: str, advice: str) -> dict[str, str
 
 
 TRAINED_HEAD = {
-    LEFT_OUT_HEAD: "model.train leaves out the head ({other}), which clients must train; add head "
-    "to model.train"
+    LEFT_OUT_HEAD: "model.train leaves out the head, which clients must train; add head to "
+    "model.train"
 }
 """``forbids`` of a head whose trained weights the server needs."""
 
