@@ -200,14 +200,14 @@ def test_other_clients_images_are_not_scored(words: str) -> None:
         federate("partition=feature_shift", words)
 
 
-def accuracy(kind: Kind, algorithm: str) -> float:
-    """Mean over three seeds of the clients' personal accuracies on their own test images."""
+def accuracy(*method: str) -> float:
+    """Mean over five seeds of the accuracies of received models on the clients' own test images."""
     clients = ["clients.count=10", "clients.per_round=10", "local.batch_size=20", "local.epochs=3"]
-    shift = [f"partition.shift.kinds=[{kind}]", "partition.shift.strength=1"]
-    words = ["partition=feature_shift", *shift, *clients, *BODY, f"algorithm={algorithm}"]
+    shift = ["partition.shift.kinds=[colour]", "partition.shift.strength=1"]
+    words = ["partition=feature_shift", *shift, *clients, *BODY, *method]
     found = []
-    for seed in (0, 1, 2):
-        federation = federate(*words, f"seed={seed}", "rounds=10")
+    for seed in range(5):
+        federation = federate(*words, f"seed={seed}", "rounds=10", "measure.personal.every=10")
         for round in range(1, 11):
             metrics = federation.run_round(round).metrics
         found.append(metrics["personal/accuracy_test_split"])
@@ -215,10 +215,15 @@ def accuracy(kind: Kind, algorithm: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["colour", "rotation"])
-def test_a_batchnorm_of_its_own_helps_a_client_with_shifted_images(kind: Kind) -> None:
-    """Measured in 2026: 0.831 against 0.806 with colour, 0.809 against 0.733 with rotation."""
-    assert accuracy(kind, "fedbn") > accuracy(kind, "fedavg") + 0.01
+def test_shared_weights_do_better_with_the_clients_own_batchnorm() -> None:
+    """FedBN's claim, with its statistic: 0.864 against 0.754, ahead with each of the five seeds.
+
+    BatchNorm cannot undo a rotation, with which no gain is seen. Nor is one seen, with colours
+    either, where each client is scored after its local training, which adapts FedAvg's statistics.
+    """
+    own = "personalization._target_=support.shifted_bodies.ReceivedNorm"
+    ahead = accuracy("algorithm=fedbn", own)
+    assert ahead > accuracy("algorithm=fedavg", "personalization=received") + 0.05
 
 
 @pytest.mark.parametrize("kind", KINDS)
