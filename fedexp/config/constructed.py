@@ -86,7 +86,7 @@ def check_hooks(key: str, target: Callable[..., Any], kind: type) -> None:
     Raises:
         InputError: an attribute or a hook does not fit, or a hook is absent.
     """
-    if inspect.isclass(target):
+    if isinstance(target, type):
         _check_class(target_name(key, target), target, kind)
 
 
