@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
@@ -135,7 +135,7 @@ class HiCS(Sampler):
         "scale": {"signal": ("class_counts", "labels")},
     }
 
-    saved: tuple[str, ...] = ("times_chosen", "signals", "memberships", "warmed_up")
+    saved: tuple[str, ...] = ("times_chosen", "signals", "memberships")
     traits = frozenset({DRAWS_BY_SIZE, READS_ROUNDS, TAKES_STALE})
 
     def __init__(
@@ -214,7 +214,6 @@ class HiCS(Sampler):
         self.order = self.with_data  # in which the warm-up chooses the clients
         if self.warm_up_order == "random":
             self.order = numpy_generator(self.seed, "warm_up").permutation(self.with_data)
-        self.warmed_up = torch.zeros(setting.num_clients, dtype=torch.bool)  # chosen so far
         self.cluster = ClientClusters(
             self.clusters or self.cohort_size,
             self.lam,
@@ -234,10 +233,6 @@ class HiCS(Sampler):
         self._clusters_found: int | None = None
 
     # The server's half.
-
-    def load_server_state(self, state: dict[str, Any]) -> None:
-        """Restore what ``server_state`` returned; older checkpoints do not have ``warmed_up``."""
-        super().load_server_state({"warmed_up": self.warmed_up} | state)
 
     def select(self, round: int) -> list[int]:
         """In the warm-up choose the next clients in order; later draw clients by clusters.
@@ -329,18 +324,16 @@ class HiCS(Sampler):
         return self.source.report(client, client.measured(self))
 
     def _warm_up(self, round: int) -> list[int]:
-        """The next available clients in the order of the warm-up, which has not chosen them yet.
+        """The next available clients in the order of the warm-up without an accepted update yet.
 
-        If there are too few, clients that it has chosen already fill the cohort.
+        If there are too few, other clients fill the cohort.
         """
         start = (round - 1) * self.most_chosen
         following = np.roll(self.order, -start)
         present = following[np.isin(following, self.eligible)]
-        again = self.warmed_up.numpy()[present]
+        again = self.times_chosen.numpy()[present] > 0
         most = min(self.cohort_size, len(self.order) - start)
-        chosen = np.concatenate([present[~again], present[again]])[:most]
-        self.warmed_up[chosen] = True
-        return sorted(chosen.tolist())
+        return sorted(np.concatenate([present[~again], present[again]])[:most].tolist())
 
     def _clustered(self, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
         """The estimated label entropy [n] and cluster [n] of each client that can be chosen."""
