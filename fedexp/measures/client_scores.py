@@ -57,7 +57,7 @@ class PersonalMeasure(Measure):
         self.last_only = self.own_only = False
 
     def check(self, outline: Outline) -> None:
-        """If ``outline.shifts``, score each model on its client's own test samples only.
+        """If ``outline.own_tasks``, score each model on its client's own test samples only.
 
         Kinds that need samples of other clients are then left out.
 
@@ -65,7 +65,7 @@ class PersonalMeasure(Measure):
             InputError: models are scored on own samples only, and either ``samples`` is set or
                 every kind needs samples of other clients.
         """
-        self.own_only = outline.shifts
+        self.own_only = outline.own_tasks
         if not self.own_only:
             return
         self.kinds = [kind for kind in self.kinds if kind not in NEED_ALL]

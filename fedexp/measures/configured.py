@@ -61,7 +61,7 @@ def check_measures(
         config.rounds,
         frozenset(need for need in Need if need in traits),
         validates=config.data.validation > 0,
-        shifts=bool(config.partition.shift.kinds) or OWN_LABELLING in traits,
+        own_tasks=bool(config.partition.shift.kinds) or OWN_LABELLING in traits,
         holds_out=config.clients.held_out > 0,
         simulates_time=SIMULATED_TIME in traits,
         is_asynchronous=ASYNCHRONOUS in traits,

@@ -66,7 +66,7 @@ class HeldOut(Measure):
             }
         self.idle = "" if outline.holds_out else "without clients.held_out"
         self._has_kinds = {Need.CLASS_LABELS, Need.TEST_CLASSES} <= outline.given
-        self._own_only = outline.shifts
+        self._own_only = outline.own_tasks
 
     def setup(self, setting: Setting, resources: Resources) -> None:
         """Choose the test samples on which models are scored."""

@@ -44,8 +44,9 @@ class Outline:
         rounds: T, the number of rounds.
         given: the properties in ``Need`` that the data and the method have.
         validates: whether clients hold out samples for validation.
-        shifts: whether images are changed differently at each client (``partition.shift``), or each
-            client has a labelling of its own (``data=synthetic``).
+        own_tasks: whether other clients' samples are another task for a client's model: images are
+            changed differently at each client (``partition.shift``), or each client has a labelling
+            of its own (``data=synthetic``).
         holds_out: whether some clients never train.
         simulates_time: whether clients have simulated devices.
         is_asynchronous: whether an update may arrive in a later round than the one in which its
@@ -57,7 +58,7 @@ class Outline:
     rounds: int
     given: frozenset[Need]
     validates: bool
-    shifts: bool = False
+    own_tasks: bool = False
     holds_out: bool = False
     simulates_time: bool = False
     is_asynchronous: bool = False

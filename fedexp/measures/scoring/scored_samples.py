@@ -31,8 +31,8 @@ class ScoredSamples:
             ``measure.personal.samples``, on which all models are scored; None: the whole test
             split.
         own: whether a model is scored on its client's own test split only, because other clients'
-            samples are another task for it; see ``Outline.shifts``. Then ``metrics`` has no kind of
-            ``NEED_ALL``.
+            samples are another task for it; see ``Outline.own_tasks``. Then ``metrics`` has no kind
+            of ``NEED_ALL``.
         key: the key of the config that has ``size``, for the error line.
 
     Attributes:
