@@ -45,10 +45,7 @@ def declared_unread(
         keys |= {n: True for n, part in parts.items() if ACTS_ON_SHARED in part.traits}
         yield Declaration("personalization", unread={k: why for k, used in keys.items() if used})
     yield from _of_phases(config, personalization)
-    of_personal = [*personalization.personal_phases(1), *personalization.tuning()]
-    if not any(phase.epochs for phase in of_personal):
-        why = "without a personal model that is tuned or trained separately"
-        yield Declaration("loss", unread={f"loss.{key}": why for key in loss.of_personal})
+    yield from _of_personal_models(loss, personalization)
     if ACTS_ON_HEAD in parts["regularizer"].traits and not _trains_head(personalization):
         why = f"because this personalization ({name}) trains no shared head"
         yield Declaration("personalization", unread={"regularizer": why})
@@ -88,6 +85,14 @@ def _of_phases(config: Config, personalization: Personalization) -> Iterator[Dec
     if {phase.clipped for phase in phases} == {False}:
         why = f"because this personalization ({name}) does not clip"
         yield Declaration("personalization", unread={"local.grad_clip": why})
+
+
+def _of_personal_models(loss: Loss, personalization: Personalization) -> Iterator[Declaration]:
+    """Declare the loss's arguments for personal models if no phase trains such a model."""
+    phases = [*personalization.personal_phases(1), *personalization.tuning()]
+    if not any(phase.epochs for phase in phases):
+        why = "without a personal model that is tuned or trained separately"
+        yield Declaration("loss", unread={f"loss.{key}": why for key in loss.of_personal})
 
 
 def _trains_head(personalization: Personalization) -> bool:

@@ -15,6 +15,13 @@ from fedexp.core.token_rows import scored_rows
 from fedexp.samplers.base import COMPARES_STEPS
 from fedexp.samplers.last_updates import LastUpdates
 
+_DISCOURAGED = {
+    "last_update": COMPARES_STEPS,
+    # Clients compute their steps from the weights that they received.
+    "all_updates": {MOVES_START: COMPARES_STEPS[MOVES_START]},
+}
+"""signal -> ``discourages``."""
+
 
 def facility_location(
     distances: Tensor, k: int, generator: np.random.Generator | None = None
@@ -98,9 +105,7 @@ class DivFL(LastUpdates):
     ) -> None:
         self.signal, self.greedy = signal, greedy
         self.trains_candidates = signal == "all_updates"
-        self.discourages = COMPARES_STEPS if signal == "last_update" else {}
-        if signal == "all_updates":  # clients compute their steps from the weights they received
-            self.discourages = {MOVES_START: COMPARES_STEPS[MOVES_START]}
+        self.discourages = _DISCOURAGED.get(signal, {})
         self._answers: dict[int, Tensor] = {}
 
     def distance(self, rows: Tensor, columns: Tensor) -> Tensor:

@@ -27,10 +27,10 @@ def verify_app(folder: Path, ways: Ways) -> list[Verdict]:
     app, readme = read_app(folder / MODULE), folder / "README.md"
     text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
     found = _LEFT_OUT.search(text)
-    name, packages = _project(folder)
+    project, packages = _project(folder)
     code = OwnCode(dict.fromkeys(app.code, b""), packages)
     left_out = found[1].split(", ") if found else []
-    expected = bundle_files(name, app, code, left_out)
+    expected = bundle_files(project, app, code, left_out)
     wrong = [
         f"{name}: {what}"
         for name, each in expected.items()
