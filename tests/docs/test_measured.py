@@ -4,7 +4,7 @@ import json
 import shlex
 
 import pytest
-from generate.measured import FOLDER, Runs, mean_and_spread, path, runs
+from generate.measured import FOLDER, GLOBAL, Runs, mean_and_spread, path, runs
 from generate.options import Option, all_options, find
 from generate.run_plan import overrides, reason_for_none
 
@@ -50,3 +50,33 @@ def test_one_seed_has_no_spread() -> None:
     assert mean_and_spread([0.5]) == "0.500"
     assert mean_and_spread([0.4, 0.6]) == "0.500 ± 0.141"
     assert mean_and_spread([]) == ""
+
+
+def finals(group: str, name: str) -> list[str]:
+    """The last global accuracies of the stored runs, as a comment writes them."""
+    found = runs(group, name)
+    assert isinstance(found, Runs)
+    return [f"{each:.2f}" for each in found.final(GLOBAL)]
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "preset", "said"),
+    [
+        ("gradient", "client_momentum", "fedcm", "fell from {early} in round 11 to {own} in "),
+        ("gradient", "sam_momentum", "mofedsam", "was {own} after 30 rounds"),
+        ("regularizer", "drift_correction", "feddc", "was {own} after 30 rounds (three seeds)"),
+    ],
+)
+def test_a_comment_on_momentum_has_the_numbers_of_the_runs(
+    group: str, name: str, preset: str, said: str
+) -> None:
+    summary, found = find(group, name).summary, runs(group, name)
+    assert isinstance(found, Runs)
+    early = f"{dict(found.curve(GLOBAL))[11]:.2f}"
+    assert said.format(early=early, own=" and ".join(listed(finals(group, name)))) in summary
+    assert f"had {' and '.join(finals('algorithm', preset))} (" in summary
+
+
+def listed(words: list[str]) -> list[str]:
+    """All words but the last, with commas between them, and the last."""
+    return [", ".join(words[:-1]), words[-1]] if len(words) > 1 else words
